@@ -1,0 +1,40 @@
+# `make demo` and `make test` do all the set-up themselves, in .venv; nothing needs to be activated.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check format clean
+
+demo: $(VENV)/.viewer  ## open the explorer on the shipped example
+	@$(BIN)/numtui demo || [ $$? -eq 1 ]
+
+test: $(VENV)/.dev  ## install what the tests need and run all of them
+	@.ci/packages tmux
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev  ## what has to be clean before a commit
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.viewer: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("numtui needs Python 3.10 or newer: make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "installing numtui into $(VENV)"
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.viewer
+	@echo "installing what tests and checks need into $(VENV)"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@

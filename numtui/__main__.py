@@ -1,0 +1,8 @@
+"""`python -m numtui`, the same as `numtui`."""
+
+from __future__ import annotations
+
+from numtui.cli import run
+
+if __name__ == "__main__":
+    run()
