@@ -1,0 +1,136 @@
+"""The grammar of an operation log: the names of its fields, its header and its footer.
+
+This module is the single owner of the format (docs/log-format.md describes it for people). It uses the standard
+library alone, so that a reader needs no torch and a writer needs no numpy.
+
+A log is a header, a line of `=`, and records. A record starts at a line whose first character is `[`; its fields are
+lines of two spaces, a name, `: ` and a value. Logs of torchtitan's `numerics_debugging` have the fields of `TORCHTITAN`;
+our own capture adds those of `SUPERSET`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "FIELDS",
+    "FOOTER",
+    "SEPARATOR",
+    "SUPERSET",
+    "TORCHTITAN",
+    "ParsedHeader",
+    "field_prefix",
+    "looks_like_header",
+    "parse_footer",
+    "parse_header",
+    "parse_shape",
+]
+
+TORCHTITAN = (
+    "Shape",
+    "L1 norm",
+    "L2 norm",
+    "Min",
+    "Max",
+    "Mean",
+    "Output hash",
+    "Input hashes",
+    "Input producers",
+    "Location",
+    "Phase",
+)
+SUPERSET = (
+    "Seq",
+    "Digest",
+    "Input digests",
+    "Mutated",
+    "Sketch",
+    "Counts",
+    "Placement",
+    "Group",
+    "Stack",
+    "Recompute",
+    "Micro-batch",
+    "Parameter",
+)
+FIELDS = TORCHTITAN + SUPERSET
+"""Every field that a record may have, besides `Output k` for the k-th further output."""
+
+SEPARATOR = "=" * 80
+FOOTER = "End of capture:"
+
+_COUNT = "Total captured activations:"
+_EXCLUDED = "Excluded ops dispatched:"
+_FORMAT = "Format:"
+_RUN = "Run:"
+_SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
+_FOOTER = re.compile(r"End of capture: (\d+) records?")
+
+
+def field_prefix(name: str) -> bytes:
+    """The bytes a field's line starts with, `b"  L2 norm: "`."""
+    return f"  {name}: ".encode()
+
+
+@dataclass(frozen=True)
+class ParsedHeader:
+    """What a header says; see `matchers.op_log.Header`. `problems` are (line offset, message)."""
+
+    declared: int | None = None
+    excluded: tuple[str, ...] = ()
+    format: str | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[tuple[int, str], ...] = ()
+
+
+def looks_like_header(line: str) -> bool:
+    """Whether a line is one that only the header of a log has."""
+    return line.startswith((_COUNT, _EXCLUDED, _FORMAT + " numtui", _RUN + " {"))
+
+
+def parse_header(lines: Iterable[str]) -> ParsedHeader:
+    """Reads the header's lines (without the `=` line). Unknown lines are ignored; broken ones are reported."""
+    declared: int | None = None
+    excluded: tuple[str, ...] = ()
+    version: str | None = None
+    run: dict[str, Any] = {}
+    problems: list[tuple[int, str]] = []
+    for at, line in enumerate(lines):
+        if line.startswith(_COUNT):
+            text = line[len(_COUNT) :].strip()
+            # int() would take "1_0" and "٣"; a count of more digits than that is no count
+            if text.isascii() and text.isdigit() and len(text) < 16:
+                declared = int(text)
+            else:
+                problems.append((at, "the number of captured activations is not a number"))
+        elif line.startswith(_EXCLUDED):
+            names = (name.strip() for name in line[len(_EXCLUDED) :].split(","))
+            excluded = tuple(name for name in names if name)
+        elif line.startswith(_FORMAT):
+            version = line[len(_FORMAT) :].strip()
+        elif line.startswith(_RUN):
+            try:
+                info = json.loads(line[len(_RUN) :])
+            except (ValueError, RecursionError):
+                info = None
+            if isinstance(info, dict):
+                run = info
+            else:
+                problems.append((at, "the run info is not a JSON object"))
+    return ParsedHeader(declared, excluded, version, run, tuple(problems))
+
+
+def parse_footer(line: str) -> int | None:
+    """Number of records that the footer promises, None when the line is no footer."""
+    match = _FOOTER.match(line)
+    return int(match[1]) if match and len(match[1]) < 16 else None
+
+
+def parse_shape(value: str) -> tuple[str, str] | None:
+    """(`[256, 256]`, `float32`) of the value of a `Shape` line; None when it is broken."""
+    match = _SHAPE.fullmatch(value)
+    return (match[1], match[2]) if match else None

@@ -1,0 +1,90 @@
+"""Printed numbers to float64, thousands at a time.
+
+A log is mostly numbers printed with `%.6e`. Twelve bytes of that form are read as two machine words and turned into
+digits by arithmetic on whole arrays; anything else (`nan`, `inf`, round-trip floats, rubbish) goes through `float`.
+Both give the correctly rounded double, so `parse_numbers(format(x, ".6e")) == float(format(x, ".6e"))`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import FloatArray
+
+__all__ = ["PADDING", "Words", "parse_numbers"]
+
+PADDING = 16
+"""Zero bytes that must follow the text, so that words can be read at its last byte."""
+
+_U = np.uint64
+_ZEROS = _U(0x3030303030303030)
+_HIGH = _U(0x8080808080808080)
+_OVER_9 = _U(0x7676767676767676)
+_PAIRS = _U(0x000000FF000000FF)
+_POWERS = 10.0 ** np.arange(23)  # each exact in float64
+
+
+class Words:
+    """Unaligned little-endian words of a byte buffer: `Words(buffer).at(positions)` is eight bytes from each."""
+
+    def __init__(self, buffer: bytes) -> None:
+        """`buffer` ends in `PADDING` zero bytes."""
+        usable = len(buffer) & ~7
+        self._aligned = np.frombuffer(buffer, "<u8", usable // 8)
+
+    def at(self, position: NDArray[np.int64]) -> NDArray[np.uint64]:
+        word = position >> 3
+        shift = ((position & 7) << 3).astype(np.uint64)
+        # two shifts on the right-hand word, because a shift by 64 is undefined
+        return (self._aligned[word] >> shift) | ((self._aligned[word + 1] << (_U(63) - shift)) << _U(1))
+
+
+def parse_numbers(
+    buffer: bytes, words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The numbers at `buffer[start[i]:end[i]]`.
+
+    Returns (values, bad): values[i] is NaN where bad[i] says that the text is no number. `nan` and `inf` are numbers.
+    """
+    first = words.at(start)
+    negative = (first & _U(0xFF)) == _U(0x2D)
+    at = start + negative
+    first = np.where(negative, words.at(at), first) if negative.any() else first
+    second = words.at(at + 8)
+
+    # d.dddddd -> 0ddddddd, then eight digits at once
+    digits = (first & _U(0xFFFFFFFFFFFF0000)) | ((first & _U(0xFF)) << _U(8)) | _U(0x30)
+    digits = digits ^ _ZEROS
+    fits = (end - at == 12) & (((digits + _OVER_9) | digits) & _HIGH == 0)
+    fits &= (first & _U(0xFF00)) == _U(0x2E00)
+    digits = digits * _U(10) + (digits >> _U(8))
+    mantissa = (
+        (digits & _PAIRS) * _U(0x000F424000000064) + ((digits >> _U(16)) & _PAIRS) * _U(0x0000271000000001)
+    ) >> _U(32)
+
+    # e+dd
+    sign = (second >> _U(8)) & _U(0xFF)
+    tens = ((second >> _U(16)) & _U(0xFF)) - _U(0x30)
+    ones = ((second >> _U(24)) & _U(0xFF)) - _U(0x30)
+    fits &= ((second & _U(0xFF)) == _U(0x65)) & ((sign == _U(0x2B)) | (sign == _U(0x2D)))
+    fits &= (tens < 10) & (ones < 10)
+    exponent = (tens * _U(10) + ones).astype(np.int64)
+    exponent = np.where(sign == _U(0x2D), -exponent, exponent) - 6
+    fits &= np.abs(exponent) <= 22
+
+    power = _POWERS[np.where(fits, np.abs(exponent), 0)]
+    number = mantissa.astype(np.float64)
+    value = np.where(exponent < 0, number / power, number * power)
+    value = np.where(negative, -value, value)
+
+    bad = np.zeros(len(start), bool)
+    for i in np.flatnonzero(~fits).tolist():
+        text = buffer[start[i] : end[i]]
+        try:
+            if b"_" in text or len(text) > 400:
+                raise ValueError
+            value[i] = float(text)
+        except ValueError:
+            value[i], bad[i] = np.nan, True
+    return value, bad

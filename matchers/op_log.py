@@ -1,0 +1,276 @@
+"""One log as columns.
+
+An `OpLog` holds what one rank dispatched in one step: a row per operation, in the order of the log.
+Numbers are numpy columns, repeated text is interned to small integers, and bytes are decoded to `str` only
+when somebody asks for a row. Nothing here parses and nothing here judges.
+
+Conventions for every column: `-1` in an integer column means "the log does not say"; NaN in a statistic means
+"absent, or printed as nan": `present` tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Header",
+    "IntArray",
+    "FloatArray",
+    "KeyColumn",
+    "OpLog",
+    "Phase",
+    "Present",
+    "Problem",
+    "Ragged",
+    "STATISTICS",
+    "Strings",
+]
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float64]
+
+STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
+"""Order of the columns of `OpLog.stats`, by the names that the log uses."""
+
+
+class Phase(IntEnum):
+    """Which part of the training step dispatched an operation."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZER = 2
+    OTHER = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Present(IntFlag):
+    """Which statistics a record has; bit k is `STATISTICS[k]`."""
+
+    L1 = 1
+    L2 = 2
+    MIN = 4
+    MAX = 8
+    MEAN = 16
+
+
+def decode(raw: bytes) -> str:
+    """Text of a log for people: UTF-8, and whatever is not UTF-8 as `\\xNN`."""
+    return raw.decode("utf-8", errors="backslashreplace")
+
+
+class Strings(Sequence[str]):
+    """An intern table: distinct byte strings, decoded when read. Index -1 is the empty string."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Sequence[bytes]) -> None:
+        self.raw = tuple(raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [decode(r) for r in self.raw[index]]
+        return decode(self.raw[index]) if index >= 0 else ""
+
+    def __iter__(self) -> Iterator[str]:
+        return map(decode, self.raw)
+
+
+class KeyColumn(Sequence[str]):
+    """The operation keys (`module.path/op_N_name`) of a log: one blob of bytes and n + 1 offsets.
+
+    Keys are newline-separated in the blob, so that a search over all of them is one `bytes.find` loop.
+    """
+
+    __slots__ = ("_blob", "_lower", "start")
+
+    def __init__(self, blob: bytes, start: NDArray[np.int64]) -> None:
+        self._blob = blob
+        self._lower: bytes | None = None
+        self.start = start
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes]) -> KeyColumn:
+        lengths = np.fromiter(map(len, keys), np.int64, len(keys)) + 1
+        return cls(b"\n".join(keys) + b"\n", np.concatenate(([0], np.cumsum(lengths))))
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def raw(self, row: int) -> bytes:
+        """The bytes of one key."""
+        return self._blob[self.start[row] : self.start[row + 1] - 1]
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [decode(self.raw(i)) for i in range(*row.indices(len(self)))]
+        return decode(self.raw(row)) if row >= 0 else ""
+
+    def __iter__(self) -> Iterator[str]:
+        return (decode(k) for k in self._blob.split(b"\n")[: len(self)])
+
+    def containing(self, text: str) -> NDArray[np.bool_]:
+        """Mask of the rows whose key contains `text`, ignoring ASCII case."""
+        found = np.zeros(len(self), bool)
+        needle = text.lower().encode("utf-8", errors="surrogateescape")
+        if not needle or b"\n" in needle:
+            found[:] = not needle
+            return found
+        if self._lower is None:
+            self._lower = self._blob.lower()
+        hits = []
+        at = self._lower.find(needle)
+        while at >= 0:
+            hits.append(at)
+            at = self._lower.find(b"\n", at)
+            at = self._lower.find(needle, at)
+        found[np.searchsorted(self.start, np.array(hits, np.int64), side="right") - 1] = True
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
+
+    start: NDArray[np.int64]
+    value: NDArray[Any]
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        return self.value[self.start[row] : self.start[row + 1]]
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Number of values of each row."""
+        return np.diff(self.start)
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """Row that owns each value."""
+        return np.repeat(np.arange(len(self)), self.count)
+
+    def first(self, missing: float = np.nan) -> NDArray[Any]:
+        """First value of each row, `missing` where a row has none."""
+        out = np.full(len(self), missing, self.value.dtype)
+        has = self.count > 0
+        out[has] = self.value[self.start[:-1][has]]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A spot of a log that could not be read; only this spot is lost. `line` is 1-based."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the log says about itself before the first record.
+
+    `declared` is the number of records it promises (None: not said), `run` the run info of our own capture
+    (empty for torchtitan's logs), `lines` the header as it stands.
+    """
+
+    declared: int | None = None
+    excluded: tuple[str, ...] = ()
+    format: str | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpLog:
+    """The columns of one log; n rows, in the order of the file.
+
+    Attributes:
+        path: where it was read from, for messages.
+        keys: operation keys as they stand in the log (they may repeat).
+        module, op, shape, dtype, location: int32[n], indices into the tables of the plural name.
+        counter: int32[n], the N of `op_N_name`; -1 when the key has none.
+        phase: int8[n] of `Phase`.
+        present: uint8[n] of `Present`.
+        stats: float64[5, n], rows as in `STATISTICS`.
+        outputs, inputs: L1 norms ("hashes") of every output and of every input before the op ran.
+        producers: for each input position the row that produced it, -1 when the log names none,
+            -2 when it names an operation that is not in this log (before this row).
+        line: int32[n], 1-based line of the record, for `path:line`.
+        digests: uint64 per output of our own capture (empty rows otherwise).
+        input_digests: the same for the inputs.
+        recompute: bool[n], the log itself says that activation checkpointing ran this again.
+        micro_batch: int32[n].
+        extra: other fields of our superset, verbatim: field name -> {row: text}.
+        problems: the first spots that could not be read (at most 1,000); `problem_count` counts all.
+        complete: False when the log is known to be cut off, None when the format cannot tell.
+        partial: only the head of the file was read (the explorer's first screen).
+    """
+
+    path: str
+    header: Header
+    keys: KeyColumn
+    modules: Strings
+    module: IntArray
+    ops: Strings
+    op: IntArray
+    counter: IntArray
+    shapes: Strings
+    shape: IntArray
+    dtypes: Strings
+    dtype: IntArray
+    locations: Strings
+    location: IntArray
+    phase: NDArray[np.int8]
+    present: NDArray[np.uint8]
+    stats: FloatArray
+    outputs: Ragged
+    inputs: Ragged
+    producers: Ragged
+    line: IntArray
+    digests: Ragged
+    input_digests: Ragged
+    recompute: NDArray[np.bool_]
+    micro_batch: IntArray
+    extra: Mapping[str, Mapping[int, str]]
+    problems: tuple[Problem, ...] = ()
+    problem_count: int = 0
+    complete: bool | None = None
+    partial: bool = False
+
+    def __len__(self) -> int:
+        return len(self.module)
+
+    def module_name(self, row: int) -> str:
+        name: str = self.modules[int(self.module[row])]
+        return name
+
+    def op_name(self, row: int) -> str:
+        name: str = self.ops[int(self.op[row])]
+        return name
+
+    def shape_text(self, row: int) -> str:
+        """`[256, 256]`, or the empty string for operations that return nothing."""
+        text: str = self.shapes[int(self.shape[row])]
+        return text
+
+    def dtype_text(self, row: int) -> str:
+        """`float32`, without the `torch.` in front."""
+        text: str = self.dtypes[int(self.dtype[row])]
+        return text
+
+    def location_text(self, row: int) -> str:
+        text: str = self.locations[int(self.location[row])]
+        return text

@@ -1,0 +1,88 @@
+"""Who is whose partner: the result of the matching, as columns.
+
+A pair is usually one operation of a and one of b. It can be a group (a collective and its wait against one
+in-place collective, a fused product against three): then every member row points to the pair, and the *lead* rows
+are the two whose values are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import IntArray
+
+__all__ = ["Method", "Pairing"]
+
+
+class Method(IntEnum):
+    """How a pair was found, in falling order of authority."""
+
+    NONE = 0
+    OVERRIDE = 1
+    TEMPLATE = 2
+    EXACT = 3
+    ALIGNED = 4
+    VALUES = 5
+    DATAFLOW = 6
+    RELAXED = 7
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """p pairs between n_a rows of a and n_b rows of b.
+
+    Attributes:
+        of_a, of_b: int32[n_a], int32[n_b], the pair a row belongs to, -1 when it is alone.
+        lead_a, lead_b: int32[p], the rows whose values are compared.
+        method: int8[p] of `Method`.
+        confidence: float32[p] in [0, 1].
+        runner_up: int32[p], the row of b that came second for `lead_a`, -1 when there was no rival.
+        runner_up_score: float32[p], its confidence (0 without a rival).
+        grouped: bool[p], the pair has more than one row on a side.
+    """
+
+    of_a: IntArray
+    of_b: IntArray
+    lead_a: IntArray
+    lead_b: IntArray
+    method: NDArray[np.int8]
+    confidence: NDArray[np.float32]
+    runner_up: IntArray
+    runner_up_score: NDArray[np.float32]
+    grouped: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.lead_a)
+
+    def members(self, pair: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Rows of a and rows of b in one pair, in order."""
+        if not self.grouped[pair]:
+            return (int(self.lead_a[pair]),), (int(self.lead_b[pair]),)
+        return (
+            tuple(np.flatnonzero(self.of_a == pair).tolist()),
+            tuple(np.flatnonzero(self.of_b == pair).tolist()),
+        )
+
+    @property
+    def partner_of_a(self) -> IntArray:
+        """int32[n_a]: the lead row of b that each row of a is paired with, -1 when alone."""
+        out = np.full(len(self.of_a), -1, np.int32)
+        has = self.of_a >= 0
+        out[has] = self.lead_b[self.of_a[has]]
+        return out
+
+    @property
+    def partner_of_b(self) -> IntArray:
+        """int32[n_b]: the lead row of a that each row of b is paired with, -1 when alone."""
+        out = np.full(len(self.of_b), -1, np.int32)
+        has = self.of_b >= 0
+        out[has] = self.lead_a[self.of_b[has]]
+        return out

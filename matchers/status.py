@@ -1,0 +1,50 @@
+"""The words of a verdict: what a row of a comparison is."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["RED", "Role", "Status"]
+
+
+class Status(IntEnum):
+    """One row's verdict, worst last among paired rows that need attention. See docs/matching.md."""
+
+    PENDING = 0
+    EQUAL = 1
+    SAME_PRINT = 2
+    CLOSE = 3
+    SHARDED = 4
+    UNFINISHED = 5
+    RECOMPUTE = 6
+    IGNORED = 7
+    ONLY_A = 8
+    ONLY_B = 9
+    SHAPE = 10
+    DIVERGED = 11
+    NAN = 12
+
+    @property
+    def label(self) -> str:
+        """The word used in reports and in JSON Lines (`same-print`, `only-a`, …)."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def red(self) -> bool:
+        return self >= Status.SHAPE
+
+
+RED = tuple(s for s in Status if s.red)
+
+
+class Role(IntEnum):
+    """Where a red row stands in the data flow."""
+
+    NONE = 0
+    ORIGIN = 1
+    RECEIVER = 2
+    UNKNOWN = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
