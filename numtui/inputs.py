@@ -1,0 +1,231 @@
+"""From what was typed to two logs: folders of runs, ranks, steps, names, and where the rules are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matchers.errors import InputError
+
+__all__ = ["DEFAULT_RULES", "OpenRequest", "STDIN", "default_names", "demo_logs", "resolve_logs"]
+
+STDIN = "-"
+DEFAULT_RULES = Path("overrides.yaml")
+
+_LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
+_STEP_NAME = re.compile(r"step_(\d+)")
+_TELLS_NOTHING = re.compile(r"step_\d+|numerics|rank_\d+_activations|activations|\.|/")
+"""Parts of a path that say where in a run a log stands, not which run it is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """What the explorer is asked to open.
+
+    Attributes:
+        path_a, path_b: readable logs, found and checked. A log from standard input was put into a file already.
+        name_a, name_b: what the sides are called on the screen.
+        rules_path: where the rules are read from if it exists, and saved to.
+        rules_given: the user named that path (else it is the default).
+        color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
+        theme: the name of a Textual theme, None for the default.
+    """
+
+    path_a: str
+    path_b: str
+    name_a: str
+    name_b: str
+    rules_path: Path
+    rules_given: bool = False
+    color: bool = True
+    theme: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A log in the folder of a run; `step` is None where the folder has one captured step only."""
+
+    path: Path
+    rank: int
+    step: int | None
+
+
+def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
+    """The two logs that A and B stand for; files are taken as they are, folders are searched.
+
+    Raises:
+        InputError: nothing there, not readable, no log in a folder, or a choice that only the user can make.
+    """
+    if a == STDIN and b == STDIN:
+        raise InputError("only one of the two logs can be '-' (standard input)")
+    found = [_look(side) for side in (a, b)]
+    logs_a, logs_b = found
+    if logs_a is None and logs_b is None:
+        if rank is not None:
+            raise InputError("--rank chooses among the logs of a folder; both A and B are files")
+        return a, b
+    if logs_a is not None and logs_b is not None:
+        rank = _choose_rank({f.rank for f in logs_a}, {f.rank for f in logs_b}, a, b, rank)
+        one, other = (_of_rank(logs, rank, side) for logs, side in ((logs_a, a), (logs_b, b)))
+        step = _choose_step(one, other, a, b)
+        return _with_step(one, step), _with_step(other, step)
+    # A file and a folder: the file's own rank, if its name tells it, is the one to compare with.
+    folder, file, logs = (a, b, logs_a) if logs_a is not None else (b, a, logs_b)
+    assert logs is not None
+    if rank is None:
+        rank = _rank_in_name(file)
+    ranks = {f.rank for f in logs}
+    rank = _choose_rank(ranks, ranks if rank is None else {rank}, folder, file, rank)
+    candidates = _of_rank(logs, rank, folder)
+    if len(candidates) > 1:
+        raise InputError(f"{folder} has several captured steps; name one: {_and(_places(candidates))}")
+    chosen = str(candidates[0].path)
+    return (chosen, b) if logs_a is not None else (a, chosen)
+
+
+def default_names(path_a: str, path_b: str) -> tuple[str, str]:
+    """Short names for the sides: the part of the paths that tells the runs apart; `a` and `b` when nothing does."""
+    parts_a, parts_b = _name_parts(path_a), _name_parts(path_b)
+    while parts_a and parts_b and parts_a[-1] == parts_b[-1]:
+        parts_a.pop()
+        parts_b.pop()
+    while len(parts_a) > 1 and len(parts_b) > 1 and parts_a[0] == parts_b[0]:
+        parts_a.pop(0)
+        parts_b.pop(0)
+    name_a, name_b = _telling(parts_a), _telling(parts_b)
+    return (name_a, name_b) if name_a and name_b and name_a != name_b else ("a", "b")
+
+
+def demo_logs() -> tuple[str, str]:
+    """The logs of the shipped example.
+
+    Raises:
+        InputError: the installation is incomplete.
+    """
+    package = Path(__file__).parent
+    # An installed wheel has them inside the package, a checkout at its top.
+    for folder in (package / "_examples", package.parent / "examples"):
+        logs = tuple(str(folder / run / "rank_0_activations.log") for run in ("eager", "traced"))
+        if all(map(os.path.exists, logs)):
+            return logs[0], logs[1]
+    raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
+
+
+def _look(path: str) -> list[_Found] | None:
+    """The logs in a folder; None for a file (or standard input), which has to be readable."""
+    if path == STDIN:
+        return None
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file or folder") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {_reason(error)}") from None
+    if not stat.S_ISDIR(mode):
+        if not os.access(path, os.R_OK):
+            raise InputError(f"{path}: cannot be read (permission denied)")
+        return None
+    try:
+        logs = _search(Path(path))
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {_reason(error)}") from None
+    if not logs:
+        raise InputError(
+            f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "
+            "name the dump folder of a run, or a log itself"
+        )
+    return logs
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _search(folder: Path) -> list[_Found]:
+    """The logs of a run, by step and rank: in the folder itself, in `numerics/`, and in `step_S/` of either."""
+    found: dict[tuple[int, int], _Found] = {}
+    for base in (folder, folder / "numerics"):
+        if not base.is_dir():
+            continue
+        places: list[tuple[Path, int | None]] = [(base, None)]
+        places += [(d, int(m[1])) for d in sorted(base.iterdir()) if (m := _STEP_NAME.fullmatch(d.name)) and d.is_dir()]
+        for place, step in places:
+            # Sorted: the plain file comes before its own .gz, and wins.
+            for path in sorted(place.iterdir()):
+                if (m := _LOG_NAME.fullmatch(path.name)) and path.is_file():
+                    at = (-1 if step is None else step, int(m[1]))
+                    found.setdefault(at, _Found(path, int(m[1]), step))
+        if found:
+            break
+    return [found[at] for at in sorted(found)]
+
+
+def _rank_in_name(path: str) -> int | None:
+    match = _LOG_NAME.fullmatch(Path(path).name)
+    return int(match[1]) if match else None
+
+
+def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: int | None) -> int:
+    if wanted is not None:
+        return wanted
+    common = sorted(ranks_a & ranks_b)
+    if len(common) == 1:
+        return common[0]
+    have = f"{a} has rank {_and(sorted(ranks_a))}, {b} has rank {_and(sorted(ranks_b))}"
+    if ranks_a == ranks_b:
+        have = f"there are logs of ranks {_and(common)}"
+    if common:
+        raise InputError(f"{have}; choose one with --rank N")
+    raise InputError(f"no rank is on both sides: {have}; name the two logs themselves")
+
+
+def _of_rank(logs: list[_Found], rank: int, folder: str) -> list[_Found]:
+    chosen = [f for f in logs if f.rank == rank]
+    if not chosen:
+        raise InputError(f"{folder} has no log of rank {rank}, only of rank {_and(sorted({f.rank for f in logs}))}")
+    return chosen
+
+
+def _choose_step(one: list[_Found], other: list[_Found], a: str, b: str) -> int | None:
+    """The step to compare; None for "each side has exactly one log", whatever its step."""
+    if len(one) == len(other) == 1:
+        return None
+    common = {f.step for f in one if f.step is not None} & {f.step for f in other}
+    if len(common) == 1:
+        return common.pop()
+    told = "; ".join(f"{side}: {_and(_places(logs))}" for side, logs in ((a, one), (b, other)))
+    raise InputError(f"there are several captured steps, name one of each side ({told})")
+
+
+def _with_step(logs: list[_Found], step: int | None) -> str:
+    return str(next(f.path for f in logs if step is None or f.step == step))
+
+
+def _places(logs: list[_Found]) -> list[str]:
+    return [str(f.path.parent) for f in logs]
+
+
+def _and(items: Sequence[object]) -> str:
+    """`1`, `1 and 2`, `1, 2, 3 and 4`; a long list by its ends."""
+    texts = [str(i) for i in items]
+    if len(texts) > 8:
+        texts = [*texts[:4], "…", texts[-1]]
+        return f"{', '.join(texts)} ({len(items)} in all)"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _name_parts(path: str) -> list[str]:
+    if path == STDIN:
+        return ["stdin"]
+    parts = list(Path(os.path.abspath(path)).parts)
+    parts[-1] = re.sub(r"(\.log)?(\.gz)?$", "", parts[-1])
+    return parts
+
+
+def _telling(parts: list[str]) -> str | None:
+    """The last part that tells which run this is, else the last one at all."""
+    return next((p for p in reversed(parts) if not _TELLS_NOTHING.fullmatch(p)), parts[-1] if parts else None)

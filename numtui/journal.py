@@ -1,0 +1,180 @@
+"""Rules that were not saved yet, kept where a lost connection does not lose them.
+
+Every change of the rules is written to a journal in the state folder. A session that ends in order removes its
+journal; what a killed one leaves behind is offered to the next session on the same logs and rule file. Each session
+has a journal of its own, so two that look at the same logs at once do not overwrite each other, and holds a lock on
+a file beside it for as long as it lives: the kernel releases that lock however the process ends, and a process id
+that was given out again cannot be mistaken for a live session.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numtui.atomic import atomic_writer
+
+__all__ = ["Journal", "Recovered", "state_folder"]
+
+
+def state_folder() -> Path:
+    """Where numtui keeps what belongs to this user and this machine (`$XDG_STATE_HOME/numtui`)."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    # The specification wants a relative path to be ignored.
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "numtui"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Rules of an earlier session that ended without saving.
+
+    `time` is when they last changed, in seconds since 1970; `path` the journal that holds them.
+    """
+
+    rules: str
+    time: float
+    path: Path
+
+
+class Journal:
+    """The journal of one session on one pair of logs and one rule file.
+
+    Nothing here stops a session: a full disk or a folder that cannot be written is told in `problem` (one sentence,
+    None while all is well), because work that cannot be journaled can still be saved.
+    """
+
+    def __init__(self, path_a: str, path_b: str, rules_path: Path, *, folder: Path | None = None) -> None:
+        self.problem: str | None = None
+        self._folder = state_folder() / "journal" if folder is None else folder
+        self._subject = {"a": _absolute(path_a), "b": _absolute(path_b), "rules": _absolute(str(rules_path))}
+        text = json.dumps(self._subject, sort_keys=True)
+        self._name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
+        # Two journals of one process (a test, a reload) must not share a file either.
+        self._own = self._folder / f"{self._name}-{os.getpid()}-{time.monotonic_ns():x}.json"
+        self._lock: int | None = None
+        self._offered: list[Path] = []
+
+    def pending(self) -> Recovered | None:
+        """The newest rules that an earlier session left unsaved; None when there are none.
+
+        Journals of sessions that are still alive are not offered.
+        """
+        found: list[Recovered] = []
+        for path in self._folder.glob(f"{self._name}-*.json"):
+            if path == self._own or (record := _read(path)) is None or self._alive(path, record):
+                continue
+            found.append(Recovered(record["text"], float(record["time"]), path))
+        self._offered = [r.path for r in found]
+        return max(found, key=lambda r: r.time, default=None)
+
+    def write(self, rules: str) -> None:
+        """Keep this text of the rule file; a crash from here on does not lose it."""
+        try:
+            self._take_lock()
+            with atomic_writer(self._own, mode=0o600) as out:
+                record = {
+                    "version": 1,
+                    "subject": self._subject,
+                    "time": time.time(),
+                    "host": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "locked": self._lock is not None,
+                    "text": rules,
+                }
+                json.dump(record, out)
+        except OSError as error:
+            self.problem = f"unsaved rules are not backed up: {error.strerror or error} ({self._folder})"
+        else:
+            self.problem = None
+
+    def clear(self) -> None:
+        """Forget everything that is unsaved: this session's, and what `pending` found."""
+        for path in [self._own, *self._offered]:
+            with suppress(OSError):
+                path.unlink()
+        for path in self._offered:
+            with suppress(OSError):
+                _lock_path(path).unlink()
+        self._offered = []
+
+    def close(self) -> None:
+        """End of the session; what was written and not cleared is offered to the next one."""
+        if self._lock is None:
+            return
+        with suppress(OSError):
+            _lock_path(self._own).unlink()
+        os.close(self._lock)
+        self._lock = None
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(_lock_path(self._own), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            # Some network file systems have no locks; then the process id has to do.
+            os.close(descriptor)
+            with suppress(OSError):
+                _lock_path(self._own).unlink()
+            return
+        self._lock = descriptor
+
+    @staticmethod
+    def _alive(path: Path, record: dict[str, Any]) -> bool:
+        """Whether the session that wrote a journal still runs."""
+        if record.get("locked"):
+            try:
+                descriptor = os.open(_lock_path(path), os.O_RDWR)
+            except OSError:
+                return False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(descriptor)
+            return False
+        return record.get("host") == socket.gethostname() and _process_exists(int(record.get("pid", 0)))
+
+
+def _absolute(path: str) -> str:
+    return path if path == "-" else os.path.abspath(path)
+
+
+def _lock_path(journal: Path) -> Path:
+    return journal.with_suffix(".lock")
+
+
+def _process_exists(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A journal's record; None for what is none (another version's, damaged by hand)."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        return None
+    if not isinstance(record.get("time"), (int, float)) or not isinstance(record.get("pid", 0), int):
+        return None
+    return record
