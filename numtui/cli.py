@@ -1,0 +1,286 @@
+"""The command line.
+
+Everything heavy is imported after the arguments are understood: `numtui --help` needs neither numpy nor Textual, a
+report needs no Textual, and nothing needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from enum import IntEnum
+from pathlib import Path
+from typing import NoReturn
+
+from matchers.errors import InputError, UserError
+from numtui import __version__
+from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, resolve_logs
+from numtui.report import FORMATS
+from numtui.terminal import is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
+
+__all__ = ["ExitCode", "main", "run"]
+
+_DEMO_RULES = Path("numtui-demo.yaml")
+"""The demo has rules of its own: those in the current folder belong to other logs."""
+
+_DESCRIPTION = """\
+Shows where two training runs part: compares the per-operation numeric logs of
+two runs and leads to the first operation whose inputs agree and whose output
+does not."""
+
+_COMMANDS = """\
+commands:
+  numtui A B             open the explorer (without a terminal: print the text report)
+  numtui diff A B        print the comparison; see numtui diff --help
+  numtui demo            open the example that is shipped
+
+A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
+standard input) or the folders of two runs.
+
+exit codes: 0 nothing red, 1 something red, 2 trouble
+"""
+
+
+class ExitCode(IntEnum):
+    """What the program tells its caller; as `diff` does."""
+
+    SAME = 0
+    RED = 1
+    TROUBLE = 2
+    INTERRUPTED = 128 + signal.SIGINT
+    BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def run() -> NoReturn:
+    """Entry point of the console script and of `python -m numtui`."""
+    sys.exit(main())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code. Errors of the user are one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal in the C locale gets `\u2026` instead of a traceback.
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        return int(_dispatch(list(sys.argv[1:] if argv is None else argv)))
+    except UserError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough. Python would complain once more when it flushes at exit.
+        with suppress(OSError, AttributeError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - a bug: the user gets a sentence, the details go where they can be sent from
+        _report_bug(error)
+        return ExitCode.TROUBLE
+
+
+def _dispatch(argv: list[str]) -> int:
+    if argv[:1] == ["diff"]:
+        return _diff(_diff_parser().parse_args(argv[1:]))
+    if argv[:1] == ["demo"]:
+        return _demo(_demo_parser().parse_args(argv[1:]))
+    return _open(_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _new_parser("numtui", _DESCRIPTION, epilog=_COMMANDS)
+    _add_logs(parser)
+    _add_screen(parser)
+    parser.add_argument("--version", action="version", version=f"numtui {__version__}")
+    return parser
+
+
+def _diff_parser() -> argparse.ArgumentParser:
+    parser = _new_parser(
+        "numtui diff", "Prints the comparison of two logs; the exit code tells whether anything is red."
+    )
+    _add_logs(parser)
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", help="text for people (default), jsonl for programs"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
+    )
+    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
+    return parser
+
+
+def _demo_parser() -> argparse.ArgumentParser:
+    parser = _new_parser(
+        "numtui demo", "Opens the shipped example: one training step, run eagerly and as a traced graph."
+    )
+    _add_screen(parser)
+    return parser
+
+
+def _new_parser(prog: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # An abbreviation that works today is ambiguous tomorrow.
+        allow_abbrev=False,
+    )
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="log or run folder of one run")
+    parser.add_argument("b", metavar="B", help="log or run folder of the other run")
+    parser.add_argument("-r", "--rules", metavar="FILE", help=f"rule file (default: {DEFAULT_RULES} in this folder)")
+    parser.add_argument("--name-a", metavar="NAME", help="what to call side a")
+    parser.add_argument("--name-b", metavar="NAME", help="what to call side b")
+    parser.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
+
+
+def _add_screen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
+    parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
+
+
+def _rank(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"a rank is a number from 0 on, not {safe_text(text, 40)!r}")
+    return int(text)
+
+
+def _request(args: argparse.Namespace) -> OpenRequest:
+    """What the arguments ask for, with the logs found.
+
+    Raises:
+        InputError: see `resolve_logs`.
+    """
+    path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank)
+    name_a, name_b = default_names(path_a, path_b)
+    return OpenRequest(
+        path_a=path_a,
+        path_b=path_b,
+        name_a=args.name_a or name_a,
+        name_b=args.name_b or name_b,
+        rules_path=DEFAULT_RULES if args.rules is None else Path(args.rules),
+        rules_given=args.rules is not None,
+        color=not args.no_color,
+        theme=getattr(args, "theme", None),
+    )
+
+
+def _diff(args: argparse.Namespace) -> int:
+    return _report(_request(args), args.format, None if args.output in {None, "-"} else Path(args.output))
+
+
+def _demo(args: argparse.Namespace) -> int:
+    path_a, path_b = demo_logs()
+    request = OpenRequest(
+        path_a=path_a,
+        path_b=path_b,
+        name_a="eager",
+        name_b="traced",
+        rules_path=_DEMO_RULES,
+        color=not args.no_color,
+        theme=args.theme,
+    )
+    return _explore(request)
+
+
+def _open(args: argparse.Namespace) -> int:
+    return _explore(_request(args))
+
+
+def _explore(request: OpenRequest) -> int:
+    """The explorer, or the text report where there is no screen to draw on."""
+    if not is_terminal(sys.stdout):
+        return _report(request, "text")
+    if is_dumb_terminal():
+        _complain("this terminal cannot show the explorer (TERM is dumb or not set); this is the text report")
+        return _report(request, "text")
+    with _rereadable(request) as ready:
+        if not reopen_keyboard():
+            _complain("there is no terminal to read keys from; this is the text report")
+            return _report(ready, "text")
+        from numtui.app import run_app
+
+        return run_app(ready)
+
+
+def _report(request: OpenRequest, form: str, output: Path | None = None) -> int:
+    from numtui.headless import report
+
+    return ExitCode.RED if report(request, form, output) else ExitCode.SAME
+
+
+@contextmanager
+def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
+    """The request with files for what can be read only once (standard input, a FIFO).
+
+    The explorer reads a log twice: its head, to show something at once, and then the whole.
+    """
+    paths = {"path_a": request.path_a, "path_b": request.path_b}
+    with ExitStack() as stack:
+        for side, path in paths.items():
+            if not _once(path):
+                continue
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="numtui-"))
+            paths[side] = _copied(path, Path(folder) / f"{side[-1]}.log")
+        yield replace(request, path_a=paths["path_a"], path_b=paths["path_b"])
+
+
+def _copied(path: str, copy: Path) -> str:
+    try:
+        # A duplicate, because closing descriptor 0 itself would give its number to the next file that is opened.
+        with os.fdopen(os.dup(0), "rb") if path == STDIN else open(path, "rb") as source, copy.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return str(copy)
+
+
+def _once(path: str) -> bool:
+    """Whether a log can be read only once."""
+    if path == STDIN:
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError, AttributeError):
+        print(f"numtui: {safe_text(text)}", file=sys.stderr)  # noqa: T201
+
+
+def _report_bug(error: Exception) -> None:
+    """One line for the user, the traceback in a file that can be attached to a report."""
+    from numtui.journal import state_folder
+
+    details = "".join(traceback.format_exception(error))
+    summary = f"internal error: {type(error).__name__}: {error}"
+    try:
+        folder = state_folder()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        path.write_text(
+            f"numtui {__version__}, Python {sys.version}\n{sys.argv}\n\n{details}",
+            encoding="utf-8",
+            errors="backslashreplace",
+        )
+    except OSError:
+        sys.stderr.write(details)
+        _complain(summary)
+    else:
+        _complain(f"{summary[:300]} (this is a bug; details: {path})")

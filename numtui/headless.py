@@ -1,0 +1,80 @@
+"""The comparison without a screen: read, compare, report."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from matchers.comparison import Comparison, compare
+from matchers.errors import InputError
+from matchers.parse import read_log
+from matchers.rule_file import RuleFile
+from numtui.atomic import atomic_writer
+from numtui.inputs import OpenRequest
+from numtui.report import ReportOptions, write
+from numtui.terminal import ProgressLine, wants_color
+
+__all__ = ["report"]
+
+
+def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
+    """Compare and write a report to `output`, or to standard output; returns whether something is red.
+
+    Raises:
+        UserError: a log or the rules cannot be read, the report cannot be written.
+        BrokenPipeError: whoever read standard output is gone.
+    """
+    # Millions of small objects are made and none is dropped before the end: looking for cycles only costs time.
+    gc.disable()
+    rules_path = _rules_to_read(request)
+    with ProgressLine() as progress:
+        a = read_log(request.path_a, progress=progress)
+        b = read_log(request.path_b, progress=progress)
+        rules = RuleFile.load(rules_path).rules if rules_path is not None else None
+        comparison = compare(a, b, rules, progress=progress)
+    options = ReportOptions(
+        names=(request.name_a, request.name_b),
+        rules_path=None if rules_path is None else str(rules_path),
+        color=output is None and wants_color(sys.stdout, no_color=not request.color),
+    )
+    if output is None:
+        _to_stdout(comparison, form, options)
+    else:
+        try:
+            with atomic_writer(output) as out:
+                write(comparison, out, form, options)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written: {error.strerror or error}") from None
+    return bool(comparison.red.any())
+
+
+def _rules_to_read(request: OpenRequest) -> Path | None:
+    """The rule file; None when the default one does not exist.
+
+    Raises:
+        InputError: a file that the user named does not exist.
+    """
+    if os.path.exists(request.rules_path):
+        return request.rules_path
+    if request.rules_given:
+        raise InputError(f"{request.rules_path}: no such rule file")
+    return None
+
+
+def _to_stdout(comparison: Comparison, form: str, options: ReportOptions) -> None:
+    out: TextIO | None = sys.stdout
+    if out is None:
+        raise InputError("standard output is closed; write to a file with -o FILE")
+    try:
+        write(comparison, out, form, options)
+        # Here, where a full disk can still be reported; at exit it would be too late.
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"standard output cannot be written: {error.strerror or error}") from None
