@@ -1,0 +1,154 @@
+"""Folders, ranks, steps and names: what A and B stand for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from matchers.errors import InputError
+from numtui import inputs
+from numtui.inputs import default_names, demo_logs, resolve_logs
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def touch(*paths: str) -> None:
+    for path in paths:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("")
+
+
+def test_files_are_taken_as_they_are() -> None:
+    touch("a.log", "b.log.gz")
+    assert resolve_logs("a.log", "b.log.gz") == ("a.log", "b.log.gz")
+    assert resolve_logs("-", "a.log") == ("-", "a.log")
+    assert resolve_logs("a.log", "-") == ("a.log", "-")
+
+
+@pytest.mark.parametrize("place", ["", "numerics/", "numerics/step_2/", "step_2/"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_only_log_of_a_run_is_found(place: str, suffix: str) -> None:
+    touch(f"x/{place}rank_3_activations.log{suffix}", f"y/{place}rank_3_activations.log", "x/config.json", "x/step_x")
+    assert resolve_logs("x", "y/") == (
+        f"x/{place}rank_3_activations.log{suffix}",
+        f"y/{place}rank_3_activations.log",
+    )
+
+
+def test_the_one_common_rank_is_taken() -> None:
+    touch("x/rank_0_activations.log", "x/rank_1_activations.log", "y/rank_1_activations.log")
+    assert resolve_logs("x", "y") == ("x/rank_1_activations.log", "y/rank_1_activations.log")
+
+
+def test_rank_chooses() -> None:
+    touch(*(f"{run}/rank_{rank}_activations.log" for run in "xy" for rank in range(12)))
+    assert resolve_logs("x", "y", rank=11) == ("x/rank_11_activations.log", "y/rank_11_activations.log")
+    with pytest.raises(InputError, match=r"ranks 0, 1, 2, 3, …, 11 \(12 in all\); choose one with --rank N"):
+        resolve_logs("x", "y")
+    with pytest.raises(InputError, match="x has no log of rank 12"):
+        resolve_logs("x", "y", rank=12)
+
+
+def test_ranks_that_do_not_meet() -> None:
+    touch("x/rank_0_activations.log", "y/rank_1_activations.log", "y/rank_2_activations.log")
+    with pytest.raises(InputError, match="no rank is on both sides: x has rank 0, y has rank 1 and 2"):
+        resolve_logs("x", "y")
+
+
+def test_a_plain_log_wins_over_its_compressed_copy() -> None:
+    touch("x/rank_0_activations.log.gz", "x/rank_0_activations.log", "y/rank_0_activations.log")
+    assert resolve_logs("x", "y")[0] == "x/rank_0_activations.log"
+
+
+def test_the_one_common_step_is_taken_else_the_user_is_asked() -> None:
+    touch(
+        "x/numerics/step_1/rank_0_activations.log",
+        "x/numerics/step_2/rank_0_activations.log",
+        "y/numerics/step_2/rank_0_activations.log",
+    )
+    assert resolve_logs("x", "y") == (
+        "x/numerics/step_2/rank_0_activations.log",
+        "y/numerics/step_2/rank_0_activations.log",
+    )
+    with pytest.raises(InputError, match="several captured steps.*x/numerics/step_1 and x/numerics/step_2"):
+        resolve_logs("x", "x")
+    assert resolve_logs("x/numerics/step_1", "y") == (
+        "x/numerics/step_1/rank_0_activations.log",
+        "y/numerics/step_2/rank_0_activations.log",
+    )
+
+
+def test_a_file_against_a_folder_takes_the_rank_of_the_file() -> None:
+    touch("x/rank_0_activations.log", "x/rank_1_activations.log", "y/rank_1_activations.log", "z.log")
+    assert resolve_logs("x", "y/rank_1_activations.log")[0] == "x/rank_1_activations.log"
+    assert resolve_logs("y/rank_1_activations.log", "x")[1] == "x/rank_1_activations.log"
+    assert resolve_logs("-", "y")[1] == "y/rank_1_activations.log"
+    assert resolve_logs("z.log", "x", rank=0)[1] == "x/rank_0_activations.log"
+    with pytest.raises(InputError, match="choose one with --rank N"):
+        resolve_logs("z.log", "x")
+    touch("s/step_1/rank_0_activations.log", "s/step_2/rank_0_activations.log")
+    with pytest.raises(InputError, match="several captured steps; name one: s/step_1 and s/step_2"):
+        resolve_logs("z.log", "s")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ("-", "-", "only one of the two logs"),
+        ("missing", "a.log", "missing: no such file or folder"),
+        ("a.log", "missing/x.log", "missing/x.log: no such file or folder"),
+        ("a.log/x", "a.log", "a.log/x: Not a directory"),
+        ("a\0b", "a.log", "null"),
+        ("n" * 5000, "a.log", "File name too long"),
+        ("empty", "a.log", "empty: no rank_N_activations.log here"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(a: str, b: str, message: str) -> None:
+    touch("a.log")
+    Path("empty").mkdir()
+    with pytest.raises(InputError, match=re.escape(message)):
+        resolve_logs(a, b)
+
+
+def test_no_permission_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    touch("a.log")
+    # The tests may run as root, whom permissions do not stop.
+    monkeypatch.setattr(inputs.os, "access", lambda *_: False)
+    with pytest.raises(InputError, match=r"a.log: cannot be read \(permission denied\)"):
+        resolve_logs("a.log", "a.log")
+
+
+def test_rank_needs_a_folder() -> None:
+    touch("a.log")
+    with pytest.raises(InputError, match="both A and B are files"):
+        resolve_logs("a.log", "a.log", rank=0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "names"),
+    [
+        ("eager/rank_0_activations.log", "traced/rank_0_activations.log", ("eager", "traced")),
+        ("eager.log", "traced.log.gz", ("eager", "traced")),
+        ("out/x/numerics/rank_0_activations.log", "out/y/numerics/rank_0_activations.log", ("x", "y")),
+        ("x/step_1/rank_0_activations.log", "y/step_2/rank_0_activations.log", ("x", "y")),
+        ("x/step_1/rank_0_activations.log", "x/step_2/rank_0_activations.log", ("step_1", "step_2")),
+        ("/data/x/rank_0_activations.log", "/home/me/y/rank_0_activations.log", ("x", "y")),
+        ("x/rank_0_activations.log", "x/rank_1_activations.log", ("rank_0_activations", "rank_1_activations")),
+        ("same.log", "same.log", ("a", "b")),
+        ("-", "run.log", ("stdin", "run")),
+    ],
+)
+def test_names_tell_the_runs_apart(a: str, b: str, names: tuple[str, str]) -> None:
+    assert default_names(a, b) == names
+
+
+def test_the_demo_is_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert all(Path(p).is_file() for p in demo_logs())
+    monkeypatch.setattr(inputs, "__file__", str(tmp_path / "numtui" / "inputs.py"))
+    with pytest.raises(InputError, match="missing from this installation"):
+        demo_logs()
