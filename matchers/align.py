@@ -1,0 +1,267 @@
+"""The matching: which operation of b is which operation of a.
+
+1. Rows whose numbers, inputs included, occur once on each side and are equal to the digit are partners.
+2. All others compete: every free row of a meets the nearest free rows of b of its kind (op, shape, phase) around where
+   the anchors expect it. What agreement is worth is learned from the pairs that are sure (evidence.py), candidates
+   compete for each other, and the winners become evidence for the next round, in which neighbours and producers
+   that are partners count as well.
+3. What is left over and has a single possible partner in its gap is paired; the rest stays alone.
+
+The names of modules and the counters in keys only ever count as evidence: they are what drifts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.anchors import expected_order, near_others, same_names, same_values
+from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueEvidence, observe
+from matchers.features import Features
+from matchers.pairing import Method
+
+__all__ = ["Alignment", "align"]
+
+Int = NDArray[np.int64]
+Float = NDArray[np.float64]
+
+_NEAREST = 5
+"""Candidates of a row: so many of its kind on either side of where it is expected."""
+_WINDOW = 600
+_TURNS = 3
+_PASSES = ((2, 0.98), (_NEAREST, 0.5), (_NEAREST, 0.0))
+"""(candidates on either side, least probability): the clear ones first, the others among what is left."""
+_SURE = 0.9
+_CLEAR = 0.97
+_SAMPLE = 8_192
+_STRETCH = 256
+"""Pairs that the weights are learned from, at most."""
+_FEW = 200
+_ALONE = 0.0
+"""Log odds that a row has no partner among its candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """One-to-one partners.
+
+    Attributes:
+        of_a, of_b: int64[n], the partner's row, -1 for none.
+        method, confidence, runner_up, runner_up_score: per row of a; see `Pairing`.
+    """
+
+    of_a: Int
+    of_b: Int
+    method: NDArray[np.int8]
+    confidence: Float
+    runner_up: Int
+    runner_up_score: Float
+
+
+class _State:
+    """Partners found so far."""
+
+    def __init__(self, n_a: int, n_b: int) -> None:
+        self.of_a = np.full(n_a, -1, np.int64)
+        self.of_b = np.full(n_b, -1, np.int64)
+        self.method = np.zeros(n_a, np.int8)
+        self.confidence = np.zeros(n_a)
+        self.runner_up = np.full(n_a, -1, np.int64)
+        self.runner_up_score = np.zeros(n_a)
+
+    def copy(self) -> _State:
+        other = _State(0, 0)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy())
+        return other
+
+    def pair(self, i: Int, j: Int, method: Method, confidence: Float | float) -> None:
+        self.of_a[i], self.of_b[j] = j, i
+        self.method[i], self.confidence[i] = method, confidence
+
+
+def align(f: Features) -> Alignment:
+    """Pairs the rows of two logs one to one."""
+    state = _State(len(f.a), len(f.b))
+    i, j = same_values(f)
+    state.pair(i, j, Method.EXACT, 1.0)
+    if (state.of_a < 0).any() and (state.of_b < 0).any():
+        weights = _learn(f, state)
+        for nearest, least in _PASSES:
+            order, known = _assumed(f, state)
+            candidates = _candidates(f, state, order, np.flatnonzero(state.of_a < 0), nearest)
+            seen = observe(f, *candidates, order, *known)
+            _compete(state, *candidates, weights.score(seen), least)
+    return _done(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    values: ValueEvidence
+    structure: StructureEvidence
+
+    def score(self, seen: Observed) -> Float:
+        return self.values.score(seen) + self.structure.score(seen)
+
+
+def _learn(f: Features, found: _State) -> _Weights:
+    """Learns what agreement is worth on a part of the free rows, by turns.
+
+    Pairs that are clear by their numbers alone teach what names and order are worth, and pairs that are clear by names
+    and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
+    """
+    state = found.copy()
+    order, known = _assumed(f, state)
+    by_names = _named_seeds(f, state)
+    rows = _sample(state)
+    i, j = _candidates(f, state, order, rows, _NEAREST)
+    for _ in range(_TURNS):
+        seen = observe(f, i, j, order, *known)
+        values = ValueEvidence(_lesson(f, order, known, *by_names))
+        value_score = values.score(seen)
+        by_values = _clear_winners(state, i, j, value_score)
+        if len(by_values[0]) < _FEW:
+            sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
+            by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
+        structure = StructureEvidence(_lesson(f, order, known, *by_values))
+        structure_score = structure.score(seen)
+        by_names = _clear_winners(state, i, j, structure_score)
+        if len(by_names[0]) < _FEW:
+            by_names = _joined(by_names, _named_seeds(f, state))
+        trial = found.copy()
+        _compete(trial, i, j, value_score + structure_score, 0.0)
+        order, known = _assumed(f, trial)
+    return _Weights(values, structure)
+
+
+def _sample(state: _State) -> Int:
+    """Free rows of a to learn from: all of a small log, stretches from all over a large one."""
+    free = np.flatnonzero(state.of_a < 0)
+    if len(free) <= _SAMPLE:
+        return free
+    stretches = _SAMPLE // _STRETCH
+    starts = np.linspace(0, len(free) - _STRETCH, stretches).astype(np.int64)
+    return np.unique(free[(starts[:, None] + np.arange(_STRETCH)).ravel()])
+
+
+def _assumed(f: Features, state: _State) -> tuple[Order, tuple[Int, Int]]:
+    """Where rows are expected, and the partners that neighbours and producers are assumed to have.
+
+    Both come from the sure pairs, and for the other rows from names that occur equally often on both sides.
+    """
+    i = np.flatnonzero(state.of_a >= 0)
+    j = state.of_a[i]
+    keep = near_others(i, j)
+    named_i, named_j = _named_seeds(f, state)
+    i, j = np.concatenate((i[keep], named_i)), np.concatenate((j[keep], named_j))
+    by_row = np.argsort(i, kind="stable")
+    i, j = i[by_row], j[by_row]
+    keep = near_others(i, j)
+    return expected_order(f, i[keep], j[keep]), (state.of_a.copy(), state.of_b.copy())
+
+
+def _named_seeds(f: Features, state: _State) -> tuple[Int, Int]:
+    i, j = same_names(f, state.of_a < 0, state.of_b < 0)
+    order = np.argsort(i, kind="stable")
+    i, j = i[order], j[order]
+    keep = near_others(i, j)
+    return i[keep], j[keep]
+
+
+def _lesson(f: Features, order: Order, known: tuple[Int, Int], i: Int, j: Int) -> Lesson:
+    """What pairs that are surely right look like, against the other candidates of the same rows."""
+    if len(i) > _SAMPLE:
+        pick = np.linspace(0, len(i) - 1, _SAMPLE).astype(np.int64)
+        i, j = i[pick], j[pick]
+    partner = np.full(len(f.a), -1, np.int64)
+    partner[i] = j
+    ci, cj = _nearest(f, np.sort(i), np.arange(len(f.b)), order, _NEAREST)
+    wrong = partner[ci] != cj
+    return Lesson(observe(f, i, j, order, *known), observe(f, ci[wrong], cj[wrong], order, *known))
+
+
+def _done(state: _State) -> Alignment:
+    return Alignment(
+        state.of_a, state.of_b, state.method, state.confidence, state.runner_up, state.runner_up_score
+    )
+
+
+def _candidates(f: Features, state: _State, order: Order, rows: Int, nearest: int) -> tuple[Int, Int]:
+    return _nearest(f, rows, np.flatnonzero(state.of_b < 0), order, nearest)
+
+
+def _nearest(f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int) -> tuple[Int, Int]:
+    """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
+    span = np.int64(len(f.b) + 1)
+    code_b = f.b.kind[rows_b] * span + rows_b
+    sort = np.argsort(code_b)
+    code_b, rows_b = code_b[sort], rows_b[sort]
+    if not len(rows_a) or not len(rows_b):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    expected = np.clip((order.before[rows_a] + order.after[rows_a]) // 2, 0, len(f.b) - 1)
+    at = np.searchsorted(code_b, f.a.kind[rows_a] * span + expected)
+    pick = at[:, None] + np.arange(-nearest, nearest)[None, :]
+    inside = (pick >= 0) & (pick < len(rows_b))
+    j = rows_b[np.clip(pick, 0, len(rows_b) - 1)]
+    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= _WINDOW)
+    i = np.broadcast_to(rows_a[:, None], j.shape)[ok]
+    return i, j[ok]
+
+
+def _joined(*pairs: tuple[Int, Int]) -> tuple[Int, Int]:
+    """Several lists of pairs in one; where they disagree on a row the first list wins."""
+    i = np.concatenate([p for p, _ in pairs])
+    j = np.concatenate([q for _, q in pairs])
+    _, first = np.unique(i, return_index=True)
+    return i[first], j[first]
+
+
+def _chance(state: _State, i: Int, j: Int, score: Float) -> Float:
+    """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
+    top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
+    weight = np.exp(score - top)
+    total_a = np.bincount(i, weight, len(state.of_a))
+    total_b = np.bincount(j, weight, len(state.of_b))
+    return weight / (total_a[i] + total_b[j] - weight + np.exp(_ALONE - top))
+
+
+def _clear_winners(state: _State, i: Int, j: Int, score: Float) -> tuple[Int, Int]:
+    """Candidates that leave no room for a rival, by one kind of evidence alone."""
+    clear = _chance(state, i, j, score) >= _CLEAR
+    return i[clear], j[clear]
+
+
+def _compete(state: _State, i: Int, j: Int, score: Float, least: float) -> None:
+    """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
+    n_a, n_b = len(state.of_a), len(state.of_b)
+    chance = _chance(state, i, j, score)
+    alive = np.flatnonzero((score > 0) & (chance >= least))
+    while len(alive):
+        ai, aj, s = i[alive], j[alive], score[alive]
+        best_a, best_b = np.full(n_a, -np.inf), np.full(n_b, -np.inf)
+        np.maximum.at(best_a, ai, s)
+        np.maximum.at(best_b, aj, s)
+        win = np.flatnonzero((s == best_a[ai]) & (s == best_b[aj]))
+        # ties: the first candidate of a row, then of a column, wins
+        _, first = np.unique(ai[win], return_index=True)
+        win = win[first]
+        _, first = np.unique(aj[win], return_index=True)
+        win = win[np.sort(first)]
+        if not len(win):
+            break
+        state.pair(ai[win], aj[win], Method.ALIGNED, chance[alive[win]])
+        alive = alive[(state.of_a[ai] < 0) & (state.of_b[aj] < 0)]
+    _rivals(state, i, j, chance)
+
+
+def _rivals(state: _State, i: Int, j: Int, chance: Float) -> None:
+    """The best other candidate of every row."""
+    other = state.of_a[i] != j
+    oi, oj, oc = i[other], j[other], chance[other]
+    order = np.lexsort((-oc, oi))
+    oi, oj, oc = oi[order], oj[order], oc[order]
+    first = np.concatenate(([True], oi[1:] != oi[:-1])) if len(oi) else np.zeros(0, bool)
+    state.runner_up[oi[first]] = oj[first]
+    state.runner_up_score[oi[first]] = oc[first]

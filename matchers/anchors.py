@@ -1,0 +1,105 @@
+"""Rows that are partners beyond doubt, and what they say about where the others are to be expected."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.evidence import Order
+from matchers.features import Features
+
+__all__ = ["expected_order", "ranked_join", "same_values", "same_names", "unique_join"]
+
+Int = NDArray[np.int64]
+
+_BLOCK = 32
+_STRAY = 96
+"""An anchor further than so many rows from where its neighbours point is not believed."""
+
+
+def _groups(key: NDArray[np.uint64]) -> tuple[Int, Int, Int]:
+    """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number."""
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    new = np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(key) else np.zeros(0, bool)
+    first = np.flatnonzero(new)
+    size = np.diff(np.append(first, len(key)))
+    return order, np.arange(len(key)) - np.repeat(first, size), np.repeat(size, size)
+
+
+def ranked_join(a: NDArray[np.uint64], b: NDArray[np.uint64], most: int | None = None) -> tuple[Int, Int]:
+    """Pairs the r-th row of each key in a with the r-th in b, for keys that occur equally often on both sides.
+
+    `most`: only keys that occur at most so often.
+    """
+    order_a, rank_a, size_a = _groups(a)
+    order_b, rank_b, size_b = _groups(b)
+    if not len(order_a) or not len(order_b):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    key_a, key_b = a[order_a], b[order_b]
+    start = np.searchsorted(key_b, key_a)
+    at = np.minimum(start, len(key_b) - 1)
+    ok = (key_b[at] == key_a) & (size_b[at] == size_a)
+    if most is not None:
+        ok &= size_a <= most
+    return order_a[ok], order_b[(at + rank_a)[ok]]
+
+
+def unique_join(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> tuple[Int, Int]:
+    """Pairs the rows whose key occurs once on each side."""
+    return ranked_join(a, b, most=1)
+
+
+def same_values(f: Features) -> tuple[Int, Int]:
+    """Rows of one kind and phase with the same printed numbers, inputs included, that no other row has."""
+    phase = np.uint64(0x9E3779B97F4A7C15)
+    key_a = f.a.exact + f.a.phase.astype(np.uint64) * phase
+    key_b = f.b.exact + f.b.phase.astype(np.uint64) * phase
+    rows_a, rows_b = np.flatnonzero(f.a.telling), np.flatnonzero(f.b.telling)
+    i, j = unique_join(key_a[rows_a], key_b[rows_b])
+    return rows_a[i], rows_b[j]
+
+
+def same_names(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]) -> tuple[Int, Int]:
+    """The r-th row of a module and kind in a and the r-th in b, where both have equally many; numbers ignored."""
+    rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
+    width = np.uint64(f.sizes[3] + 2)
+    key_a = f.a.kind[rows_a].astype(np.uint64) * width + (f.a.module[rows_a] + 1).astype(np.uint64)
+    key_b = f.b.kind[rows_b].astype(np.uint64) * width + (f.b.module[rows_b] + 1).astype(np.uint64)
+    i, j = ranked_join(key_a, key_b)
+    return rows_a[i], rows_b[j]
+
+
+def near_others(i: Int, j: Int) -> NDArray[np.bool_]:
+    """Which anchors point to about where the anchors around them do; i is sorted."""
+    n = len(i)
+    if n == 0:
+        return np.zeros(0, bool)
+    offset = j - i
+    blocks = -(-n // _BLOCK)
+    padded = np.full(blocks * _BLOCK, np.nan)
+    padded[:n] = offset
+    median = np.nanmedian(padded.reshape(blocks, _BLOCK), axis=1)
+    block = np.arange(n) // _BLOCK
+    stray = np.abs(offset - median[block])
+    for step in (-1, 1):
+        stray = np.minimum(stray, np.abs(offset - median[np.clip(block + step, 0, blocks - 1)]))
+    return stray <= _STRAY
+
+
+def expected_order(f: Features, i: Int, j: Int) -> Order:
+    """Where each row of a is expected in b, by the nearest anchors before and after it (itself left out).
+
+    i is sorted. Without an anchor, rows are expected in proportion.
+    """
+    n_a, n_b = len(f.a), len(f.b)
+    rows = np.arange(n_a)
+    if not len(i):
+        scaled = rows * n_b // max(n_a, 1)
+        return Order(scaled, scaled)
+    before = np.searchsorted(i, rows, side="left") - 1
+    after = np.searchsorted(i, rows, side="right")
+    at_before = np.where(before >= 0, before, np.minimum(after, len(i) - 1))
+    at_after = np.where(after < len(i), after, np.maximum(before, 0))
+    offset = j - i
+    return Order(rows + offset[at_before], rows + offset[at_after])

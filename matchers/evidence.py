@@ -1,0 +1,256 @@
+"""How much each kind of agreement is worth, learned from the two logs at hand.
+
+Whether a location that agrees, a norm that is off by one percent or a module that changed its name speaks for a pair
+depends on the logs: two captures of the same code agree in everything, an eager and a traced run have other locations
+throughout, two dtypes have no equal number. So nothing is weighed by hand. Each property of a candidate pair falls in
+a bin; the weight of a bin is the logarithm of how much more often it is seen among pairs that are surely right than
+among the candidates at large (a naive Bayes classifier that trains on its own confident pairs, with a prior for bins
+that are rarely seen). Weights add up to the logarithm of odds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.features import Features, Side
+
+__all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
+
+Int = NDArray[np.int64]
+Float = NDArray[np.float64]
+
+VALUE_BINS = 20
+"""Bins over log10 of the difference from 1e-8 (equal to the digit) to 5; one more for "no values"."""
+
+_SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
+_CAP = 8.0
+_FLOOR = 4.0
+"""No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
+_BUCKETS = 1 << 18
+_SIGNS = np.array([[(mask >> k) & 1 for k in range(4)] for mask in range(16)], np.float32)
+"""What a sign that differs adds to the distance of each of four statistics, by the mask of those that differ."""
+
+# Prior odds of each bin, in units of a few observations: they matter where a log teaches little.
+_VALUE_PRIOR = np.append(np.linspace(6.0, -1.5, VALUE_BINS), 0.0)
+_CATEGORY_PRIOR = {
+    "place": np.array([1.5, -2.5, -0.3, 0.0]),
+    "location": np.array([1.0, -1.0, 0.0]),
+    "shift": np.array([2.5, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -2.5]),
+    "repeat": np.array([0.0, 1.0, -1.5]),
+    "flow": np.array([0.0, 2.5, -2.0, 0.5]),
+    "near": np.array([0.0, 1.5, 3.0, -1.5, 0.0, 1.0]),
+}
+_PRIOR_WEIGHT = 12.0
+
+
+def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """log2 of positive numbers to within 0.09, from the bits of the float: exact enough to choose a bin."""
+    return np.asarray(x.view(np.int32) * np.float32(2.0**-23) - np.float32(127.0))
+
+
+def _bin(difference: NDArray[np.float32]) -> Int:
+    """Bin of the mean logarithm of some differences, NaN for unknown ones; float32[m, k]."""
+    known = difference == difference
+    log = np.where(known, _rough_log2(difference + np.float32(1e-8)), np.float32(0.0))
+    n = np.count_nonzero(known, axis=1)
+    mean = log.sum(axis=1) / np.maximum(n, 1).astype(np.float32)
+    # log2 from -26.6 (equal to the digit) to 2.3
+    bins = ((mean + np.float32(26.6)) * np.float32(VALUE_BINS / 28.9)).astype(np.int32)
+    return np.where(n > 0, np.clip(bins, 0, VALUE_BINS - 1), VALUE_BINS)
+
+
+@np.errstate(invalid="ignore")
+def _value_bins(a: Side, b: Side, i: Int, j: Int) -> tuple[Int, Int]:
+    """Bins of how far the outputs' statistics are apart, and of how far their ratios to the first are.
+
+    Apart is measured in logarithms: two runs that diverged by half still differ less than two operations do.
+    """
+    difference = a.stats[i] - b.stats[j]
+    # the same error moves all norms of a tensor together; their ratios tell more than they do
+    profile = np.abs(difference[:, 1:] - difference[:, :1])
+    return _bin(np.abs(difference) + _SIGNS[a.signs[i] ^ b.signs[j]]), _bin(profile)
+
+
+@np.errstate(invalid="ignore")
+def _input_bins(a: Side, b: Side, i: Int, j: Int) -> Int:
+    return _bin(np.abs(a.inputs[i] - b.inputs[j]))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where rows of a are expected in b: `before` and `after` are int64[n_a], the expected row of b by the
+    nearest anchor on either side."""
+
+    before: Int
+    after: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The bins of m candidate pairs, one array per property."""
+
+    out: Int
+    profile: Int
+    inputs: Int
+    site_a: Int
+    site_b: Int
+    context: Int
+    same_pattern: NDArray[np.bool_]
+    place: Int
+    location: Int
+    shift: Int
+    repeat: Int
+    flow: Int
+    near: Int
+
+    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Observed:
+        return Observed(*(getattr(self, name)[index] for name in Observed.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Pairs that are surely right, and candidates of the same rows that are surely wrong."""
+
+    right: Observed
+    wrong: Observed
+
+
+def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> Observed:
+    """The bins of the pairs (i[k], j[k]), given the partners known so far (-1: none)."""
+    a, b = f.a, f.b
+    same_place = a.place[i] == b.place[j]
+    no_place_a, no_place_b = a.place[i] < 0, b.place[j] < 0
+    place = np.where(no_place_a & no_place_b, 3, np.where(no_place_a | no_place_b, 2, np.where(same_place, 0, 1)))
+    loc_a, loc_b = a.location[i], b.location[j]
+    location = np.where((loc_a < 0) | (loc_b < 0), 2, np.where(loc_a == loc_b, 0, 1))
+    shift = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i]))
+    both = a.repeat[i] & b.repeat[j]
+    repeat = np.where(both, 1, np.where(a.repeat[i] | b.repeat[j], 2, 0))
+    site_a, site_b = a.site[i], b.site[j]
+    out, profile = _value_bins(a, b, i, j)
+    return Observed(
+        out=out,
+        profile=profile,
+        inputs=_input_bins(a, b, i, j),
+        site_a=site_a,
+        site_b=site_b,
+        context=_bucket(a.context[i], b.context[j]),
+        same_pattern=a.pattern[i] == b.pattern[j],
+        place=place,
+        location=location,
+        shift=np.searchsorted(_SHIFT_EDGES, shift, side="right"),
+        repeat=repeat,
+        flow=_flow(a, b, i, j, of_a, of_b),
+        near=_near(i, j, of_a, of_b),
+    )
+
+
+def _flow(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+    """0 nothing known of the producers, 1 they are partners, 2 they are not, 3 both occur."""
+    agree = np.zeros(len(i), bool)
+    conflict = np.zeros(len(i), bool)
+    made_a, made_b = a.producers[i], b.producers[j]
+    for k in range(made_a.shape[1]):
+        p, q = made_a[:, k], made_b[:, k]
+        known = (p >= 0) & (q >= 0)
+        partner, rival = of_a[p], of_b[q]
+        agree |= known & (partner == q)
+        conflict |= known & (partner != q) & ((partner >= 0) | (rival >= 0))
+    return np.where(agree, np.where(conflict, 3, 1), np.where(conflict, 2, 0))
+
+
+def _near(i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+    """How many of the two neighbours are partners (0–2), plus 3 when a neighbour's partner is elsewhere."""
+    n_a, n_b = len(of_a), len(of_b)
+    agree = np.zeros(len(i), np.int64)
+    conflict = np.zeros(len(i), bool)
+    for step in (-1, 1):
+        p, q = i + step, j + step
+        inside = (p >= 0) & (p < n_a) & (q >= 0) & (q < n_b)
+        p, q = np.where(inside, p, 0), np.where(inside, q, 0)
+        partner = of_a[p]
+        agree += inside & (partner == q)
+        conflict |= inside & (partner != q) & ((partner >= 0) | (of_b[q] >= 0))
+    return agree + 3 * conflict
+
+
+def _bucket(x: Int, y: Int) -> Int:
+    """A pair of ids as one of `_BUCKETS` buckets."""
+    code = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ y.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    return (code >> np.uint64(46)).astype(np.int64)
+
+
+def _weights(right: Int, other: Int, prior: Float) -> Float:
+    """Log odds per bin from the bins of right pairs and of candidates at large."""
+    size = len(prior)
+    n_right, n_other = np.bincount(right, minlength=size)[:size], np.bincount(other, minlength=size)[:size]
+    base = (n_other + 1.0) / (n_other.sum() + size)
+    expected = base * np.exp(prior)
+    expected /= expected.sum()
+    rate = (n_right + _PRIOR_WEIGHT * expected) / (n_right.sum() + _PRIOR_WEIGHT)
+    return np.clip(np.log(rate / base), -_FLOOR, _CAP)
+
+
+class ValueEvidence:
+    """What the printed numbers say. Learn it from pairs that were chosen by names and order."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self.weights = {}
+        for name in ("out", "inputs", "profile"):
+            weights = _weights(getattr(lesson.right, name), getattr(lesson.wrong, name), _VALUE_PRIOR)
+            # a larger difference never speaks more for a pair than a smaller one
+            weights[:VALUE_BINS] = np.maximum.accumulate(weights[:VALUE_BINS][::-1])[::-1]
+            self.weights[name] = weights
+
+    def score(self, seen: Observed) -> Float:
+        """Log odds that each candidate is right, by its numbers alone."""
+        total: Float = sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
+        return total
+
+
+class StructureEvidence:
+    """What names, order and data flow say. Learn it from pairs that were chosen by their numbers."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self.weights = {
+            name: _weights(getattr(lesson.right, name), getattr(lesson.wrong, name), prior)
+            for name, prior in _CATEGORY_PRIOR.items()
+        }
+        self._sites = _SiteWeights(lesson.right, lesson.wrong)
+
+    def score(self, seen: Observed) -> Float:
+        """Log odds that each candidate is right, by everything but its numbers."""
+        total = self._sites.score(seen)
+        for name, weights in self.weights.items():
+            total += weights[getattr(seen, name)]
+        return total
+
+
+class _SiteWeights:
+    """What one site of a is called in b, learned over all layers and micro-batches at once."""
+
+    def __init__(self, right: Observed, wrong: Observed) -> None:
+        self._right = np.bincount(_bucket(right.site_a, right.site_b), minlength=_BUCKETS)
+        self._right_of_a = np.bincount(right.site_a + 1)
+        self._wrong = np.bincount(_bucket(wrong.site_a, wrong.site_b), minlength=_BUCKETS)
+        self._wrong_of_a = np.bincount(wrong.site_a + 1)
+        self._context = np.bincount(right.context, minlength=_BUCKETS)
+        self._wrong_context = np.bincount(wrong.context, minlength=_BUCKETS)
+
+    def score(self, seen: Observed) -> Float:
+        pair = _bucket(seen.site_a, seen.site_b)
+        prior = np.where(seen.same_pattern, 0.8, 0.05)
+        right = (self._right[pair] + 3.0 * prior) / (_at(self._right_of_a, seen.site_a + 1) + 3.0)
+        wrong = (self._wrong[pair] + 3.0 * 0.3) / (_at(self._wrong_of_a, seen.site_a + 1) + 3.0)
+        # the context refines the site: how much more (or less) right than the site alone
+        odds = (self._right[pair] + 1.0) / (self._wrong[pair] + 1.0)
+        fine = (self._context[seen.context] + 2.0 * odds) / (self._wrong_context[seen.context] + 2.0)
+        return np.clip(np.log(right / wrong), -4.0, _CAP) + np.clip(np.log(fine / odds), -3.0, 3.0)
+
+
+def _at(table: Int, index: Int) -> Int:
+    """Entries of a table, 0 beyond its end."""
+    return np.where(index < len(table), table[np.minimum(index, len(table) - 1)], 0) if len(table) else 0 * index

@@ -1,0 +1,294 @@
+"""Both logs in one vocabulary: what the matching compares, as integer and float columns.
+
+Ids are shared between the sides (equal ids mean equal text), so that every comparison of names is a comparison of
+integers. Everything here is a function of one row and its log; nothing depends on the other side's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_key import canonical, template
+from matchers.op_log import OpLog, Phase, Ragged
+
+__all__ = ["Features", "Launch", "Side", "fingerprint", "mix", "shared_ids"]
+
+Int = NDArray[np.int64]
+Hash = NDArray[np.uint64]
+_U = np.uint64
+
+
+def mix(x: Hash) -> Hash:
+    """Scrambles 64-bit words (the finaliser of splitmix64), so that sums of them make good hashes."""
+    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
+    return x ^ (x >> _U(31))
+
+
+def _bits(values: NDArray[np.float64]) -> Hash:
+    """The bits of each number, with one zero and one NaN."""
+    values = values + 0.0
+    bits = values.view(np.uint64).copy()
+    bits[np.isnan(values)] = _U(0x7FF8000000000000)
+    return bits
+
+
+def fingerprint(lists: Ragged) -> Hash:
+    """A hash of each row's list, order included."""
+    place = (np.arange(len(lists.value)) - lists.start[lists.row]).astype(np.uint64) if len(lists.value) else None
+    if place is None:
+        return np.zeros(len(lists), np.uint64)
+    bits = lists.value if lists.value.dtype == np.uint64 else _bits(lists.value)
+    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + mix(place + _U(1))))))
+    return np.asarray(total[lists.start[1:]] - total[lists.start[:-1]])
+
+
+def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int, Int, int]:
+    """Ids of two tables of text in one numbering, and how many there are. Entry -1 (the last) is "no text"."""
+    ids: dict[str, int] = {}
+    left = [ids.setdefault(text, len(ids)) for text in a]
+    right = [ids.setdefault(text, len(ids)) for text in b]
+    return np.array([*left, -1], np.int64), np.array([*right, -1], np.int64), len(ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Collectives that were started in one row and read in another.
+
+    Attributes:
+        wait: int64[n], for the row that starts a collective the row that waits for it, else -1.
+        start: int64[n], the other way round.
+    """
+
+    wait: Int
+    start: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The features of one log's n rows.
+
+    Attributes:
+        kind: (op, shape, phase) in one id; only rows of one kind are candidates for each other at first.
+        op, shape, phase, location: shared ids; -1 for none.
+        module: id of the canonical module path; `nowhere` is True where the log does not know it.
+        pattern, place: ids of the module's template and of its indices; place -1 without indices.
+        site: (pattern, op) in one id: "the add of the layers' attention".
+        context: `site` with the ops before and after it in the log.
+        stats: float32[n, 4], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
+        signs: uint8[n], bit k is set where the k-th of them is negative.
+        inputs: float32[n, 3], logarithm of the L1 of the first three inputs; NaN where absent.
+        producers: int32[n, 3], rows that made them; -1 where unknown.
+        exact: hash of all printed values of the row; `telling` is False where they cannot identify anything
+            (no values, or all zero).
+        repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
+        original: int64[n], that operation, -1 elsewhere.
+        launch: the collectives.
+    """
+
+    log: OpLog
+    kind: Int
+    op: Int
+    shape: Int
+    phase: Int
+    location: Int
+    module: Int
+    nowhere: NDArray[np.bool_]
+    pattern: Int
+    place: Int
+    site: Int
+    context: Int
+    stats: NDArray[np.float32]
+    signs: NDArray[np.uint8]
+    inputs: NDArray[np.float32]
+    producers: NDArray[np.int32]
+    exact: Hash
+    output: Hash
+    telling: NDArray[np.bool_]
+    repeat: NDArray[np.bool_]
+    original: Int
+    launch: Launch
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+LAUNCHES = {
+    "all_gather_into_tensor": "_allgather_base_",
+    "all_gather_into_tensor_out": "_allgather_base_",
+    "all_gather_into_tensor_coalesced": "_allgather_base_",
+    "reduce_scatter_tensor": "_reduce_scatter_base_",
+    "reduce_scatter_tensor_out": "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base_",
+    "all_reduce": "allreduce_",
+    "all_reduce_": "allreduce_",
+    "all_reduce_coalesced": "allreduce_",
+    "all_to_all_single": "alltoall_base_",
+    "broadcast": "broadcast_",
+    "broadcast_": "broadcast_",
+}
+"""Functional collectives, whose value is read at a `wait_tensor`, by the in-place collective that does the same."""
+
+WAIT = "wait_tensor"
+
+
+def _launches(log: OpLog) -> Launch:
+    """Which `wait_tensor` reads which collective: by producer, else the nearest one of that shape before it."""
+    n = len(log)
+    wait, start = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    names = list(log.ops)
+    starters = np.array([name in LAUNCHES for name in names] + [False])[log.op]
+    waits = np.flatnonzero(np.array([name == WAIT for name in names] + [False])[log.op])
+    if not len(waits) or not starters.any():
+        return Launch(wait, start)
+    open_by_shape: dict[tuple[int, int], list[int]] = {}
+    events = np.flatnonzero(starters)
+    at = 0
+    for w in waits.tolist():
+        while at < len(events) and events[at] < w:
+            s = int(events[at])
+            open_by_shape.setdefault((int(log.shape[s]), int(log.module[s])), []).append(s)
+            at += 1
+        found = next((int(p) for p in log.producers[w] if p >= 0 and starters[p] and wait[p] < 0), -1)
+        if found < 0:
+            for s in reversed(open_by_shape.get((int(log.shape[w]), int(log.module[w])), [])):
+                if wait[s] < 0:
+                    found = s
+                    break
+        if found >= 0:
+            wait[found], start[w] = w, found
+            waiting = open_by_shape.get((int(log.shape[found]), int(log.module[found])))
+            if waiting is not None and found in waiting:
+                waiting.remove(found)
+    return Launch(wait, start)
+
+
+def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
+    """The first `width` values of each row side by side: [n, width]."""
+    count = lists.count
+    out = np.full((len(lists), width), missing, lists.value.dtype)
+    for k in range(width):
+        has = np.flatnonzero(count > k)
+        out[has, k] = lists.value[lists.start[:-1][has] + k]
+    return out
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Natural logarithm of |x|, cut at e^±300 (0 and Inf); NaN for NaN."""
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(np.abs(x)), -300.0, 300.0).astype(np.float32)
+
+
+def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], waits: NDArray[np.bool_]) -> Int:
+    """For each backward row the forward row it repeats to the digit, -1 elsewhere.
+
+    Collectives are left out: gathering the same weights again is not recomputation.
+    """
+    original = np.full(len(log), -1, np.int64)
+    again = np.flatnonzero((log.phase == Phase.BACKWARD) & telling & ~waits)
+    first = np.flatnonzero((log.phase == Phase.FORWARD) & telling & ~waits)
+    if not len(again) or not len(first):
+        return original
+    order = first[np.argsort(same[first], kind="stable")]
+    at = np.searchsorted(same[order], same[again])
+    found = order[np.minimum(at, len(order) - 1)]
+    hit = (same[found] == same[again]) & (found < again)
+    original[again[hit]] = found[hit]
+    return original
+
+
+class Features:
+    """The features of both logs, `a` and `b`."""
+
+    def __init__(
+        self,
+        a: OpLog,
+        b: OpLog,
+        modules_a: Sequence[str] | None = None,
+        modules_b: Sequence[str] | None = None,
+        op_classes: dict[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            modules_a, modules_b: the module tables after the user's renames; default: as logged.
+            op_classes: op names that a rule declares to mean the same, by a common name.
+        """
+        classes = op_classes or {}
+        self.op_names: dict[str, int] = {}
+        tables: list[list[Sequence[str]]] = []
+        for log, modules in ((a, modules_a), (b, modules_b)):
+            paths = [canonical(name) for name in (modules if modules is not None else log.modules)]
+            templates = [template(path) for path in paths]
+            tables.append(
+                [
+                    [classes.get(name, name) for name in log.ops],
+                    list(log.shapes),
+                    list(log.locations),
+                    paths,
+                    [t.pattern for t in templates],
+                    [t.place for t in templates],
+                ]
+            )
+        ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
+        self.sizes = [size for _, _, size in ids]
+        self.a = self._side(a, [left for left, _, _ in ids], tables[0])
+        self.b = self._side(b, [right for _, right, _ in ids], tables[1])
+
+    def _side(self, log: OpLog, ids: list[Int], tables: list[Sequence[str]]) -> Side:
+        op, shape, location = ids[0][log.op], ids[1][log.shape], ids[2][log.location]
+        module, pattern = ids[3][log.module], ids[4][log.module]
+        nowhere = np.array([not path for path in tables[3]] + [True])[log.module]
+        has_place = np.array([bool(place) for place in tables[5]] + [False])[log.module]
+        place = np.where(has_place, ids[5][log.module], -1)
+        phase = log.phase.astype(np.int64)
+        kind = ((op + 1) * (self.sizes[1] + 2) + shape + 1) * 4 + phase
+        site = pattern * (self.sizes[0] + 1) + op
+        before = np.concatenate(([-1], op[:-1]))[: len(op)]
+        after = np.concatenate((op[1:], [-1]))[: len(op)]
+        width = self.sizes[0] + 2
+        context = (site * width + before + 1) * width + after + 1
+
+        output = fingerprint(log.outputs)
+        for k, row in enumerate(log.stats):
+            output = output * _U(31) + mix(_bits(row) + _U(k))
+        kind_hash = mix(((op + 1) * (self.sizes[1] + 2) + shape + 1).astype(np.uint64))
+        output = mix(output ^ kind_hash)
+        exact = mix(output + fingerprint(log.inputs))
+        l1 = log.outputs.first()
+        telling = np.nan_to_num(l1) != 0
+        no_output = log.outputs.count == 0
+        telling |= no_output & (log.inputs.count > 0)
+
+        stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]), axis=1)
+
+        waits = np.isin(log.op, [i for i, name in enumerate(log.ops) if name == WAIT or name in LAUNCHES])
+        original = _repeats(log, exact, telling, waits)
+        return Side(
+            log=log,
+            kind=kind,
+            op=op,
+            shape=shape,
+            phase=phase,
+            location=location,
+            module=module,
+            nowhere=nowhere,
+            pattern=pattern,
+            place=place,
+            site=site,
+            context=context,
+            stats=_log(stats),
+            signs=np.packbits(np.signbit(stats), axis=1, bitorder="little")[:, 0],
+            inputs=_log(_columns(log.inputs, 3, np.nan)),
+            producers=np.maximum(_columns(log.producers, 3, -1), -1),
+            exact=exact,
+            output=output,
+            telling=telling,
+            repeat=original >= 0,
+            original=original,
+            launch=_launches(log),
+        )
