@@ -17,7 +17,7 @@ _SEPARATOR = "=" * 80
 
 @dataclass(kw_only=True)
 class Op:
-    """One record. `None` or an empty list leaves the line out; numbers may be text, to write what no float prints as."""
+    """One record. `None` or an empty list leaves a line out; numbers may be text, to write what no float prints as."""
 
     key: str
     shape: Sequence[int] | None = (4, 8)
@@ -91,7 +91,7 @@ def write_log(path: Path, ops: Iterable[Op], **options: Any) -> Path:
 
 
 def training_step(layers: int = 2, seed: int = 0) -> list[Op]:
-    """Forward and backward through a made-up model: a dozen operations per layer with producers and plausible values."""
+    """Forward and backward through a made-up model: fifteen operations a layer, with producers and plausible values."""
     rng = random.Random(seed)
     ops: list[Op] = []
     counters: dict[str, int] = {}

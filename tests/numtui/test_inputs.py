@@ -75,7 +75,7 @@ def test_the_one_common_step_is_taken_else_the_user_is_asked() -> None:
         "x/numerics/step_2/rank_0_activations.log",
         "y/numerics/step_2/rank_0_activations.log",
     )
-    with pytest.raises(InputError, match="several captured steps.*x/numerics/step_1 and x/numerics/step_2"):
+    with pytest.raises(InputError, match=r"several captured steps.*x/numerics/step_1 and x/numerics/step_2"):
         resolve_logs("x", "x")
     assert resolve_logs("x/numerics/step_1", "y") == (
         "x/numerics/step_1/rank_0_activations.log",
@@ -118,7 +118,7 @@ def test_what_cannot_be_opened_is_said(a: str, b: str, message: str) -> None:
 def test_no_permission_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     touch("a.log")
     # The tests may run as root, whom permissions do not stop.
-    monkeypatch.setattr(inputs.os, "access", lambda *_: False)
+    monkeypatch.setattr("numtui.inputs.os.access", lambda *_: False)
     with pytest.raises(InputError, match=r"a.log: cannot be read \(permission denied\)"):
         resolve_logs("a.log", "a.log")
 

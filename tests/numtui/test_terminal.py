@@ -85,7 +85,7 @@ def test_progress_appears_late_seldom_and_leaves_nothing(monkeypatch: pytest.Mon
     with ProgressLine(out, clock=lambda: now) as progress:
         progress("reading", 0.1)
         assert out.getvalue() == ""
-        for now in (0.6, 0.61, 0.62, 0.75):  # noqa: B007 - the clock reads it
+        for now in (0.6, 0.61, 0.62, 0.75):
             progress("reading \x1b[2J", now)
     assert out.getvalue() == "\r\x1b[Kreading ␛[2J  60%\r\x1b[Kreading ␛[2J  75%\r\x1b[K"
 

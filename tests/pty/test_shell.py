@@ -1,0 +1,55 @@
+"""The commands that need no explorer, in a real terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.pty.tmux import Terminal
+
+NUMTUI = [sys.executable, "-m", "numtui"]
+
+
+def test_help_fits_a_terminal_of_80_columns() -> None:
+    with Terminal([*NUMTUI, "--help"], columns=80, rows=50) as t:
+        assert t.exit_code() == 0
+        screen = t.wait_for("exit codes: 0 nothing red")
+    assert "usage: numtui" in screen
+
+
+def test_an_error_is_one_line() -> None:
+    with Terminal([*NUMTUI, "missing.log", "other.log"], columns=80, rows=20) as t:
+        assert t.exit_code() == 2
+        screen = t.wait_for("numtui: ")
+    assert screen.strip().splitlines()[0] == "numtui: missing.log: no such file or folder"
+    assert "Traceback" not in screen
+
+
+def test_the_report_in_a_terminal_has_colours_unless_told_otherwise(example_logs: tuple[str, str]) -> None:
+    with Terminal([*NUMTUI, "diff", *example_logs], columns=160) as t:
+        assert t.exit_code() == 0
+        screen = t.wait_for("Nothing is red")
+        assert "\x1b[1m" in t.screen(styles=True)
+    assert "same-print" in screen
+    with Terminal([*NUMTUI, "diff", *example_logs], env={"NO_COLOR": "1"}, columns=160) as t:
+        assert t.exit_code() == 0
+        t.wait_for("Nothing is red")
+        assert "\x1b[1m" not in t.screen(styles=True)
+
+
+def test_a_dumb_terminal_gets_the_report(example_logs: tuple[str, str], tmp_path: Path) -> None:
+    with Terminal([*NUMTUI, *example_logs], env={"TERM": "dumb"}, columns=160, cwd=tmp_path) as t:
+        assert t.exit_code() == 0
+        screen = t.wait_for("Nothing is red")
+    assert "numtui: this terminal cannot show the explorer" in screen
+
+
+def test_ctrl_c_while_reading_ends_with_130(example_logs: tuple[str, str], tmp_path: Path) -> None:
+    fifo = tmp_path / "slow.log"
+    os.mkfifo(fifo)
+    with Terminal([*NUMTUI, "diff", str(fifo), example_logs[1]]) as t:
+        # Opening it for writing returns when the program has opened it for reading.
+        with fifo.open("w"):
+            assert t.exit_code("C-c") == 130
+        assert "Traceback" not in t.screen()

@@ -1,0 +1,147 @@
+"""The real program in a real terminal: keys in, screen out.
+
+A `Terminal` is a tmux server of its own, without the user's configuration, with one session of a given size.
+Waiting means polling the screen until it says something; nothing sleeps for a fixed time and hopes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["ScreenTimeout", "Terminal"]
+
+_POLL_SECONDS = 0.05
+_TIMEOUT_SECONDS = 30.0
+"""Generous: a busy machine is no failure. A test that passes never waits so long."""
+
+
+class ScreenTimeout(AssertionError):
+    """The screen never said what was waited for; the message shows what it said."""
+
+
+class Terminal:
+    """One program in one tmux session.
+
+    ```python
+    with Terminal([sys.executable, "-m", "numtui", "a.log", "b.log"], columns=120, rows=40) as t:
+        t.wait_for("red")
+        t.keys("n", "C-s")
+        assert t.exit_code("q") == 1
+    ```
+
+    Args:
+        command: the program and its arguments; no shell is involved.
+        columns, rows: size of the screen.
+        env: variables to set, on top of the test's own environment; None removes one.
+        cwd: where the program runs.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        columns: int = 120,
+        rows: int = 40,
+        env: Mapping[str, str | None] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tmux-")
+        folder = Path(self._folder.name)
+        # A short path: the name of a Unix socket has at most about a hundred characters.
+        self._socket = str(folder / "s")
+        self._status = folder / "status"
+        (folder / "conf").write_text("set -g status off\nset -s escape-time 0\n")
+        changes = {"TERM": "tmux-256color", "TMUX": None, **(env or {})}
+        unset = [f"-u{name}" for name, value in changes.items() if value is None]
+        settings = [f"{name}={value}" for name, value in changes.items() if value is not None]
+        program = shlex.join(["env", *unset, *settings, *command])
+        # The shell outlives the program: it tells the exit code, also when a signal ended it, and keeps the screen as
+        # it was left. The trap saves it from the Ctrl-C that is meant for the program.
+        status = shlex.quote(str(self._status))
+        script = f"trap : INT; {program}; echo $? > {status}.part; mv {status}.part {status}; exec tail -f /dev/null"
+        self._call(
+            *("-f", str(folder / "conf"), "new-session", "-d", "-s", "main"),
+            *("-x", str(columns), "-y", str(rows), "-c", os.fspath(cwd or Path.cwd()), "sh", "-c", script),
+        )
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session and everything in it."""
+        self._call("kill-server", check=False)
+        self._folder.cleanup()
+
+    def keys(self, *names: str) -> None:
+        """Press keys, by tmux's names: `n`, `Enter`, `C-s`, `Escape`, `PageDown`."""
+        self._call("send-keys", "-t", "main", *names)
+
+    def type(self, text: str) -> None:
+        """Type text as it is, also where it reads like the name of a key."""
+        self._call("send-keys", "-t", "main", "-l", text)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._call("resize-window", "-t", "main", "-x", str(columns), "-y", str(rows))
+
+    def screen(self, *, styles: bool = False) -> str:
+        """What is on the screen, line by line; with `styles`, including the escape sequences of colours."""
+        return self._call("capture-pane", "-p", "-t", "main", *(["-e"] if styles else []))
+
+    @property
+    def pid(self) -> int:
+        """Process id of the program (not of the shell around it)."""
+        shell = self._call("display-message", "-p", "-t", "main", "#{pane_pid}").strip()
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
+        return int(children[0])
+
+    def wait_for(self, wanted: str | Callable[[str], bool], timeout: float = _TIMEOUT_SECONDS) -> str:
+        """Wait until the screen contains a text, or satisfies a condition; returns the screen.
+
+        Raises:
+            ScreenTimeout: it never did.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            screen = self.screen()
+            if wanted in screen if isinstance(wanted, str) else wanted(screen):
+                return screen
+            if time.monotonic() > end:
+                what = repr(wanted) if isinstance(wanted, str) else getattr(wanted, "__name__", "the condition")
+                raise ScreenTimeout(f"{what} did not appear within {timeout:g} s; the screen:\n{screen}")
+            time.sleep(_POLL_SECONDS)
+
+    def exit_code(self, *keys: str, timeout: float = _TIMEOUT_SECONDS) -> int:
+        """Press `keys`, wait until the program has ended, and return its exit code (128 + n after signal n).
+
+        Raises:
+            ScreenTimeout: it did not end.
+        """
+        if keys:
+            self.keys(*keys)
+        end = time.monotonic() + timeout
+        while not self._status.exists():
+            if time.monotonic() > end:
+                raise ScreenTimeout(f"the program did not end within {timeout:g} s; the screen:\n{self.screen()}")
+            time.sleep(_POLL_SECONDS)
+        return int(self._status.read_text(encoding="ascii"))
+
+    def _call(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", self._socket, *arguments],
+            capture_output=True,
+            check=False,
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"tmux {shlex.join(arguments)}: {done.stderr.decode(errors='replace')}")
+        return done.stdout.decode("utf-8", errors="replace")
