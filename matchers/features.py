@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.collectives import Chain, collective, find_chains, lowered, unfinished
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase, Ragged
 
-__all__ = ["Features", "Launch", "Side", "fingerprint", "mix", "shared_ids"]
+__all__ = ["Features", "Side", "fingerprint", "mix", "shared_ids"]
 
 Int = NDArray[np.int64]
 Hash = NDArray[np.uint64]
@@ -57,19 +58,6 @@ def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int, Int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """Collectives that were started in one row and read in another.
-
-    Attributes:
-        wait: int64[n], for the row that starts a collective the row that waits for it, else -1.
-        start: int64[n], the other way round.
-    """
-
-    wait: Int
-    start: Int
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
     """The features of one log's n rows.
 
@@ -88,7 +76,8 @@ class Side:
             (no values, or all zero).
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
-        launch: the collectives.
+        lead: int64[n], for an operation that is only the start of another one (a collective and its wait, where the
+            other side has both in one operation) the row that finishes it, -1 elsewhere.
     """
 
     log: OpLog
@@ -112,60 +101,10 @@ class Side:
     telling: NDArray[np.bool_]
     repeat: NDArray[np.bool_]
     original: Int
-    launch: Launch
+    lead: Int
 
     def __len__(self) -> int:
         return len(self.kind)
-
-
-LAUNCHES = {
-    "all_gather_into_tensor": "_allgather_base_",
-    "all_gather_into_tensor_out": "_allgather_base_",
-    "all_gather_into_tensor_coalesced": "_allgather_base_",
-    "reduce_scatter_tensor": "_reduce_scatter_base_",
-    "reduce_scatter_tensor_out": "_reduce_scatter_base_",
-    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base_",
-    "all_reduce": "allreduce_",
-    "all_reduce_": "allreduce_",
-    "all_reduce_coalesced": "allreduce_",
-    "all_to_all_single": "alltoall_base_",
-    "broadcast": "broadcast_",
-    "broadcast_": "broadcast_",
-}
-"""Functional collectives, whose value is read at a `wait_tensor`, by the in-place collective that does the same."""
-
-WAIT = "wait_tensor"
-
-
-def _launches(log: OpLog) -> Launch:
-    """Which `wait_tensor` reads which collective: by producer, else the nearest one of that shape before it."""
-    n = len(log)
-    wait, start = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    names = list(log.ops)
-    starters = np.array([name in LAUNCHES for name in names] + [False])[log.op]
-    waits = np.flatnonzero(np.array([name == WAIT for name in names] + [False])[log.op])
-    if not len(waits) or not starters.any():
-        return Launch(wait, start)
-    open_by_shape: dict[tuple[int, int], list[int]] = {}
-    events = np.flatnonzero(starters)
-    at = 0
-    for w in waits.tolist():
-        while at < len(events) and events[at] < w:
-            s = int(events[at])
-            open_by_shape.setdefault((int(log.shape[s]), int(log.module[s])), []).append(s)
-            at += 1
-        found = next((int(p) for p in log.producers[w] if p >= 0 and starters[p] and wait[p] < 0), -1)
-        if found < 0:
-            for s in reversed(open_by_shape.get((int(log.shape[w]), int(log.module[w])), [])):
-                if wait[s] < 0:
-                    found = s
-                    break
-        if found >= 0:
-            wait[found], start[w] = w, found
-            waiting = open_by_shape.get((int(log.shape[found]), int(log.module[found])))
-            if waiting is not None and found in waiting:
-                waiting.remove(found)
-    return Launch(wait, start)
 
 
 def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
@@ -184,14 +123,14 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float32]:
         return np.clip(np.log(np.abs(x)), -300.0, 300.0).astype(np.float32)
 
 
-def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], waits: NDArray[np.bool_]) -> Int:
+def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: NDArray[np.bool_]) -> Int:
     """For each backward row the forward row it repeats to the digit, -1 elsewhere.
 
     Collectives are left out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
-    again = np.flatnonzero((log.phase == Phase.BACKWARD) & telling & ~waits)
-    first = np.flatnonzero((log.phase == Phase.FORWARD) & telling & ~waits)
+    again = np.flatnonzero((log.phase == Phase.BACKWARD) & telling & ~collectives)
+    first = np.flatnonzero((log.phase == Phase.FORWARD) & telling & ~collectives)
     if not len(again) or not len(first):
         return original
     order = first[np.argsort(same[first], kind="stable")]
@@ -211,22 +150,23 @@ class Features:
         b: OpLog,
         modules_a: Sequence[str] | None = None,
         modules_b: Sequence[str] | None = None,
-        op_classes: dict[str, str] | None = None,
+        chains_a: Sequence[Chain] = (),
+        chains_b: Sequence[Chain] = (),
     ) -> None:
         """
         Args:
             modules_a, modules_b: the module tables after the user's renames; default: as logged.
-            op_classes: op names that a rule declares to mean the same, by a common name.
+            chains_a, chains_b: ops of each side that stand for one op of the other side, from the user's rules;
+                collectives that are lowered on one side only are recognised without.
         """
-        classes = op_classes or {}
-        self.op_names: dict[str, int] = {}
         tables: list[list[Sequence[str]]] = []
-        for log, modules in ((a, modules_a), (b, modules_b)):
+        every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
+        for log, modules, chains in ((a, modules_a, every[0]), (b, modules_b, every[1])):
             paths = [canonical(name) for name in (modules if modules is not None else log.modules)]
             templates = [template(path) for path in paths]
             tables.append(
                 [
-                    [classes.get(name, name) for name in log.ops],
+                    [*log.ops, *(chain.stands_for for chain in chains)],
                     list(log.shapes),
                     list(log.locations),
                     paths,
@@ -236,17 +176,23 @@ class Features:
             )
         ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
         self.sizes = [size for _, _, size in ids]
-        self.a = self._side(a, [left for left, _, _ in ids], tables[0])
-        self.b = self._side(b, [right for _, right, _ in ids], tables[1])
+        self.a = self._side(a, [left for left, _, _ in ids], tables[0], every[0], 2)
+        self.b = self._side(b, [right for _, right, _ in ids], tables[1], every[1], 3)
 
-    def _side(self, log: OpLog, ids: list[Int], tables: list[Sequence[str]]) -> Side:
-        op, shape, location = ids[0][log.op], ids[1][log.shape], ids[2][log.location]
+    def _side(
+        self, log: OpLog, ids: list[Int], tables: list[Sequence[str]], chains: Sequence[Chain], parity: int
+    ) -> Side:
+        shape, location = ids[1][log.shape], ids[2][log.location]
+        lead, stands_for = find_chains(log, chains)
+        op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         module, pattern = ids[3][log.module], ids[4][log.module]
         nowhere = np.array([not path for path in tables[3]] + [True])[log.module]
         has_place = np.array([bool(place) for place in tables[5]] + [False])[log.module]
         place = np.where(has_place, ids[5][log.module], -1)
         phase = log.phase.astype(np.int64)
         kind = ((op + 1) * (self.sizes[1] + 2) + shape + 1) * 4 + phase
+        # a step of a chain has no partner of its own: a kind that no row of the other side has
+        kind = np.where(lead >= 0, -parity - 2 * np.arange(len(log)), kind)
         site = pattern * (self.sizes[0] + 1) + op
         before = np.concatenate(([-1], op[:-1]))[: len(op)]
         after = np.concatenate((op[1:], [-1]))[: len(op)]
@@ -265,9 +211,10 @@ class Features:
         telling |= no_output & (log.inputs.count > 0)
 
         stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]), axis=1)
-
-        waits = np.isin(log.op, [i for i, name in enumerate(log.ops) if name == WAIT or name in LAUNCHES])
-        original = _repeats(log, exact, telling, waits)
+        inputs = _columns(log.inputs, 3, np.nan)
+        meaningless = unfinished(log)
+        stats[meaningless], inputs[meaningless] = np.nan, np.nan
+        original = _repeats(log, exact, telling, collective(log))
         return Side(
             log=log,
             kind=kind,
@@ -283,12 +230,12 @@ class Features:
             context=context,
             stats=_log(stats),
             signs=np.packbits(np.signbit(stats), axis=1, bitorder="little")[:, 0],
-            inputs=_log(_columns(log.inputs, 3, np.nan)),
+            inputs=_log(inputs),
             producers=np.maximum(_columns(log.producers, 3, -1), -1),
             exact=exact,
             output=output,
             telling=telling,
             repeat=original >= 0,
             original=original,
-            launch=_launches(log),
+            lead=lead,
         )

@@ -1,0 +1,164 @@
+"""Operations that are one thing on one side and several on the other; collectives first of all.
+
+Functional collectives come in two rows: one starts the communication, `wait_tensor` reads the result. The in-place
+collectives of c10d are one row. The pairing treats a start and its wait as one operation, judged at the wait, when the
+other side has the in-place form. A user's `ops` rule declares other chains of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import OpLog
+
+__all__ = ["Chain", "collective", "find_chains", "lowered", "unfinished"]
+
+Int = NDArray[np.int64]
+
+WAIT = "wait_tensor"
+LOWERED_FROM = {
+    "all_gather_into_tensor": "_allgather_base_",
+    "all_gather_into_tensor_out": "_allgather_base_",
+    "all_gather_into_tensor_coalesced": "_allgather_base_",
+    "reduce_scatter_tensor": "_reduce_scatter_base_",
+    "reduce_scatter_tensor_out": "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base_",
+    "all_reduce": "allreduce_",
+    "all_reduce_": "allreduce_",
+    "all_reduce_coalesced": "allreduce_",
+    "all_to_all_single": "alltoall_base_",
+    "broadcast": "broadcast_",
+    "broadcast_": "broadcast_",
+}
+"""Functional collectives by the in-place collective that does the same."""
+
+_IN_PLACE = frozenset({*LOWERED_FROM.values(), "allgather_", "reduce_scatter_", "alltoall_", "reduce_", "send", "recv_"})
+_COPIES = frozenset({"all_gather_copy_in"})
+"""Not a collective, but one of its outputs is the buffer that a collective has yet to fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Ops of one log, in order, that together stand for one op of the other log.
+
+    `shapes`: only where the last op has one of these shapes; None: wherever it occurs.
+    """
+
+    ops: tuple[str, ...]
+    stands_for: str
+    shapes: frozenset[str] | None = None
+
+
+def lowered(log: OpLog, other: OpLog) -> list[Chain]:
+    """The collectives that `log` has in two rows and `other` in one.
+
+    Decided shape by shape: a log can have the functional form of one collective and the in-place form of another.
+    """
+    mine, theirs = _shapes_by_op(log), _shapes_by_op(other)
+    chains = []
+    for start, whole in LOWERED_FROM.items():
+        shapes = mine.get(start, frozenset()) & theirs.get(whole, frozenset())
+        shapes -= theirs.get(start, frozenset()) | mine.get(whole, frozenset())
+        if shapes:
+            chains.append(Chain((start, WAIT), whole, shapes))
+    return chains
+
+
+def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
+    """The shapes that each collective of a log occurs with."""
+    out: dict[str, set[str]] = {}
+    rows = np.flatnonzero(collective(log))
+    width = len(log.shapes) + 1
+    for code in np.unique(log.op[rows].astype(np.int64) * width + log.shape[rows] + 1).tolist():
+        out.setdefault(log.ops[code // width], set()).add(log.shapes[code % width - 1])
+    return {op: frozenset(shapes) for op, shapes in out.items()}
+
+
+def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> NDArray[np.bool_]:
+    return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
+
+
+def collective(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row starts, does or awaits a collective."""
+    return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
+
+
+def unfinished(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row's numbers may have been taken before the communication was over.
+
+    torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
+    """
+    if log.header.format is not None:
+        return np.zeros(len(log), bool)
+    return _rows_named(log, {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
+
+
+def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int, Int]:
+    """Finds the chains in a log.
+
+    Returns (lead, stands_for): lead[i] is the row that finishes the chain in which row i is but a step, -1 elsewhere;
+    stands_for[i] is the index in `chains` for the row that finishes one, -1 elsewhere.
+    """
+    lead, stands_for = np.full(len(log), -1, np.int64), np.full(len(log), -1, np.int64)
+    for k, chain in enumerate(chains):
+        ends = _rows_named(log, {chain.ops[-1]}) & (stands_for < 0) & (lead < 0)
+        if chain.shapes is not None:
+            ends &= np.array([text in chain.shapes for text in log.shapes] + [False])[log.shape]
+        last = np.flatnonzero(ends)
+        if len(chain.ops) == 1:
+            stands_for[last] = k
+            continue
+        steps = [(chain.ops[at], _Open(log, chain.ops[at])) for at in range(len(chain.ops) - 2, -1, -1)]
+        for row in last.tolist():
+            found: list[int] = []
+            at = row
+            for _, starts in steps:
+                at = starts.before(at)
+                if at < 0:
+                    break
+                found.append(at)
+            if at >= 0:
+                stands_for[row] = k
+                lead[found] = row
+                for (_, starts), step in zip(steps, found, strict=True):
+                    starts.take(step)
+    return lead, stands_for
+
+
+class _Open:
+    """Rows of one op that have not been taken by a chain yet."""
+
+    def __init__(self, log: OpLog, op: str) -> None:
+        self._log = log
+        rows = np.flatnonzero(_rows_named(log, {op}))
+        self._free = set(rows.tolist())
+        self._by_place: dict[tuple[int, int], list[int]] = {}
+        for row in rows.tolist():
+            self._by_place.setdefault((int(log.module[row]), int(log.shape[row])), []).append(row)
+
+    def before(self, row: int) -> int:
+        """The free row that `row` reads: its producer, else the nearest before it in its module with its shape."""
+        log = self._log
+        for producer in log.producers[row].tolist():
+            if producer in self._free:
+                return int(producer)
+        rows = self._by_place.get((int(log.module[row]), int(log.shape[row])), [])
+        for at in range(int(np.searchsorted(rows, row)) - 1, -1, -1):
+            if rows[at] in self._free:
+                return rows[at]
+        return -1
+
+    def take(self, row: int) -> None:
+        self._free.discard(row)
+        rows = self._by_place[int(self._log.module[row]), int(self._log.shape[row])]
+        # a taken row is never looked at again, so that a long log of collectives stays linear
+        if rows and rows[-1] != row:
+            at = int(np.searchsorted(rows, row))
+            if at < len(rows) and rows[at] == row:
+                del rows[at]
+        elif rows:
+            rows.pop()
