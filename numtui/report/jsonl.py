@@ -1,14 +1,14 @@
 """JSON Lines: one object per row of the comparison, in the order of the screen. docs/jsonl.md is the reference.
 
 Whatever can be is made once per distinct value instead of once per row: most of a row (status, method, role, phase,
-location, shapes) is one of a few thousand combinations. What is left per row is one `%` on seven strings.
+location, shapes) is one of a few thousand combinations. What is left per row is one f-string.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as json_string
+from math import isfinite
 from typing import Any, TextIO
 
 import numpy as np
@@ -24,38 +24,64 @@ __all__ = ["write_jsonl"]
 Texts = NDArray[np.object_]
 """JSON fragments (`str`), one per row."""
 
+
 _CHUNK = 4096
-_LINE = '{"a":%s,"b":%s,"a_key":%s,"b_key":%s,%s,"error":%s,%s}\n'
-_NEEDS_ESCAPE = re.compile(r"[^ !#-\[\]-~]")
 _CONFIDENCE_STEPS = 1000
 """Confidence is written to three decimals: more would be noise, and would differ between machines."""
+_DENSE = 1 << 22
+"""Up to so many codes a table of all of them is quicker than sorting the rows."""
 
 
 def write_jsonl(c: Comparison, out: TextIO) -> None:
     """Write every row of `c`. The text is pure ASCII, so no byte of a log reaches a terminal as it was."""
     if len(c) == 0:
         return
-    columns = (*_positions(c), _verdict(c), _errors(c), _place(c))
-    for start in range(0, len(c), _CHUNK):
-        parts = [column[start : start + _CHUNK].tolist() for column in columns]
-        out.write("".join([_LINE % row for row in zip(*parts, strict=True)]))
-
-
-def _positions(c: Comparison) -> tuple[Texts, Texts, Texts, Texts]:
-    """The columns `a`, `b`, `a_key`, `b_key`."""
     keys_a, keys_b = _keys(c.a), _keys(c.b)
-    numbers = _objects(list(map(str, range(max(len(c.a), len(c.b))))))
-    a, b = _pick(numbers, c.row_a), _pick(numbers, c.row_b)
-    a_key, b_key = _pick(keys_a, c.row_a), _pick(keys_b, c.row_b)
-    if c.pairing.grouped.any():
-        grouped = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair])
-        for of_side, position, key, keys in ((c.pairing.of_a, a, a_key, keys_a), (c.pairing.of_b, b, b_key, keys_b)):
-            members = _members(of_side, c.pair[grouped])
-            for row, records in zip(grouped.tolist(), members, strict=True):
-                if len(records) > 1:
-                    position[row] = f"[{','.join(map(str, records))}]"
-                    key[row] = f"[{','.join(keys[r] for r in records)}]"
-    return a, b, a_key, b_key
+    special = _special_rows(c, keys_a, keys_b)
+    verdict, error, place = _verdict(c), _errors(c), _place(c)
+    for start in range(0, len(c), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        lines = [
+            f'{{"a":{a},"b":{b},"a_key":"{keys_a[a]}","b_key":"{keys_b[b]}",{v},"error":{e},{p}}}\n'
+            for a, b, v, e, p in zip(
+                c.row_a[rows].tolist(),
+                c.row_b[rows].tolist(),
+                verdict[rows].tolist(),
+                error[rows].tolist(),
+                place[rows].tolist(),
+                strict=True,
+            )
+        ]
+        for row in range(start, start + len(lines)):
+            if row in special:
+                lines[row - start] = f'{{{special[row]},{verdict[row]},"error":{error[row]},{place[row]}}}\n'
+        out.write("".join(lines))
+
+
+def _special_rows(c: Comparison, keys_a: list[str], keys_b: list[str]) -> dict[int, str]:
+    """The fields `a`, `b`, `a_key`, `b_key` of the rows that are no plain pair: alone, or a group."""
+    grouped = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair]) if len(c.pairing) else np.zeros(0, np.int64)
+    alone = np.flatnonzero(c.pair < 0)
+    rows = [*alone.tolist(), *grouped.tolist()]
+    sides = []
+    for keys, of_side, row_side in ((keys_a, c.pairing.of_a, c.row_a), (keys_b, c.pairing.of_b, c.row_b)):
+        members = [[r] if r >= 0 else [] for r in row_side[alone].tolist()]
+        members += _members(of_side, c.pair[grouped])
+        sides.append([_records(m, keys) for m in members])
+    return {
+        row: f'"a":{at_a},"b":{at_b},"a_key":{key_a},"b_key":{key_b}'
+        for row, (at_a, key_a), (at_b, key_b) in zip(rows, *sides, strict=True)
+    }
+
+
+def _records(members: list[int], keys: list[str]) -> tuple[str, str]:
+    """Positions and keys of one side of a row, as JSON: null, a value, or a list."""
+    if not members:
+        return "null", "null"
+    if len(members) == 1:
+        return str(members[0]), f'"{keys[members[0]]}"'
+    quoted = [f'"{keys[r]}"' for r in members]
+    return f"[{','.join(map(str, members))}]", f"[{','.join(quoted)}]"
 
 
 def _members(pair_of: IntArray, pairs: IntArray) -> list[list[int]]:
@@ -76,27 +102,26 @@ def _verdict(c: Comparison) -> Texts:
         confidence = np.nan_to_num(c.pairing.confidence[at][paired].astype(np.float64))
         step[paired] = np.rint(confidence.clip(0, 1) * _CONFIDENCE_STEPS)
 
+    statuses, methods = [s.label for s in Status], [m.label for m in Method]
+
     def fragment(status: int, is_paired: int, method: int, step: int) -> str:
-        how = f'"{Method(method).label}"' if is_paired else "null"
+        how = f'"{methods[method]}"' if is_paired else "null"
         sure = repr(step / _CONFIDENCE_STEPS) if is_paired else "null"
-        return f'"status":"{Status(status).label}","method":{how},"confidence":{sure}'
+        return f'"status":"{statuses[status]}","method":{how},"confidence":{sure}'
 
     return _per_combination([c.status, paired, method, step], fragment)
 
 
 def _errors(c: Comparison) -> Texts:
-    """`error` and `error_is_bound`. JSON has neither NaN nor infinity: both are null."""
-    # As bits, so that every distinct number (and not every NaN) is printed once.
-    error = np.where(np.isfinite(c.error), c.error, np.nan)
-    values, of_row = np.unique(error, return_inverse=True, equal_nan=True)
-    texts = [f'{"null" if v != v else repr(v)},"error_is_bound":' for v in values.tolist()]
-    both = _objects([text + flag for flag in ("false", "true") for text in texts])
-    picked: Texts = both[of_row.reshape(-1) + len(texts) * c.bound]
-    return picked
+    """`error`. JSON has neither NaN nor infinity: both are null."""
+    texts = np.full(len(c), "0.0", object)
+    other = np.flatnonzero(c.error != 0)
+    texts[other] = [repr(e) if isfinite(e) else "null" for e in c.error[other].tolist()]
+    return texts
 
 
 def _place(c: Comparison) -> Texts:
-    """`role`, `origin`, `phase`, `location`, `shape_a`, `shape_b`, as one fragment per distinct combination.
+    """`error_is_bound` and all that follows it, as one fragment per distinct combination.
 
     Phase and location are those of a, or of b where a has no record.
     """
@@ -110,8 +135,9 @@ def _place(c: Comparison) -> Texts:
     location = np.where(has_a, location_a, np.where((location_b >= 0) & has_b, location_b + len(locations[0]), -1))
     all_locations = locations[0] + locations[1]
 
-    def fragment(role: int, cause: int, phase: int, location: int, shape_a: int, shape_b: int) -> str:
+    def fragment(bound: int, role: int, cause: int, phase: int, location: int, shape_a: int, shape_b: int) -> str:
         return (
+            f'"error_is_bound":{"true" if bound else "false"},'
             f'"role":{_quoted(Role(role).label) if role else "null"},"origin":{"true" if cause else "false"},'
             f'"phase":{_quoted(Phase(phase).label)},'
             f'"location":{all_locations[location] if location >= 0 else "null"},'
@@ -119,35 +145,37 @@ def _place(c: Comparison) -> Texts:
             f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"}'
         )
 
-    return _per_combination([c.role, c.cause, phase, location, shape_a, shape_b], fragment)
+    return _per_combination([c.bound, c.role, c.cause, phase, location, shape_a, shape_b], fragment)
 
 
 def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., str]) -> Texts:
     """`fragment(*values)` for every row, called once per distinct combination of the integer columns."""
-    code = np.zeros(len(columns[0]), np.int64)
+    code, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        # Ranks instead of values after every step: products of table sizes would leave 64 bits.
-        low = int(column.min())
-        code = code * (int(column.max()) - low + 1) + (column.astype(np.int64) - low)
-        if code.max() > 1 << 31:
-            code = np.unique(code, return_inverse=True)[1].reshape(-1)
-    _, example, of_row = np.unique(code, return_index=True, return_inverse=True)
-    values = [column[example].tolist() for column in columns]
-    texts: Texts = _objects([fragment(*v) for v in zip(*values, strict=True)])[of_row.reshape(-1)]
-    return texts
+        low, high = int(column.min()), int(column.max())
+        code = code * (high - low + 1) + (column.astype(np.int64) - low)
+        size *= high - low + 1
+        if size > _DENSE:
+            # Ranks instead of products of table sizes, which would leave 64 bits in the end.
+            distinct, code = np.unique(code, return_inverse=True)
+            size, code = len(distinct), code.reshape(-1)
+    example = np.full(size, -1)
+    example[code] = np.arange(len(code))
+    used = np.flatnonzero(example >= 0)
+    texts = np.empty(size, object)
+    texts[used] = [fragment(*v) for v in zip(*(c[example[used]].tolist() for c in columns), strict=True)]
+    of_row: Texts = texts[code]
+    return of_row
 
 
-def _keys(log: OpLog) -> Texts:
-    """The keys of a log as JSON strings."""
-    keys = list(log.keys)
-    if _NEEDS_ESCAPE.search("".join(keys)) is None:
-        return _objects([f'"{k}"' for k in keys])
-    return _objects([json_string(k) for k in keys])
-
-
-def _pick(texts: Texts, row: IntArray) -> Texts:
-    """The text of each row's record, `null` where the side has none."""
-    return np.append(texts, ["null"])[row] if len(texts) else np.full(len(row), "null", object)
+def _keys(log: OpLog) -> list[str]:
+    """The keys of a log as they stand between the quotes of a JSON string."""
+    # A record that a side does not have is looked up at -1, also in an empty log; its line is replaced afterwards.
+    keys = list(log.keys) or [""]
+    together = "".join(keys)
+    if together.isascii() and together.isprintable() and '"' not in together and "\\" not in together:
+        return keys
+    return [json_string(k)[1:-1] for k in keys]
 
 
 def _values(column: NDArray[Any], row: IntArray) -> NDArray[np.int64]:
@@ -155,12 +183,6 @@ def _values(column: NDArray[Any], row: IntArray) -> NDArray[np.int64]:
     out = np.full(len(row), -1, np.int64)
     has = row >= 0
     out[has] = column[row[has]]
-    return out
-
-
-def _objects(texts: list[str]) -> Texts:
-    out = np.empty(len(texts), object)
-    out[:] = texts
     return out
 
 
