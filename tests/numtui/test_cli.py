@@ -1,0 +1,312 @@
+"""The command line: exit codes, streams, and one line per mistake."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numtui import __version__, cli
+from numtui.cli import ExitCode, main
+from numtui.inputs import OpenRequest
+from tests.builders import op, training_step, write_log
+from tests.hostile import small_log
+
+NUMTUI = [sys.executable, "-m", "numtui"]
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def red_logs(tmp_path: Path) -> tuple[str, str]:
+    """Two logs of one operation that has another shape in b."""
+    ops = training_step(1)
+    a = write_log(tmp_path / "x" / "rank_0_activations.log", ops)
+    b = write_log(tmp_path / "y" / "rank_0_activations.log", [op(ops[0].key, 50.0, shape=(3, 3)), *ops[1:]])
+    return str(a), str(b)
+
+
+def numtui(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*NUMTUI, *arguments], capture_output=True, check=False, timeout=60, **options)
+
+
+# What comes out
+
+
+def test_nothing_red_is_0(example_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *example_logs]) == ExitCode.SAME
+    out, err = capsys.readouterr()
+    assert "numtui: eager <-> traced" in out
+    assert err == ""
+
+
+def test_something_red_is_1(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *red_logs]) == ExitCode.RED
+    assert "shape" in capsys.readouterr().out
+
+
+def test_without_a_terminal_the_explorer_is_a_report(
+    example_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*example_logs, "--name-a", "left", "--name-b", "right"]) == 0
+    shown = capsys.readouterr().out
+    assert "numtui: left <-> right" in shown
+    assert main(["diff", *example_logs, "--name-a", "left", "--name-b", "right"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_folders_and_files_give_the_same(example_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff", *example_logs, "--format", "jsonl"])
+    from_files = capsys.readouterr().out
+    main(["diff", *(os.path.dirname(p) for p in example_logs), "--format", "jsonl"])
+    assert capsys.readouterr().out == from_files
+
+
+def test_the_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("overrides.yaml").write_text("these: [belong to other logs")
+    assert main(["demo"]) == 0
+    assert "eager <-> traced" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_one_log_from_standard_input(
+    side: str, compress: Callable[[bytes], bytes], example_logs: tuple[str, str]
+) -> None:
+    paths = dict(zip("ab", example_logs, strict=True))
+    data = compress(Path(paths[side]).read_bytes())
+    expected = numtui("diff", *example_logs, "--format", "jsonl").stdout
+    paths[side] = "-"
+    done = numtui("diff", paths["a"], paths["b"], "--format", "jsonl", input=data)
+    assert done.stderr == b""
+    assert done.stdout == expected
+
+
+def test_output_goes_to_a_file(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *red_logs, "--format", "jsonl", "-o", "out.jsonl"]) == 1
+    assert capsys.readouterr().out == ""
+    written = Path("out.jsonl").read_text()
+    main(["diff", *red_logs, "--format", "jsonl"])
+    assert capsys.readouterr().out == written
+    assert all(json.loads(line)["status"] for line in written.splitlines())
+
+
+def test_the_same_logs_give_the_same_bytes(red_logs: tuple[str, str]) -> None:
+    """Also with another hash seed, which orders sets differently."""
+    seen = {
+        numtui("diff", *red_logs, "--format", form, env=os.environ | {"PYTHONHASHSEED": seed}).stdout
+        for form in ("jsonl",)
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+
+
+def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    rules = "version: 1\nignore:\n  - op: embedding\n  - op: no_such_op\n"
+    assert main(["diff", *red_logs]) == 1
+    assert "Rules" not in capsys.readouterr().out
+    Path("overrides.yaml").write_text(rules)
+    assert main(["diff", *red_logs]) == 0
+    assert "Rules: 2 rules from overrides.yaml, 1 of them used nowhere" in capsys.readouterr().out
+    Path("overrides.yaml").rename("mine.yaml")
+    assert main(["diff", *red_logs, "-r", "mine.yaml"]) == 0
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing", "other"], "missing: no such file or folder"),
+        (["diff", "-", "-"], "only one of the two logs can be '-' (standard input)"),
+        (["diff", "good.log", "binary"], "binary"),
+        (["diff", "good.log", "empty folder"], "empty folder: no rank_N_activations.log here"),
+        (["diff", "good.log", "good.log", "-r", "missing.yaml"], "missing.yaml: no such rule file"),
+        (["diff", "good.log", "good.log", "-o", "missing/out"], "missing/out: cannot be written: No such file"),
+        (["diff", "good.log", "good.log", "-o", "empty folder"], "empty folder: cannot be written: Is a directory"),
+        (["diff", "good.log", "good.log", "--rank", "0"], "--rank chooses among the logs of a folder"),
+    ],
+)
+def test_trouble_is_one_line_and_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.log").write_bytes(small_log())
+    Path("binary").write_bytes(bytes(range(256)) * 100)
+    Path("empty folder").mkdir()
+    assert main(arguments) == ExitCode.TROUBLE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("numtui: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["one"],
+        ["a", "b", "c"],
+        ["diff", "a", "b", "--format", "x"],
+        ["a", "b", "--rank", "-1"],
+        ["a", "b", "--nam", "x"],
+    ],
+)
+def test_a_wrong_command_line_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: numtui" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"numtui {__version__}\n"
+
+
+def test_a_name_from_the_command_line_is_made_safe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["\x1b[2Jmissing", "other"]) == 2
+    assert "␛[2Jmissing" in capsys.readouterr().err
+
+
+def test_a_reader_that_had_enough_is_no_error(example_logs: tuple[str, str]) -> None:
+    with subprocess.Popen(
+        [*NUMTUI, "diff", *example_logs, "--format", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_full_disk_is_said(example_logs: tuple[str, str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*NUMTUI, "diff", *example_logs], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == "numtui: standard output cannot be written: No space left on device\n"
+
+
+def test_a_closed_output_is_said(example_logs: tuple[str, str]) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *NUMTUI, "diff", *example_logs], stderr=subprocess.PIPE, check=False
+    )
+    assert done.returncode == 2
+    assert b"numtui: standard output is closed" in done.stderr
+
+
+def test_output_that_the_encoding_lacks_is_escaped(red_logs: tuple[str, str]) -> None:
+    """A name that ASCII does not have, in the C locale."""
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = numtui("diff", *red_logs, "--name-a", "ε", env=environment)
+    assert done.returncode == 1
+    assert b"\\u03b5" in done.stdout
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_dispatch", interrupt)
+    assert main([]) == 130
+
+
+def test_a_bug_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail(_: list[str]) -> int:
+        raise RuntimeError("unexpected \x1b[31m")
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert main([]) == 2
+    err = capsys.readouterr().err
+    (crash,) = (tmp_path / "numtui").glob("crash-*.txt")
+    assert err == f"numtui: internal error: RuntimeError: unexpected ␛[31m (this is a bug; details: {crash})\n"
+    assert "Traceback" in crash.read_text()
+
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    assert main([]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+# On the way to the explorer
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[OpenRequest]:
+    """The requests that reach the explorer, which here ends at once with 1. Standard output is a terminal."""
+    import numtui.app
+
+    requests: list[OpenRequest] = []
+
+    def run_app(request: OpenRequest) -> int:
+        requests.append(request)
+        if request.path_a.startswith("/") and os.path.exists(request.path_a):
+            assert Path(request.path_a).read_bytes() == small_log()
+        return 1
+
+    monkeypatch.setattr(numtui.app, "run_app", run_app)
+    monkeypatch.setattr(sys, "stdout", Tty())
+    monkeypatch.setattr(cli, "reopen_keyboard", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    Path("a.log").write_bytes(small_log())
+    return requests
+
+
+def test_the_explorer_gets_what_was_asked(opened: list[OpenRequest]) -> None:
+    assert main(["a.log", "a.log", "-r", "new.yaml", "--name-a", "x", "--no-color", "--theme", "nord"]) == 1
+    assert opened == [
+        OpenRequest(
+            path_a="a.log",
+            path_b="a.log",
+            name_a="x",
+            name_b="b",
+            rules_path=Path("new.yaml"),
+            rules_given=True,
+            color=False,
+            theme="nord",
+        )
+    ]
+    assert main(["a.log", "a.log"]) == 1
+    assert (opened[1].rules_path, opened[1].rules_given, opened[1].color) == (Path("overrides.yaml"), False, True)
+    assert main(["demo"]) == 1
+    assert opened[2].rules_path != Path("overrides.yaml")
+
+
+def test_standard_input_is_put_where_it_can_be_read_twice(
+    opened: list[OpenRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("a.log", "rb") as log:
+        monkeypatch.setattr(os, "dup", lambda _, real=os.dup: real(log.fileno()))
+        assert main(["-", "a.log"]) == 1
+    assert opened[0].path_a.endswith("a.log")
+    assert opened[0].name_a == "stdin"
+    assert not os.path.exists(opened[0].path_a)
+
+
+def test_without_a_keyboard_there_is_a_report(
+    opened: list[OpenRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "reopen_keyboard", lambda: False)
+    assert main(["a.log", "a.log"]) == 0
+    assert not opened
+    assert "no terminal to read keys from" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""Whatever a file holds: a sentence or a report, never a traceback, and nothing in it reaches the terminal raw."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from matchers.comparison import compare
+from matchers.errors import UserError
+from matchers.parse import read_log
+from numtui.report import FORMATS, ReportOptions, write
+from numtui.terminal import safe_text
+from tests.hostile import RAW_CONTROL, hostile_logs, small_log
+
+LOGS = dict(hostile_logs())
+
+
+def reports(path_a: Path, path_b: Path) -> dict[str, str]:
+    """Every report on two logs; the message alone where one cannot be read."""
+    try:
+        comparison = compare(read_log(path_a), read_log(path_b))
+    except UserError as error:
+        # As the command line prints it.
+        return {"error": safe_text(str(error))}
+    made = {}
+    for form in FORMATS:
+        out = io.StringIO()
+        write(comparison, out, form, ReportOptions(names=("a", "b")))
+        made[form] = out.getvalue()
+    for line in made["jsonl"].splitlines():
+        json.loads(line, parse_constant=_refuse)
+    assert made["jsonl"].count("\n") == len(comparison)
+    return made
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_there_are_a_hundred() -> None:
+    assert len(LOGS) >= 100
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_hostile_log_is_reported_on_and_kept_off_the_terminal(name: str, tmp_path: Path) -> None:
+    """As one side against a good log, and as both sides."""
+    hostile, good = tmp_path / "hostile.log", tmp_path / "good.log"
+    hostile.write_bytes(LOGS[name])
+    good.write_bytes(small_log())
+    for a, b in ((hostile, good), (good, hostile), (hostile, hostile)):
+        for text in reports(a, b).values():
+            found = RAW_CONTROL.search(text)
+            assert found is None, f"{found[0]!r} in {text[max(found.start() - 80, 0) : found.end() + 80]!r}"
+
+
+def test_a_log_cut_off_at_any_byte_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole = small_log()
+    good, cut = tmp_path / "good.log", tmp_path / "cut.log"
+    good.write_bytes(whole)
+    read = []
+    for length in range(len(whole) + 1):
+        cut.write_bytes(whole[:length])
+        made = reports(cut, good)
+        assert not any(map(RAW_CONTROL.search, made.values())), length
+        read.append("error" not in made)
+    assert read[-1]
+    # Once there is enough to know it for a log, it stays one.
+    assert read.index(True) < len(whole) // 3
+    assert all(read[read.index(True) :])
+
+
+def test_text_in_error_messages_is_made_safe(tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[2J.log"
+    path.write_bytes(b"no log")
+    (message,) = reports(path, path).values()
+    assert "␛[2J.log" in message
