@@ -1,0 +1,236 @@
+"""The one registry of what a person can do on the main screen.
+
+The key bindings, the footer, the `?` help, the command palette, the `:` commands and the table of keys in the README
+all come from `ACTIONS`; a test proves that they agree. The method that does it is `action_<id>` of the explorer's
+screen. Every binding carries the action's id, so that a keymap can move it to another key.
+
+Keys are written as Textual names them, or as the character itself; a space separates the keys of a sequence (`z z`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ACTIONS", "Action", "Group", "by_group", "key_label", "main", "readme_table", "sequences", "update_readme"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing to do.
+
+    Attributes:
+        id: name of the binding and of the method that does it.
+        keys: any of them does it; empty for what only the palette and `:` offer.
+        help: what it does, a sentence without its full stop.
+        group: heading in the help.
+        footer: its label in the footer, None to leave it out.
+        command: short names for the `:` line, besides the id.
+        shown: what the help prints in place of the keys' own names.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    help: str
+    group: str
+    footer: str | None = None
+    command: tuple[str, ...] = ()
+    shown: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The keys as the help prints them."""
+        return self.shown if self.shown is not None else " ".join(key_label(k) for k in self.keys)
+
+    @property
+    def name(self) -> str:
+        """The id as a person types it after `:`."""
+        return self.id.replace("_", "-")
+
+
+class Group:
+    """Headings of the help, in its order."""
+
+    MOVE = "Move"
+    FIND = "Find what is wrong"
+    FLOW = "Follow the data"
+    LIST = "Choose what is listed"
+    RULES = "Change the pairing"
+    PROGRAM = "Save, ask, leave"
+
+
+def _a(
+    id: str,  # noqa: A002 - it is the field's name
+    keys: str,
+    group: str,
+    help: str,  # noqa: A002 - as above
+    *,
+    footer: str | None = None,
+    command: str = "",
+    shown: str | None = None,
+) -> Action:
+    """An action; `keys` are separated by two spaces, because one space separates the keys of a sequence."""
+    split = tuple(keys.split("  ")) if keys else ()
+    return Action(id=id, keys=split, help=help, group=group, footer=footer, command=tuple(command.split()), shown=shown)
+
+
+ACTIONS: tuple[Action, ...] = (
+    _a("down", "j  down", Group.MOVE, "a line down; `5j` five lines"),
+    _a("up", "k  up", Group.MOVE, "a line up"),
+    _a("half_page_down", "ctrl+d", Group.MOVE, "half a screen down"),
+    _a("half_page_up", "ctrl+u", Group.MOVE, "half a screen up"),
+    _a("page_down", "pagedown  space  ctrl+f", Group.MOVE, "a screen down"),
+    _a("page_up", "pageup  b", Group.MOVE, "a screen up"),
+    _a("top", "g  home", Group.MOVE, "to the first line; `123g` to row 123", shown="g gg home"),
+    _a("bottom", "G  end", Group.MOVE, "to the last line; `123G` to row 123", shown="G end 123G"),
+    _a("center", "z z", Group.MOVE, "put the cursor's line in the middle"),
+    _a("line_to_top", "z t", Group.MOVE, "put the cursor's line at the top"),
+    _a("line_to_bottom", "z b", Group.MOVE, "put the cursor's line at the bottom"),
+    _a("next_red", "n  ] c", Group.FIND, "next red row", footer="next red"),
+    _a("previous_red", "N  [ c", Group.FIND, "previous red row"),
+    _a("next_cause", "o", Group.FIND, "next first cause (an origin of the difference)", footer="next origin"),
+    _a("previous_cause", "O", Group.FIND, "previous first cause"),
+    _a("larger_error", "e", Group.FIND, "the next larger error; from a row without one, the largest"),
+    _a("smaller_error", "E", Group.FIND, "the next smaller error"),
+    _a("search", "/", Group.FIND, "search in the keys of both sides as you type; empty: the last search again"),
+    _a("next_hit", ";", Group.FIND, "next hit of the search (`n` stays with the red rows)"),
+    _a("previous_hit", ",", Group.FIND, "previous hit of the search"),
+    _a(
+        "inspect",
+        "enter",
+        Group.FLOW,
+        "into the inspector; on a folded line, unfold it; `esc` comes back",
+        footer="look",
+    ),
+    _a(
+        "switch",
+        "tab",
+        Group.FLOW,
+        "list ⇄ inspector; right after `ctrl+o`, forward again (terminals send ctrl+i as tab)",
+    ),
+    _a(
+        "producer",
+        "p",
+        Group.FLOW,
+        "to what produced an input: the first that differs, `2p` input 2",
+        footer="producer",
+    ),
+    _a("consumer", "c", Group.FLOW, "to the first operation that consumes the output, `2c` the second"),
+    _a("back", "ctrl+o", Group.FLOW, "back to where the last jump started", command="jump-back"),
+    _a("forward", "ctrl+i", Group.FLOW, "forward again"),
+    _a("keep", "&", Group.LIST, "list only rows whose key contains a text; empty: all again"),
+    _a(
+        "filter",
+        "f",
+        Group.LIST,
+        "filter query: status:red phase:backward op:mm conf<0.8 error>1e-3 …",
+        footer="filter",
+    ),
+    _a("toggle_red", "1", Group.LIST, "show or hide red rows"),
+    _a("toggle_close", "2", Group.LIST, "show or hide close rows"),
+    _a("toggle_equal", "3", Group.LIST, "show or hide equal rows"),
+    _a("toggle_only_a", "4", Group.LIST, "show or hide rows that only a has"),
+    _a("toggle_only_b", "5", Group.LIST, "show or hide rows that only b has"),
+    _a("toggle_other", "6", Group.LIST, "show or hide the rest: recompute, sharded, unfinished, ignored"),
+    _a("fold", "=", Group.LIST, "fold stretches of equal rows into one line each", footer="fold"),
+    _a("reset", "escape", Group.LIST, "drop what is pending: a preview, the mark, the search, then the filters"),
+    _a("mark", "m", Group.RULES, "mark a row; `m` on another: pair a of the one with b of the other", footer="mark"),
+    _a("unpair", "x", Group.RULES, "cut the pair", footer="unpair"),
+    _a("ignore", "i", Group.RULES, "ignore the row (`tab`: every such op); on an ignored row, stop ignoring it"),
+    _a("undo", "u", Group.RULES, "undo the last change of the rules"),
+    _a("redo", "ctrl+r", Group.RULES, "redo it"),
+    _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),
+    _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, `:w FILE` elsewhere)", footer="save", command="w write"),
+    _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
+    _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
+    _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),
+    _a("palette", "ctrl+p", Group.PROGRAM, "every action, to search in"),
+    _a("command", ":", Group.PROGRAM, "type an action's name, `:w`, `:q`, `:wq`, `:q!`, or `:123` for row 123"),
+    _a("redraw", "ctrl+l", Group.PROGRAM, "draw the screen anew"),
+    _a("suspend", "ctrl+z", Group.PROGRAM, "to the shell; `fg` comes back"),
+    _a("quit", "q  ctrl+q  ctrl+c", Group.PROGRAM, "quit; asks when there is something to save", command="q"),
+)
+
+_LABELS = {
+    "down": "↓",
+    "up": "↑",
+    "pagedown": "pgdn",
+    "pageup": "pgup",
+    "escape": "esc",
+    "f1": "F1",
+}
+
+_NAMES = {
+    "]": "right_square_bracket",
+    "[": "left_square_bracket",
+}
+"""Textual's names of the keys that begin a sequence and are not letters."""
+
+
+def key_label(key: str) -> str:
+    """A key as people write it: `↓` for `down`, `zz` for `z z`."""
+    return "".join(_LABELS.get(part, part) for part in key.split(" "))
+
+
+def by_group() -> Iterator[tuple[str, tuple[Action, ...]]]:
+    """The actions under their headings."""
+    for heading in dict.fromkeys(a.group for a in ACTIONS):
+        yield heading, tuple(a for a in ACTIONS if a.group == heading)
+
+
+def sequences() -> dict[tuple[str, ...], Action]:
+    """The actions that take more than one key, by the Textual names of the keys."""
+    found = {}
+    for action in ACTIONS:
+        for key in action.keys:
+            parts = tuple(_NAMES.get(part, part) for part in key.split(" "))
+            if len(parts) > 1:
+                found[parts] = action
+    return found
+
+
+def readme_table() -> str:
+    """The table of keys, in Markdown."""
+    lines = ["| key | does |", "| --- | --- |"]
+    for heading, actions in by_group():
+        lines.append(f"| **{heading}** | |")
+        for action in actions:
+            # A bar would end the cell, in a code span too.
+            keys = " ".join(f"`{label}`".replace("|", "\\|") for label in action.label.split(" "))
+            lines.append(f"| {keys} | {action.help} |")
+    return "\n".join(lines)
+
+
+_START, _END = "<!-- keys -->", "<!-- /keys -->"
+
+
+def update_readme(text: str) -> str:
+    """The README with the table between its two markers replaced.
+
+    Raises:
+        ValueError: the markers are missing.
+    """
+    before, start, rest = text.partition(_START)
+    _, end, after = rest.partition(_END)
+    if not start or not end:
+        raise ValueError(f"the markers {_START} and {_END} are missing")
+    return f"{before}{_START}\n{readme_table()}\n{_END}{after}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m numtui.actions` prints the table; with `--readme FILE` it is put into that file."""
+    parser = argparse.ArgumentParser(prog="python -m numtui.actions", description=main.__doc__)
+    parser.add_argument("--readme", type=Path, metavar="FILE")
+    chosen = parser.parse_args(arguments)
+    if chosen.readme is None:
+        sys.stdout.write(readme_table() + "\n")
+        return 0
+    chosen.readme.write_text(update_readme(chosen.readme.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

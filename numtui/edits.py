@@ -1,0 +1,212 @@
+"""What a key press would do to the rules, and what that would do to the comparison.
+
+An `Edit` is a whole rule set with a title; nothing is applied here. Several edits can answer one key press (this row,
+or every such operation): the person chooses among them before anything is committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.errors import UserError
+from matchers.op_log import OpLog
+from matchers.pairing import Method
+from matchers.resolve import key_reference, resolve
+from matchers.rules import ApartRule, IgnoreRule, PairRule, Rule, RuleSet, Side
+from matchers.status import Status
+
+__all__ = ["Edit", "EditError", "Effect", "Spot", "ignore_edits", "pair_edits", "spot_of", "unpair_edits"]
+
+Spot = tuple[int, int]
+"""The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
+
+
+class EditError(UserError):
+    """A key press that makes no sense on these rows; its text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The rules after a change; `title` says what the change is."""
+
+    title: str
+    rules: RuleSet
+
+
+def spot_of(c: Comparison, row: int) -> Spot:
+    """The records a row shows; (-1, -1) for no row."""
+    return (int(c.row_a[row]), int(c.row_b[row])) if 0 <= row < len(c) else (-1, -1)
+
+
+def pair_edits(c: Comparison, rules: RuleSet, first: Spot, second: Spot) -> tuple[Edit, ...]:
+    """Pair a of the one row with b of the other: first the side that was marked, then the other way round.
+
+    A rule that pairs one of the two with something else gives way, and so does one that keeps them apart.
+
+    Raises:
+        EditError: the two rows have only one side between them.
+    """
+    crossed = [(first[0], second[1]), (second[0], first[1])]
+    if first[0] < 0 or second[1] < 0:
+        crossed.reverse()
+    possible = [(a, b) for a, b in crossed if a >= 0 and b >= 0]
+    if not possible:
+        side = "b" if first[0] < 0 else "a"
+        raise EditError(f"both rows are only in {side}: a pair needs one of each side")
+    edits = []
+    for a, b in possible:
+        refs = key_reference(c.a, a), key_reference(c.b, b)
+        changed = rules
+        for rule in _pairing(c, rules, {a}, {b}):
+            changed = changed.removing(rule)
+        for apart in rules.of(ApartRule):
+            if (apart.a, apart.b) == refs:
+                changed = changed.removing(apart)
+        rule = PairRule(a=(refs[0],), b=(refs[1],), why=None)
+        edits.append(Edit(f"pair {refs[0]} ↔ {refs[1]}", changed.adding(rule)))
+    return tuple(edits)
+
+
+def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
+    """Cut a pair: the rule that made it goes, or a rule says that these two are no pair.
+
+    Raises:
+        EditError: the row is no pair.
+    """
+    if c.pair[row] < 0:
+        raise EditError("this row is not paired: there is nothing to cut")
+    members_a, members_b = c.members(row)
+    a, b = spot_of(c, row)
+    refs = key_reference(c.a, a), key_reference(c.b, b)
+    apart = ApartRule(a=refs[0], b=refs[1], why=None)
+    title = f"{refs[0]} ↔ {refs[1]}"
+    if c.pairing.method[c.pair[row]] == Method.OVERRIDE:
+        without = rules
+        for rule in _pairing(c, rules, set(members_a), set(members_b)):
+            without = without.removing(rule)
+        if without is not rules:
+            return (
+                Edit(f"drop the rule for {title}", without),
+                Edit(f"drop the rule and keep apart {title}", without.adding(apart)),
+            )
+    return (Edit(f"keep apart {title}", rules.adding(apart)),)
+
+
+def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
+    """Ignore this row, or every operation of its name on its side; on an ignored row, drop the rules that say so."""
+    a, b = spot_of(c, row)
+    side, log, record = (Side.A, c.a, a) if a >= 0 else (Side.B, c.b, b)
+    if c.status[row] == Status.IGNORED:
+        found = _ignoring(c, rules, a, b)
+        if not found:
+            raise EditError("no rule of the file ignores this row")
+        without = rules
+        for rule in found:
+            without = without.removing(rule)
+        return (Edit(f"stop ignoring {_key(log, record)}", without),)
+    key, op = _key(log, record), log.op_name(record)
+    return (
+        Edit(f"ignore {key}", rules.adding(IgnoreRule(side=side, op=None, match=key, why=None))),
+        Edit(f"ignore every {op} of {side}", rules.adding(IgnoreRule(side=side, op=op, match=None, why=None))),
+    )
+
+
+def _pairing(c: Comparison, rules: RuleSet, a: set[int], b: set[int]) -> list[Rule]:
+    """The pair rules that have one of these records on its side."""
+    found = []
+    for forced in resolve(rules, c.a, c.b).forced:
+        if not forced.template and (a & set(forced.a) or b & set(forced.b)):
+            rule = rules.rules[forced.rule]
+            if rule not in found:
+                found.append(rule)
+    return found
+
+
+def _ignoring(c: Comparison, rules: RuleSet, a: int, b: int) -> list[Rule]:
+    """The ignore rules that cover record a or record b."""
+    found: list[Rule] = []
+    for rule in rules.of(IgnoreRule):
+        alone = resolve(RuleSet(rules=(rule,)), c.a, c.b)
+        if (a >= 0 and alone.ignored_a[a]) or (b >= 0 and alone.ignored_b[b]):
+            found.append(rule)
+    return found
+
+
+def _key(log: OpLog, record: int) -> str:
+    key: str = log.keys[record]
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change of the rules does to the comparison.
+
+    Attributes:
+        paired: records of a that get a partner, or another one.
+        cut: records of a that lose theirs and get none.
+        red_before, red_after: red rows.
+        cause_before, cause_after: number (1-based) of the first first cause, None when there is none.
+        cause_moved: it is another operation than before (its number alone may change because rows merge).
+        ignored: how many more rows are ignored.
+    """
+
+    paired: int
+    cut: int
+    red_before: int
+    red_after: int
+    cause_before: int | None
+    cause_after: int | None
+    cause_moved: bool
+    ignored: int
+
+    @classmethod
+    def between(cls, old: Comparison, new: Comparison) -> Effect:
+        before, after = old.pairing.partner_of_a, new.pairing.partner_of_a
+        changed = before != after
+        causes = [int(np.argmax(c.cause)) if c.cause.any() else None for c in (old, new)]
+        spots = [spot_of(c, -1 if row is None else row) for c, row in zip((old, new), causes, strict=True)]
+        same = spots[0][0] == spots[1][0] if spots[0][0] >= 0 else spots[0][1] == spots[1][1]
+        return cls(
+            paired=int(np.count_nonzero(changed & (after >= 0))),
+            cut=int(np.count_nonzero(changed & (after < 0))),
+            red_before=int(np.count_nonzero(old.red)),
+            red_after=int(np.count_nonzero(new.red)),
+            cause_before=None if causes[0] is None else causes[0] + 1,
+            cause_after=None if causes[1] is None else causes[1] + 1,
+            cause_moved=not same,
+            ignored=new.counts[Status.IGNORED] - old.counts[Status.IGNORED],
+        )
+
+    def sentence(self) -> str:
+        """`pairs 1 row · 74 fewer red · first cause moves from #62 to #410`."""
+        parts = []
+        if self.paired:
+            parts.append(f"pairs {_rows(self.paired)}")
+        if self.cut:
+            parts.append(f"cuts {self.cut} pair{'s' * (self.cut > 1)}")
+        if self.ignored:
+            parts.append(f"{'ignores' if self.ignored > 0 else 'judges again'} {_rows(abs(self.ignored))}")
+        if not parts:
+            parts.append("pairs nothing anew")
+        change = self.red_after - self.red_before
+        parts.append(
+            f"{abs(change)} {'fewer' if change < 0 else 'more'} red" if change else f"{self.red_after} red as before"
+        )
+        if self.cause_before is None and self.cause_after is None:
+            pass
+        elif self.cause_after is None:
+            parts.append(f"the first cause #{self.cause_before} goes")
+        elif self.cause_before is None:
+            parts.append(f"a first cause appears at #{self.cause_after}")
+        elif self.cause_moved:
+            parts.append(f"first cause moves from #{self.cause_before} to #{self.cause_after}")
+        else:
+            parts.append(f"first cause stays #{self.cause_after}")
+        return " · ".join(parts)
+
+
+def _rows(n: int) -> str:
+    return f"{n} row{'s' * (n != 1)}"

@@ -1,0 +1,120 @@
+"""The inspector's text: both sides of one row, where its inputs came from, and in words what is known about it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from matchers.explain import Explanation, Fact, InputFact
+from matchers.op_log import OpLog
+from numtui.present import Line, fit, width_of
+from numtui.session import Session
+from numtui.terminal import safe_text
+
+__all__ = ["Inspection", "inspect", "wrap"]
+
+_SIDE_BY_SIDE = 120
+"""From this width on the words stand beside the numbers."""
+
+_TEXT = 2000
+"""Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Lines of the inspector; `inputs` gives for the inputs, in order, the line each is on."""
+
+    lines: tuple[Line, ...]
+    inputs: tuple[int, ...]
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """A sentence in lines of `width` cells."""
+    lines = textwrap.wrap(safe_text(text, _TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
+    return lines or [""]
+
+
+def inspect(session: Session, told: Explanation | None, width: int, chosen: int = -1) -> Inspection:
+    """Lay out an explanation.
+
+    Args:
+        chosen: the input (index into `told.inputs`) that is shown as chosen, -1 for none.
+    """
+    if told is None:
+        return Inspection((), ())
+    c, row = session.comparison, session.cursor
+    key = next(
+        (safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0), ""
+    )
+    role = "red" if c.red[row] else "title"
+    headline = wrap(f"{key}   {told.headline}", width - 1, "  ")
+    lines: list[Line] = []
+    for i, text in enumerate(headline):
+        if i == 0 and text.startswith(key):
+            lines.append([(" " + key, "title"), (text[len(key) :], role)])
+        else:
+            lines.append([(" " + text, role)])
+    beside = width >= _SIDE_BY_SIDE
+    table_width = width * 3 // 5 if beside else width
+    table, at = _table(session, told, table_width, chosen)
+    words: list[Line] = []
+    word_width = (width - table_width if beside else width) - 2
+    for sentence, sentence_role in ((told.pairing, ""), *((note, "dim") for note in told.notes)):
+        for text in wrap(sentence, word_width) if sentence else ():
+            words.append([(f" {text}", sentence_role)])
+    first = len(lines)
+    if beside:
+        for i in range(max(len(table), len(words))):
+            left = table[i] if i < len(table) else []
+            used = sum(width_of(text) for text, _ in left)
+            right = words[i] if i < len(words) else []
+            lines.append([*left, (" " * (table_width - used), ""), *right])
+        return Inspection(tuple(lines), tuple(first + i for i in at))
+    # On a narrow screen the words come first: they say what the numbers mean.
+    lines.extend(words)
+    lines.extend(table)
+    return Inspection(tuple(lines), tuple(first + len(words) + i for i in at))
+
+
+def _table(session: Session, told: Explanation, width: int, chosen: int) -> tuple[list[Line], list[int]]:
+    """Facts and inputs, side by side; and the line of each input."""
+    name, difference = 13, 12
+    each = max((width - name - difference - 1) // 2, 10)
+    a, b = (safe_text(n, each) for n in session.names)
+    lines: list[Line] = [[(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")]]
+    lines.extend(_fact(fact, name, each, difference) for fact in told.facts)
+    at = []
+    for i, fact in enumerate(told.inputs):
+        at.append(len(lines))
+        lines.append(_input(session, fact, name, each, difference, i == chosen))
+    return lines, at
+
+
+def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
+    role = "red" if fact.agrees is False else ""
+    label = fit(safe_text(fact.name, name), name)
+    a, b = fit(safe_text(fact.a, each), each - 1), fit(safe_text(fact.b, each), each - 1)
+    return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
+
+
+def _input(session: Session, fact: InputFact, name: int, each: int, difference: int, chosen: bool) -> Line:
+    c = session.comparison
+    a = _from(fact.a, c.a, fact.producer_a, each - 1)
+    b = _from(fact.b, c.b, fact.producer_b, each - 1)
+    label = fit(f"input {fact.position + 1}", name)
+    role = "red" if fact.agrees is False else ""
+    delta = fit(safe_text(fact.difference, difference), difference)
+    if chosen:
+        return [(f"›{label}{a} {b} {delta}", "chosen")]
+    return [(f" {label}{a} {b} ", ""), (delta, role)]
+
+
+def _from(value: str, log: OpLog, producer: int, width: int) -> str:
+    """A hash and the operation it came from."""
+    text = safe_text(value, 24)
+    if producer >= 0:
+        source = safe_text(log.keys[producer], 400)
+        room = width - width_of(text) - 3
+        if room >= 8:
+            text += " ← " + fit(source, min(room, width_of(source)), keep_end=True)
+    return fit(text, width)

@@ -1,0 +1,75 @@
+"""Counts and sequences of keys (`123G`, `zz`, `]c`), as vim and less read them.
+
+Textual's bindings know single keys. What is in between is kept here, without a screen and without a clock: the screen
+feeds keys and says when the person has paused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from numtui.actions import ACTIONS, Action, sequences
+
+__all__ = ["KeyReader"]
+
+_MOST = 7
+"""Digits of a count that are kept: more rows than any log has."""
+
+
+@dataclass(slots=True)
+class KeyReader:
+    """What was typed and is not yet a command.
+
+    A digit can begin a count (`5j`) and some digits alone are commands (`1` hides the red rows): a digit waits for
+    what follows, and after a pause it is the command.
+    """
+
+    digits: str = ""
+    prefix: tuple[str, ...] = ()
+    _sequences: dict[tuple[str, ...], Action] = field(default_factory=sequences)
+
+    @property
+    def pending(self) -> str:
+        """What has been typed so far, for the status line."""
+        return self.digits + "".join(
+            {"right_square_bracket": "]", "left_square_bracket": "["}.get(k, k) for k in self.prefix
+        )
+
+    def feed(self, key: str) -> Action | bool:
+        """Take a key.
+
+        Returns:
+            the action that a sequence completes; True when the key was taken and more is awaited (or an unfinished
+            sequence was dropped); False when the key is not one of these: it is a command of its own, and `count()`
+            has what was typed in front of it.
+        """
+        if self.prefix:
+            typed, self.prefix = (*self.prefix, key), ()
+            return self._sequences.get(typed, True)
+        if key.isascii() and key.isdigit() and (key != "0" or self.digits):
+            self.digits = (self.digits + key)[:_MOST]
+            return True
+        if any(sequence[0] == key for sequence in self._sequences):
+            self.prefix = (key,)
+            return True
+        return False
+
+    def count(self) -> int | None:
+        """The count that was typed, which is used up by asking."""
+        digits, self.digits = self.digits, ""
+        return int(digits) if digits else None
+
+    def settle(self) -> Action | None:
+        """The person paused: a single digit is the command it stands for, a longer count goes on waiting."""
+        if len(self.digits) != 1 or self.prefix:
+            return None
+        action = next((a for a in ACTIONS if self.digits in a.keys), None)
+        if action is not None:
+            self.digits = ""
+        return action
+
+    def clear(self) -> bool:
+        """Forget what was typed; True when there was something."""
+        had = bool(self.digits or self.prefix)
+        self.digits, self.prefix = "", ()
+        return had

@@ -1,0 +1,325 @@
+"""What is listed of a comparison, and where in it one is: cursor, filters, folds, search, jumps.
+
+No screen and no rules here: the session adds the rules, the widgets draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.explain import Explanation, consumers, explain
+from matchers.op_log import IntArray
+from numtui.edits import Spot, spot_of
+from numtui.query import Mask, keys_containing, parse_query
+from numtui.view import Filter, Group, View, build_view, rank_errors, step, step_error
+
+__all__ = ["Listing", "Search"]
+
+_JUMPS = 100
+"""Jumps that are remembered, as in vim."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Rows (rising) whose key on either side contains `text`, among those that the filter lets through."""
+
+    text: str
+    rows: IntArray
+
+    def place(self, row: int) -> int:
+        """The number (1-based) of the hit on a row, 0 when it is none."""
+        at = int(np.searchsorted(self.rows, row))
+        return at + 1 if at < len(self.rows) and self.rows[at] == row else 0
+
+
+@dataclass
+class _Jumps:
+    back: list[Spot] = field(default_factory=list)
+    forward: list[Spot] = field(default_factory=list)
+    kind: str = ""
+    """What the last jump was: a run of the same kind (`n n n`) is one entry."""
+
+
+class Listing:
+    """A cursor in a comparison. Rows are rows of `comparison`; `cursor` is -1 only when nothing is listed."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self.cursor = 0 if len(comparison) else -1
+        self.filter = Filter()
+        self.folded = False
+        self.search: Search | None = None
+        self._jumps = _Jumps()
+        self._opened: Mask | None = None
+        """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
+        self._ranked: tuple[View, IntArray] | None = None
+        self.view = build_view(comparison, self.filter)
+
+    @property
+    def spot(self) -> Spot:
+        """The records under the cursor."""
+        return spot_of(self.comparison, self.cursor)
+
+    def row_of(self, spot: Spot) -> int:
+        """The row that shows these records now; -1 when none does."""
+        c = self.comparison
+        for record, at in ((spot[0], c.at_a), (spot[1], c.at_b)):
+            if 0 <= record < len(at):
+                return int(at[record])
+        return -1
+
+    def explain(self) -> Explanation | None:
+        """What is known about the row under the cursor; None when there is no row."""
+        return explain(self.comparison, self.cursor) if self.cursor >= 0 else None
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Another comparison of the same logs (or of all of them, after their heads); the cursor keeps its record."""
+        spot, on_fold = self.spot, self._on_fold
+        self._carry_opened(comparison)
+        self.comparison = comparison
+        row = self.row_of(spot)
+        self.cursor = row if row >= 0 else min(max(self.cursor, 0), len(comparison) - 1)
+        self._rebuild(on_fold)
+        if self.search is not None:
+            self.search = self._find(self.search.text)
+
+    # -- what is listed
+
+    @property
+    def line(self) -> int:
+        """The line of the view under the cursor."""
+        return self.view.line_of(self.cursor)
+
+    @property
+    def _on_fold(self) -> bool:
+        return bool(len(self.view)) and bool(self.view.fold[self.line])
+
+    def toggle(self, group: Group) -> None:
+        """Show or hide a group of statuses."""
+        self._set_filter(self.filter.toggled(group))
+
+    def set_query(self, text: str) -> None:
+        """List only what the query wants.
+
+        Raises:
+            QueryError: a word that means nothing.
+        """
+        self._set_filter(Filter(self.filter.groups, parse_query(text)))
+
+    def clear_filter(self) -> bool:
+        """List everything; False when nothing was hidden."""
+        if not self.filter:
+            return False
+        self._set_filter(Filter())
+        return True
+
+    def _set_filter(self, wanted: Filter) -> None:
+        self.filter = wanted
+        self._opened = None
+        self._rebuild()
+        if self.search is not None:
+            self.search = self._find(self.search.text)
+
+    def toggle_fold(self) -> None:
+        """Fold the stretches of equal rows, or unfold them."""
+        self.folded = not self.folded
+        self._opened = None
+        self._rebuild()
+
+    def unfold(self) -> bool:
+        """Open the folded line under the cursor; False when it is none."""
+        if not self._on_fold:
+            return False
+        line = self.line
+        end = self.view.row_at(line + 1) if line + 1 < len(self.view) else len(self.comparison)
+        if self._opened is None:
+            self._opened = np.zeros(len(self.comparison), bool)
+        rows = np.arange(self.cursor, end)
+        self._opened[rows[self.view.passing[rows]]] = True
+        self._rebuild()
+        return True
+
+    def _rebuild(self, on_fold: bool = False) -> None:
+        cursor = -1 if on_fold else self.cursor
+        self.view = build_view(self.comparison, self.filter, folded=self.folded, cursor=cursor, opened=self._opened)
+        self.cursor = self.view.row_at(self.line)
+
+    def _open(self, row: int) -> None:
+        if row < 0:
+            return
+        if self._opened is None:
+            self._opened = np.zeros(len(self.comparison), bool)
+        self._opened[row] = True
+
+    def _carry_opened(self, comparison: Comparison) -> None:
+        """The rows that were opened, as rows of another comparison."""
+        old, opened = self.comparison, self._opened
+        self._opened = None
+        if opened is None:
+            return
+        rows = np.flatnonzero(opened)
+        a, b = old.row_a[rows], old.row_b[rows]
+        self._opened = np.zeros(len(comparison), bool)
+        self._opened[comparison.at_a[a[a >= 0]]] = True
+        self._opened[comparison.at_b[b[(a < 0) & (b >= 0)]]] = True
+
+    # -- moving
+
+    def move(self, by: int) -> None:
+        """Move by lines, as far as there are any."""
+        self.cursor = self.view.row_at(self.line + by)
+
+    def go_line(self, line: int) -> None:
+        """To a line of the view."""
+        self._leave("line")
+        self.cursor = self.view.row_at(line)
+
+    def go(self, row: int, kind: str = "") -> None:
+        """To a row; a row that is folded away or filtered out is brought to light. Remembered as a jump."""
+        if not 0 <= row < len(self.comparison):
+            return
+        self._leave(kind)
+        self._show(row)
+
+    def _show(self, row: int) -> None:
+        line = self.view.line_of(row)
+        plain = len(self.view) and self.view.row[line] == row and not self.view.fold[line]
+        if not plain:
+            self._open(row)
+            self.cursor = row
+            self._rebuild()
+        self.cursor = row
+
+    def _leave(self, kind: str) -> None:
+        """Remember where a jump starts."""
+        jumps = self._jumps
+        if self.cursor >= 0 and not (kind and kind == jumps.kind):
+            jumps.back.append(self.spot)
+            del jumps.back[:-_JUMPS]
+        jumps.kind = kind
+        jumps.forward.clear()
+
+    def back(self) -> bool:
+        """To where the last jump started."""
+        return self._jump(self._jumps.back, self._jumps.forward)
+
+    def forward(self) -> bool:
+        return self._jump(self._jumps.forward, self._jumps.back)
+
+    def _jump(self, source: list[Spot], target: list[Spot]) -> bool:
+        self._jumps.kind = ""
+        while source:
+            row = self.row_of(source.pop())
+            if row >= 0 and row != self.cursor:
+                target.append(self.spot)
+                self._show(row)
+                return True
+        return False
+
+    def next_red(self, by: int = 1) -> str:
+        """To the next (or previous) red row; why not, when there is none."""
+        return self._step(self.view.reds, by, "red", "red row")
+
+    def next_cause(self, by: int = 1) -> str:
+        """To the next (or previous) first cause."""
+        return self._step(self.view.causes, by, "cause", "first cause")
+
+    def _step(self, rows: IntArray, by: int, kind: str, noun: str) -> str:
+        row = step(rows, self.cursor, by)
+        if row is not None:
+            self.go(row, kind)
+            return ""
+        c = self.comparison
+        hidden = int(np.count_nonzero(c.red if kind == "red" else c.cause)) - len(rows)
+        if not len(rows):
+            return f"every {noun} ({hidden}) is hidden by the filter" if hidden else f"there is no {noun}"
+        return f"no {noun} {'below' if by > 0 else 'above'}" + (f" ({hidden} hidden by the filter)" if hidden else "")
+
+    def next_error(self, by: int = 1) -> str:
+        """To the next larger (or smaller) error."""
+        if self._ranked is None or self._ranked[0] is not self.view:
+            self._ranked = (self.view, rank_errors(self.view))
+        ranked = self._ranked[1]
+        row = step_error(ranked, self.cursor, by)
+        if row is None:
+            return f"this is the {'largest' if by > 0 else 'smallest'} error" if len(ranked) else "no row has an error"
+        self.go(row, "error")
+        return ""
+
+    def producer(self, which: int | None = None) -> str:
+        """To what produced an input: the given one (1-based), else the first that differs, else the first known."""
+        told = self.explain()
+        if told is None or not told.inputs:
+            return "nothing is recorded about the inputs of this operation"
+        side = 0 if self.spot[0] >= 0 else 1
+        known = [i for i in told.inputs if (i.producer_a, i.producer_b)[side] >= 0]
+        if which is not None:
+            known = [i for i in known if i.position == which - 1]
+            if not known:
+                return f"no captured operation is known to have produced input {which}"
+        if not known:
+            return (
+                "no captured operation is known to have produced an input: parameters, data or something not captured"
+            )
+        chosen = next((i for i in known if i.agrees is False), known[0])
+        record = (chosen.producer_a, chosen.producer_b)[side]
+        self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
+        return f"the producer of input {chosen.position + 1}"
+
+    def consumer(self, which: int | None = None) -> str:
+        """To the operation that reads the output: the given one (1-based), else the first."""
+        side = 0 if self.spot[0] >= 0 else 1
+        log = (self.comparison.a, self.comparison.b)[side]
+        found = consumers(log, self.spot[side]) if self.cursor >= 0 else []
+        if not found:
+            return "no captured operation is known to consume the output"
+        number = 1 if which is None else which
+        if number > len(found):
+            return f"the output has {len(found)} consumer{'s' * (len(found) > 1)}"
+        record = found[number - 1]
+        self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
+        return f"consumer {number} of {len(found)}" + (" (2c goes to the second)" if len(found) > number == 1 else "")
+
+    # -- searching
+
+    def find(self, text: str, origin: int) -> Search:
+        """Search as the person types: the cursor goes to the first hit from row `origin` on, around the end."""
+        self.search = self._find(text)
+        rows = self.search.rows
+        if len(rows):
+            at = int(np.searchsorted(rows, origin))
+            self._show(int(rows[at % len(rows)]))
+        else:
+            self._show(origin)
+        return self.search
+
+    def accept_search(self, origin: int) -> None:
+        """The search stays; where it started is a jump to come back to."""
+        here, self.cursor = self.cursor, origin
+        self._leave("")
+        self.cursor = here
+
+    def end_search(self, origin: int, before: Search | None) -> None:
+        """As if it had not been searched: back to the row it started from, with the search of before."""
+        self.search = before
+        self._show(origin)
+
+    def next_hit(self, by: int = 1) -> str:
+        """To the next (or previous) hit, around the end."""
+        if self.search is None:
+            return "nothing has been searched for: / searches"
+        rows = self.search.rows
+        if not len(rows):
+            return f"no key contains {self.search.text!r}"
+        row = step(rows, self.cursor, by)
+        self.go(int(rows[0] if by > 0 else rows[-1]) if row is None else row, "hit")
+        return "" if row is not None else f"around the {'end' if by > 0 else 'start'}"
+
+    def _find(self, text: str) -> Search:
+        found = (
+            keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
+        )
+        return Search(text, np.flatnonzero(found).astype(np.int32))

@@ -1,0 +1,80 @@
+"""Opening two logs: their heads at once, the whole of them in a thread.
+
+The head of each log is read before the first frame, so that a person sees rows of both runs immediately, however
+large the logs are; pairs and verdicts come when everything has been read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+from matchers.comparison import Comparison, Progress, compare, preview
+from matchers.parse import read_log
+from matchers.rule_file import RuleFile
+from numtui.inputs import OpenRequest
+from numtui.journal import Journal
+from numtui.session import Session
+
+__all__ = ["Cancelled", "Loaded", "Throttled", "load", "open_heads"]
+
+HEAD = 96 << 10
+"""Bytes of each log that are read for the first screen: some 280 operations, more than any terminal has lines."""
+
+
+class Cancelled(Exception):
+    """The work was given up because nobody waits for it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a session needs of the disk."""
+
+    comparison: Comparison
+    file: RuleFile
+
+
+def open_heads(request: OpenRequest) -> Session:
+    """A session over the heads of the logs, nothing paired yet.
+
+    Raises:
+        LogError: one of them is no log.
+    """
+    a, b = (read_log(path, head=HEAD) for path in (request.path_a, request.path_b))
+    journal = Journal(request.path_a, request.path_b, request.rules_path)
+    names = (request.name_a, request.name_b)
+    return Session(preview(a, b), RuleFile.empty(request.rules_path), names=names, journal=journal)
+
+
+def load(request: OpenRequest, progress: Progress) -> Loaded:
+    """Read and compare everything. Touches nothing but the disk, so that any thread may do it.
+
+    Raises:
+        LogError, RulesError: something cannot be read.
+    """
+    file = RuleFile.open(request.rules_path)
+
+    def reading(name: str, start: float) -> Progress:
+        # Reading both logs is about as much work as comparing them.
+        return lambda _what, fraction: progress(f"reading {name}", start + fraction / 4)
+
+    a = read_log(request.path_a, progress=reading(request.name_a, 0.0))
+    b = read_log(request.path_b, progress=reading(request.name_b, 0.25))
+    comparison = compare(a, b, file.rules, progress=lambda what, fraction: progress(what, 0.5 + fraction / 2))
+    return Loaded(comparison, file)
+
+
+class Throttled:
+    """A `Progress` that passes on at most ten reports a second, and gives the work up when told to."""
+
+    def __init__(self, report: Progress) -> None:
+        self._report = report
+        self._next = 0.0
+        self.cancelled = False
+
+    def __call__(self, what: str, fraction: float) -> None:
+        if self.cancelled:
+            raise Cancelled
+        if (now := monotonic()) >= self._next:
+            self._next = now + 0.1
+            self._report(what, fraction)

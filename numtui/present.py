@@ -1,0 +1,356 @@
+"""How a comparison is written on a line: glyphs, numbers, columns. Pure text; nothing here knows a terminal.
+
+A line is a list of pieces, each a text and the role it plays (`red`, `dim`, …); what a role looks like is said in
+app.tcss. Text of a log has been made safe when it is in a piece, and is never read as markup.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len, set_cell_size
+
+from matchers.comparison import Comparison
+from matchers.op_log import OpLog
+from matchers.pairing import Method
+from matchers.status import Status
+from numtui.terminal import safe_text
+from numtui.view import Severity, View
+
+__all__ = [
+    "GLYPHS",
+    "Columns",
+    "Line",
+    "Piece",
+    "RowWriter",
+    "error_text",
+    "fit",
+    "fit_line",
+    "longest_key",
+    "map_pieces",
+    "short_dtype",
+    "units_text",
+    "width_of",
+]
+
+Piece = tuple[str, str]
+"""A text and its role, "" for plain."""
+
+Line = list[Piece]
+
+GLYPHS: dict[Status, str] = {
+    Status.PENDING: " ",
+    Status.EQUAL: "≡",
+    Status.SAME_PRINT: "=",
+    Status.CLOSE: "≈",
+    Status.SHARDED: "∥",
+    Status.UNFINISHED: "…",
+    Status.RECOMPUTE: "↻",
+    Status.IGNORED: "·",
+    Status.ONLY_A: "◀",
+    Status.ONLY_B: "▶",
+    Status.SHAPE: "≠",
+    Status.DIVERGED: "✗",
+    Status.NAN: "!",
+}
+
+CAUSE = "●"
+
+_ROLES = {
+    Status.CLOSE: "close",
+    Status.ONLY_A: "alone",
+    Status.ONLY_B: "alone",
+    Status.SHAPE: "red",
+    Status.DIVERGED: "red",
+    Status.NAN: "red",
+    Status.PENDING: "",
+}
+
+MAP_GLYPHS: dict[Severity, Piece] = {
+    Severity.NOTHING: (" ", ""),
+    Severity.OTHER: ("▏", "dim"),
+    Severity.ALONE: ("▎", "alone"),
+    Severity.CLOSE: ("▌", "close"),
+    Severity.RED: ("█", "red"),
+    Severity.CAUSE: ("█", "cause"),
+}
+
+EPSILON = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+"""Machine epsilon: the distance from 1 to the next number of the dtype."""
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
+
+def width_of(text: str) -> int:
+    """Cells of the terminal that a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def fit(text: str, width: int, *, keep_end: bool = False) -> str:
+    """A text in exactly `width` cells: padded on the right, or cut with an ellipsis at the end (or the start)."""
+    have = width_of(text)
+    if have <= width:
+        return text + " " * (width - have)
+    if width <= 1:
+        return "…" * width
+    if not keep_end:
+        return set_cell_size(text, width - 1) + "…"
+    tail = text[-(width - 1) :]
+    while width_of(tail) > width - 1:
+        tail = tail[1:]
+    return "…" + tail + " " * (width - 1 - width_of(tail))
+
+
+def fit_line(line: Line, width: int) -> Line:
+    """A line in exactly `width` cells."""
+    out: Line = []
+    left = width
+    for text, role in line:
+        if left <= 0:
+            break
+        need = width_of(text)
+        out.append((text if need <= left else fit(text, left), role))
+        left -= min(need, left)
+    if left > 0:
+        out.append((" " * left, ""))
+    return out
+
+
+def error_text(error: float, bound: bool) -> str:
+    """A relative error: `1.2e-03`, `≥3.1e-04` for a lower bound, `∞` when one side is no number, nothing for NaN."""
+    if math.isnan(error):
+        return ""
+    if math.isinf(error):
+        return "∞"
+    if error == 0:
+        return "0"
+    return f"{'≥' if bound else ''}{error:.1e}"
+
+
+def units_text(error: float, dtype: str) -> str:
+    """The error in units of the dtype's machine epsilon: `3.2`, `147`, `1e4`; nothing where that says nothing."""
+    eps = EPSILON.get(dtype)
+    if eps is None or not math.isfinite(error) or error == 0:
+        return ""
+    units = error / eps
+    if units < 9.95:
+        return f"{units:.1f}"
+    return f"{units:.0f}" if units < 9999.5 else f"{units:.0e}".replace("e+0", "e").replace("e+", "e")
+
+
+_BAR = " ▏▎▍▌▋▊▉█"
+_BAR_FROM, _BAR_TO = -8.0, 0.0
+
+
+def error_bar(error: float, width: int) -> str:
+    """A bar of at most `width` cells for an error: empty at 1e-8, full at 1, even in the exponent."""
+    if width <= 0 or math.isnan(error) or error <= 0:
+        return " " * max(width, 0)
+    exponent = _BAR_TO if math.isinf(error) else math.log10(error)
+    eighths = round(8 * width * min(max((exponent - _BAR_FROM) / (_BAR_TO - _BAR_FROM), 0), 1))
+    return ("█" * (eighths // 8) + _BAR[eighths % 8].strip()).ljust(width)
+
+
+def short_dtype(dtype: str) -> str:
+    """`f32` for `float32`."""
+    stem = dtype.rstrip("0123456789")
+    return _SHORT[stem] + dtype[len(stem) :] if stem in _SHORT else safe_text(dtype, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Widths of the columns; 0: not shown. `b` is 0 when both keys share the column `a`."""
+
+    number: int
+    a: int
+    via: int
+    b: int
+    error: int
+    bar: int
+    units: int
+    shape: int
+
+    WIDE = 120
+    """From this width on each side has a column of its own."""
+
+    @classmethod
+    def of(cls, width: int, rows: int, key_a: int, key_b: int) -> Columns:
+        """The columns that fit in `width`; `key_a`, `key_b` are the longest keys of the sides."""
+        number = max(len(str(rows)), 3)
+        # map, window mark, cause; number; glyph, each number and key followed by a blank
+        left = width - 3 - number - 1 - 2
+        error, units = 9, 6
+        left -= error + units
+        if width < cls.WIDE:
+            via = 12 if width >= 100 else 0
+            return cls(number, max(left - via, 8), via, 0, error, 0, units, 0)
+        via, bar = 12, 6
+        left -= via + bar
+        shape = min(max(left // 5, 14), 28)
+        left -= shape
+        each = left // 2
+        a = min(key_a + 1, left - min(each, key_b + 1))
+        return cls(
+            number, a, via, min(key_b + 1, left - a), error, bar, units, left - a - min(key_b + 1, left - a) + shape
+        )
+
+
+class RowWriter:
+    """Writes the rows of one comparison; columns that it needs for whole logs are made once and kept."""
+
+    def __init__(self, comparison: Comparison, columns: Columns) -> None:
+        self.comparison = comparison
+        self.columns = columns
+
+    @cached_property
+    def _group_sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Members of each pair on either side."""
+        p = self.comparison.pairing
+        a, b = (np.bincount(of[of >= 0], minlength=len(p)) for of in (p.of_a, p.of_b))
+        return a, b
+
+    def heading(self, names: tuple[str, str]) -> Line:
+        """The line above the columns."""
+        w = self.columns
+        a, b = (safe_text(n, 40) for n in names)
+        head = "   " + "#".rjust(w.number) + "   "
+        if w.b:
+            head += fit(a, w.a) + fit("via", w.via) + fit(b, w.b)
+        else:
+            head += fit(f"{a} ⇄ {b} where it differs", w.a) + (fit("via", w.via) if w.via else "")
+        head += fit("error", w.error + w.bar) + fit("ε", w.units) + fit("shape", w.shape)
+        return [(head, "dim")]
+
+    def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
+        """The line that stands for a folded stretch."""
+        pad = " " * (self.columns.number + 2)
+        return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …".replace(",", " "), "dim")], width)
+
+    def row(self, row: int, map_piece: Piece, window: str, marked: bool) -> Line:
+        """One row of the comparison."""
+        c, w = self.comparison, self.columns
+        status = Status(int(c.status[row]))
+        role = _ROLES.get(status, "dim")
+        cause = bool(c.cause[row])
+        number = str(row + 1).rjust(w.number)
+        glyph = "m" if marked else GLYPHS[status]
+        line: Line = [map_piece, (window + (CAUSE if cause else " "), "cause" if cause else "")]
+        line.append((f"{number} ", "dim" if role == "dim" else ""))
+        line.append((f"{glyph} ", "cause" if marked else role))
+        text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""
+        error = float(c.error[row])
+        a, b = int(c.row_a[row]), int(c.row_b[row])
+        if w.b:
+            left, right = self._sides(row, status)
+            middle = fit(left, w.a - 1, keep_end=True) + " " + fit(self._via(row), w.via)
+            line.append((middle + fit(right, w.b - 1, keep_end=True) + " ", text_role))
+        else:
+            line.append(
+                (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
+            )
+        log, record = (c.a, a) if a >= 0 else (c.b, b)
+        units = units_text(error, log.dtype_text(record))
+        number_text = error_text(error, bool(c.bound[row]))
+        measured = number_text.ljust(w.error) + (error_bar(error, w.bar - 1) + " " if w.bar else "")
+        line.append((measured + units.rjust(w.units - 1) + " ", role))
+        if w.shape:
+            line.append((fit(self._shape(a, b), w.shape), text_role))
+        return line
+
+    def _sides(self, row: int, status: Status) -> tuple[str, str]:
+        """The texts of the columns a and b."""
+        c = self.comparison
+        left, right = self._key("a", row), self._key("b", row)
+        if int(c.row_a[row]) >= 0 and int(c.row_b[row]) >= 0:
+            return left, right
+        alone = "—"
+        if status == Status.RECOMPUTE:
+            alone = f"(recompute of {self._original(row)})" if c.original[row] >= 0 else "(recompute)"
+        return (left, alone) if left else (alone, right)
+
+    def _original(self, row: int) -> str:
+        c = self.comparison
+        original = int(c.original[row])
+        side = "a" if c.row_a[row] >= 0 else "b"
+        return f"#{original + 1} {self._key(side, original) or self._key('b' if side == 'a' else 'a', original)}"
+
+    def _shared(self, row: int, status: Status, width: int) -> str:
+        """Both keys in one column: that of b only where it differs, without the module when that is the same."""
+        left, right = self._sides(row, status)
+        if left == right:
+            return fit(left, width, keep_end=True)
+        if int(self.comparison.row_a[row]) < 0:
+            left, right = right, ("" if left == "—" else left)
+        elif right == "—":
+            right = ""
+        if not right:
+            return fit(left, width, keep_end=True)
+        module, slash, _ = left.rpartition("/")
+        if slash and right.startswith(module + slash):
+            right = right[len(module) + 1 :]
+        room = width - 3
+        if width_of(left) + width_of(right) <= room:
+            return fit(f"{left} ⇄ {right}", width)
+        # The shorter one is shown whole when it takes less than its half.
+        half = room // 2
+        need_left, need_right = width_of(left), width_of(right)
+        take_left = min(need_left, max(half, room - need_right))
+        take_right = min(need_right, room - take_left)
+        pair = f"{fit(left, take_left, keep_end=True)} ⇄ {fit(right, take_right, keep_end=True)}"
+        return fit(pair, width)
+
+    def _key(self, side: str, row: int) -> str:
+        c = self.comparison
+        log, at = c.side(side)
+        record = int(at[row])
+        if record < 0:
+            return ""
+        text = safe_text(log.keys[record], 400)
+        pair = int(c.pair[row])
+        if pair >= 0 and c.pairing.grouped[pair]:
+            more = int(self._group_sizes[0 if side == "a" else 1][pair]) - 1
+            if more > 0:
+                text += f" +{more}"
+        return text
+
+    def _via(self, row: int) -> str:
+        p = self.comparison.pairing
+        pair = int(self.comparison.pair[row])
+        if pair < 0:
+            return ""
+        method, confidence = Method(int(p.method[pair])).label, float(p.confidence[pair])
+        # The last digit must not round a doubt away.
+        return method if confidence >= 0.995 else f"{method}·{confidence:.2f}".replace("·0.", "·.")
+
+    def _shape(self, a: int, b: int) -> str:
+        c = self.comparison
+        left = _typed(c.a, a) if a >= 0 else ""
+        right = _typed(c.b, b) if b >= 0 else ""
+        return f"{left} ≠ {right}" if left and right and left != right else left or right
+
+
+def _typed(log: OpLog, record: int) -> str:
+    shape = safe_text(log.shape_text(record), 60).replace(", ", ",")
+    dtype = short_dtype(log.dtype_text(record))
+    return f"{shape} {dtype}".strip()
+
+
+def longest_key(log: OpLog) -> int:
+    """Bytes of the longest key of a log (its newline not counted)."""
+    return int(np.diff(log.keys.start).max()) - 1 if len(log) else 0
+
+
+def map_pieces(view: View, height: int) -> list[Piece]:
+    """The left edge: a glyph per line of the screen for the worst row of its stretch of the run."""
+    return [MAP_GLYPHS[Severity(int(s))] for s in view.map(height)]

@@ -1,0 +1,1 @@
+"""What takes the whole screen: the explorer, and what it asks or shows over itself."""

@@ -1,0 +1,143 @@
+"""What is typed on a line of its own: the search as it is typed, the filters, the `:` commands."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.screen import Screen
+
+from matchers.errors import UserError
+from numtui.actions import ACTIONS
+from numtui.keys import KeyReader
+from numtui.session import Search, Session
+from numtui.widgets.inspector import Inspector
+from numtui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from numtui.widgets.prompt import Prompt
+
+__all__ = ["Asking"]
+
+
+class Asking(Screen[None]):
+    """A screen with a session and a line to type into."""
+
+    session: Session
+    reader: KeyReader
+    table: Table
+    inspector: Inspector
+    _origin = -1
+    """The row that the search started from."""
+    _before: Search | None = None
+    """The search before this one: `esc` brings it back, an empty one repeats it."""
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Bring the screen up to the session."""
+
+    @abstractmethod
+    def say(self, message: str, *, trouble: bool = False) -> None:
+        """Show a sentence until the next key."""
+
+    @abstractmethod
+    def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
+        """Write the rules."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """End the session in order."""
+
+    def run_named(self, name: str) -> None:
+        """Do what an action of the registry says."""
+        do: Callable[[], None] = getattr(self, f"action_{name}")
+        do()
+
+    def ask(self, kind: str, sign: str, value: str = "", suggestions: tuple[str, ...] = ()) -> None:
+        """Open the line, in place of the status line."""
+        from numtui.widgets.prompt import Prompt
+
+        self.query_one("#status").display = False
+        self.mount(Prompt(kind, sign, value, suggestions), before="#footer")
+
+    def _close(self) -> None:
+        self.query("Prompt").remove()
+        self.query_one("#status").display = True
+        self.table.focus()
+        self.draw()
+
+    def begin_search(self) -> None:
+        """Search from the cursor on."""
+        self._origin, self._before = self.session.cursor, self.session.search
+        self.ask("search", "/")
+
+    def on_prompt_changed(self, message: Prompt.Changed) -> None:
+        """Search as it is typed; the line itself says how many hits there are."""
+        if message.kind != "search":
+            return
+        search = self.session.find(message.text, self._origin)
+        if message.text:
+            place = search.place(self.session.cursor)
+            message.prompt.tell(f"{place}/{len(search.rows)}" if len(search.rows) else "no hit")
+        else:
+            message.prompt.tell("")
+        self.draw()
+
+    def on_prompt_cancelled(self, message: Prompt.Cancelled) -> None:
+        """As if nothing had been typed."""
+        if message.kind == "search":
+            self.session.end_search(self._origin, self._before)
+        self._close()
+
+    def on_prompt_answered(self, message: Prompt.Answered) -> None:
+        """Do what was asked for."""
+        self._close()
+        text = message.text.strip()
+        if message.kind == "search":
+            self._searched(message.text)
+        elif message.kind == "keep":
+            # Spaces of the text are words of the query, each of which a key must contain.
+            self._filtered(text)
+        elif message.kind == "filter":
+            self._filtered(text)
+        elif text:
+            self._commanded(text)
+
+    def _searched(self, text: str) -> None:
+        if text:
+            self.session.accept_search(self._origin)
+        elif self._before is not None:
+            self.session.end_search(self._origin, self._before)
+            self.say(self.session.next_hit())
+        self.draw()
+
+    def _filtered(self, text: str) -> None:
+        try:
+            self.session.set_query(text)
+        except UserError as error:
+            self.say(str(error), trouble=True)
+            return
+        if not len(self.session.view):
+            self.say("no row passes this filter: esc drops it")
+        self.draw()
+
+    def _commanded(self, text: str) -> None:
+        name, _, argument = text.partition(" ")
+        argument = argument.strip()
+        if name.isascii() and name.isdigit():
+            self.session.go(min(int(name[:9]), len(self.session.comparison)) - 1)
+            self.draw()
+        elif name in ("w", "w!", "write"):
+            self.save(force=name == "w!", path=Path(argument).expanduser() if argument else None)
+        elif name in ("wq", "x"):
+            self.save(then=self.leave)
+        elif name == "q!":
+            self.leave()
+        else:
+            action = next((a for a in ACTIONS if name in (a.name, a.id, *a.command)), None)
+            if action is None:
+                self.say(f"{name}: there is no such command; ctrl+p lists them all", trouble=True)
+            else:
+                self.run_named(action.id)

@@ -1,0 +1,329 @@
+"""What each action of the registry does on the main screen: `action_<id>`, one for every action.
+
+The base of the explorer, so that the explorer itself is about drawing, threads and dialogs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+from matchers.errors import UserError
+from numtui.actions import ACTIONS
+from numtui.edits import Edit
+from numtui.screens.asking import Asking
+from numtui.session import Job
+from numtui.terminal import copy_in_tmux
+from numtui.view import Group
+
+__all__ = ["Commands"]
+
+
+class Commands(Asking):
+    """The actions, on a screen that can draw a session and run its jobs."""
+
+    _went_back = -1
+    """The row that the last `ctrl+o` led to; while the cursor is still there, `tab` goes forward."""
+
+    @abstractmethod
+    def start(self, job: Job | None) -> None:
+        """Run a job in the background."""
+
+    @abstractmethod
+    def resize_inspector(self) -> None:
+        """Give the inspector the height that suits its focus."""
+
+    def _times(self) -> int:
+        """The count that was typed, 1 without one."""
+        return self.reader.count() or 1
+
+    def _told(self, message: str) -> None:
+        """Show what the session answered."""
+        self.say(message) if message else self.draw()
+
+    # -- move
+
+    def _move(self, by: int) -> None:
+        if self.inspector.has_focus:
+            self.inspector.move(self.session, by)
+        else:
+            self.session.move(by)
+            self.draw()
+
+    def action_down(self) -> None:
+        self._move(self._times())
+
+    def action_up(self) -> None:
+        self._move(-self._times())
+
+    def _scroll(self, pages: float) -> None:
+        if self.inspector.has_focus:
+            self.inspector.scroll_lines(round(pages * self.inspector.room))
+        else:
+            self.table.scroll_pages(self.session, pages * self._times())
+            self.draw()
+
+    def action_half_page_down(self) -> None:
+        self._scroll(0.5)
+
+    def action_half_page_up(self) -> None:
+        self._scroll(-0.5)
+
+    def action_page_down(self) -> None:
+        self._scroll(1)
+
+    def action_page_up(self) -> None:
+        self._scroll(-1)
+
+    def _go_number(self, line: int) -> None:
+        number = self.reader.count()
+        if number is None:
+            self.session.go_line(line)
+        else:
+            self.session.go(min(number, len(self.session.comparison)) - 1)
+        self.draw()
+
+    def action_top(self) -> None:
+        self._go_number(0)
+
+    def action_bottom(self) -> None:
+        self._go_number(len(self.session.view) - 1)
+
+    def _align(self, where: float) -> None:
+        self.table.align(self.session, where)
+        self.draw()
+
+    def action_center(self) -> None:
+        self._align(0.5)
+
+    def action_line_to_top(self) -> None:
+        self._align(0)
+
+    def action_line_to_bottom(self) -> None:
+        self._align(1)
+
+    # -- find what is wrong
+
+    def action_next_red(self) -> None:
+        self._told(self.session.next_red(self._times()))
+
+    def action_previous_red(self) -> None:
+        self._told(self.session.next_red(-self._times()))
+
+    def action_next_cause(self) -> None:
+        self._told(self.session.next_cause(self._times()))
+
+    def action_previous_cause(self) -> None:
+        self._told(self.session.next_cause(-self._times()))
+
+    def action_larger_error(self) -> None:
+        self._told(self.session.next_error(self._times()))
+
+    def action_smaller_error(self) -> None:
+        self._told(self.session.next_error(-self._times()))
+
+    def action_next_hit(self) -> None:
+        self._told(self.session.next_hit(self._times()))
+
+    def action_previous_hit(self) -> None:
+        self._told(self.session.next_hit(-self._times()))
+
+    # -- follow the data
+
+    def action_inspect(self) -> None:
+        """Into the inspector; there, to the producer of the chosen input."""
+        if self.inspector.has_focus:
+            position = self.inspector.position
+            if position is not None:
+                self._told(self.session.producer(position))
+            self.action_switch(to_list=True)
+        elif self.session.unfold():
+            self.draw()
+        else:
+            self.action_switch()
+
+    def action_switch(self, to_list: bool = False) -> None:
+        """Between list and inspector; right after going back, forward."""
+        if self._went_back >= 0 and self._went_back == self.session.cursor:
+            self.action_forward()
+            return
+        (self.table if to_list or self.inspector.has_focus else self.inspector).focus()
+        self.call_later(self.resize_inspector)
+        self.draw()
+
+    def action_producer(self) -> None:
+        self._told(self.session.producer(self.reader.count()))
+
+    def action_consumer(self) -> None:
+        self._told(self.session.consumer(self.reader.count()))
+
+    def action_back(self) -> None:
+        if self.session.back():
+            self._went_back = self.session.cursor
+            self.draw()
+        else:
+            self.say("this is where the jumps began")
+
+    def action_forward(self) -> None:
+        if self.session.forward():
+            self._went_back = self.session.cursor
+            self.draw()
+        else:
+            self._went_back = -1
+            self.say("this is where the jumps ended")
+
+    # -- choose what is listed
+
+    def action_fold(self) -> None:
+        self.session.toggle_fold()
+        self.draw()
+
+    def _toggle(self, group: Group) -> None:
+        self.session.toggle(group)
+        shown = "shown" if group in self.session.filter.groups else "hidden"
+        self.say(f"{group.label} rows are {shown} ({len(self.session.view):,} lines)")
+
+    def action_toggle_red(self) -> None:
+        self._toggle(Group.RED)
+
+    def action_toggle_close(self) -> None:
+        self._toggle(Group.CLOSE)
+
+    def action_toggle_equal(self) -> None:
+        self._toggle(Group.EQUAL)
+
+    def action_toggle_only_a(self) -> None:
+        self._toggle(Group.ONLY_A)
+
+    def action_toggle_only_b(self) -> None:
+        self._toggle(Group.ONLY_B)
+
+    def action_toggle_other(self) -> None:
+        self._toggle(Group.OTHER)
+
+    def action_reset(self) -> None:
+        """Drop one thing that is pending, the newest first."""
+        session = self.session
+        if self.inspector.has_focus:
+            self.action_switch(to_list=True)
+        elif self.reader.clear() or session.cancel():
+            self.draw()
+        elif session.mark is not None:
+            session.mark = None
+            self.say("the mark is gone")
+        elif session.search is not None:
+            session.search = None
+            self.draw()
+        elif session.clear_filter():
+            self.say(f"all {len(session.view):,} rows are listed")
+        elif session.folded:
+            self.action_fold()
+
+    # -- change the pairing
+
+    def _proposing(self, propose: Callable[[], str | None]) -> None:
+        try:
+            message = propose()
+        except UserError as error:
+            self.say(str(error), trouble=True)
+            return
+        self.start(self.session.preview_job())
+        self._told(message or "")
+
+    def action_mark(self) -> None:
+        self._proposing(self.session.toggle_mark)
+
+    def action_unpair(self) -> None:
+        self._proposing(self.session.propose_unpair)
+
+    def action_ignore(self) -> None:
+        self._proposing(self.session.propose_ignore)
+
+    def action_undo(self) -> None:
+        job, message = self.session.undo()
+        self.start(job)
+        self.say(message)
+
+    def action_redo(self) -> None:
+        job, message = self.session.redo()
+        self.start(job)
+        self.say(message)
+
+    def action_rules(self) -> None:
+        from numtui.screens.rules import RuleList
+
+        def chosen(edit: Edit | None) -> None:
+            if edit is not None:
+                self._proposing(lambda: self.session.propose_rules("x", edit))
+
+        self.app.push_screen(RuleList(self.session), chosen)
+
+    # -- save, ask, leave
+
+    def action_save(self) -> None:
+        if self.session.dirty:
+            self.save()
+        else:
+            self.say(f"nothing to save: the rules are those of {self.session.file.path}")
+
+    def action_copy(self) -> None:
+        """The key under the cursor: that of a, or of b where only b has one."""
+        session = self.session
+        a, b = session.spot
+        if a < 0 and b < 0:
+            return
+        key: str = session.comparison.a.keys[a] if a >= 0 else session.comparison.b.keys[b]
+        self.run_worker(lambda: self._copy(key), thread=True)
+        self.say(f"copied {key}")
+
+    def _copy(self, text: str) -> None:
+        """In a worker's thread: tmux is another program."""
+        if not copy_in_tmux(text):
+            self.app.call_from_thread(self.app.copy_to_clipboard, text)
+
+    def action_info(self) -> None:
+        from numtui.screens.pager import Pager
+        from numtui.summary import info
+
+        self.app.push_screen(Pager("The two logs", info(self.session), "I"))
+
+    def action_help(self) -> None:
+        from numtui.screens.pager import Pager, help_lines
+
+        self.app.push_screen(Pager("numtui", help_lines(), "?"))
+
+    def action_palette(self) -> None:
+        self.app.action_command_palette()
+
+    def action_redraw(self) -> None:
+        self.app.refresh(layout=True)
+
+    def action_suspend(self) -> None:
+        self.app.action_suspend_process()
+
+    def action_quit(self) -> None:
+        if not self.session.dirty:
+            self.leave()
+            return
+        from numtui.screens.dialog import quit_unsaved
+
+        def answered(answer: str | None) -> None:
+            if answer == "save":
+                self.save(then=self.leave)
+            elif answer == "discard":
+                self.leave()
+
+        self.app.push_screen(quit_unsaved(str(self.session.file.path)), answered)
+
+    def action_search(self) -> None:
+        self.begin_search()
+
+    def action_keep(self) -> None:
+        self.ask("keep", "& list only keys with: ")
+
+    def action_filter(self) -> None:
+        self.ask("filter", "filter: ", self.session.filter.query.text)
+
+    def action_command(self) -> None:
+        names = [name for action in ACTIONS for name in (action.name, *action.command)]
+        self.ask("command", ":", "", tuple(names))

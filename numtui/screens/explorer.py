@@ -1,0 +1,370 @@
+"""The main screen: keys in, the session changed, what differs drawn again.
+
+Nothing is decided here. A key becomes an action of the registry; the action calls the session; `show` brings the
+widgets up to it. Work that takes time runs in a thread and comes back as a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.timer import Timer
+
+from matchers.errors import RulesError, UserError
+from numtui.actions import ACTIONS
+from numtui.inputs import OpenRequest
+from numtui.journal import Recovered
+from numtui.keys import KeyReader
+from numtui.loading import Cancelled, Loaded, Throttled, load
+from numtui.screens.commands import Commands
+from numtui.session import Job, Session
+from numtui.shims import output_waits
+from numtui.widgets.breadcrumb import Breadcrumb
+from numtui.widgets.footer import Footer
+from numtui.widgets.header import Header
+from numtui.widgets.inspector import Inspector
+from numtui.widgets.lines import Lines
+from numtui.widgets.status_line import StatusLine
+from numtui.widgets.table import Table
+from numtui.widgets.too_small import MINIMUM, TooSmall
+
+__all__ = ["Explorer"]
+
+PAUSE = 0.5
+"""Seconds after which a digit stands alone: long enough to type a count over a slow line."""
+
+
+def _bindings() -> list[BindingType]:
+    """A binding per action; Textual's keymap can move each by its id."""
+    found: list[BindingType] = []
+    for action in ACTIONS:
+        single = ["comma" if key == "," else key for key in action.keys if " " not in key]
+        if single:
+            found.append(Binding(",".join(single), action.id, action.help, show=False, id=action.id))
+    return found
+
+
+class Explorer(Commands):
+    """Both runs side by side."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _bindings()
+
+    @dataclass
+    class Opened(Message):
+        """Both logs were read and compared."""
+
+        loaded: Loaded
+
+    @dataclass
+    class Matched(Message):
+        """A job has run."""
+
+        job: Job
+
+    @dataclass
+    class Progressed(Message):
+        """Some of the work is done; `fraction` is from 0 to 1."""
+
+        what: str
+        fraction: float
+
+    @dataclass
+    class Failed(Message):
+        """The work cannot be done, for a reason that a person can mend."""
+
+        error: UserError
+        opening: bool
+
+    @dataclass
+    class Doomed(Message):
+        """There is nothing to show: the program has to end with this error."""
+
+        error: UserError
+
+    def __init__(self, session: Session, request: OpenRequest | None = None) -> None:
+        super().__init__()
+        self.session = session
+        self.reader = KeyReader()
+        self._request = request
+        self._loading: Throttled | None = None
+        self._work = ""
+        self._message = ""
+        self._trouble = False
+        self._drawing = False
+        self._pause: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Header(id="header")
+        yield Breadcrumb(id="breadcrumb")
+        yield Table(id="table")
+        yield Inspector(id="inspector")
+        yield StatusLine(id="status")
+        yield Footer(id="footer")
+        yield TooSmall(id="small")
+
+    def on_mount(self) -> None:
+        """Find the widgets once; start the work when the first frame is out."""
+        self.table = self.query_one(Table)
+        self.inspector = self.query_one(Inspector)
+        self.table.focus()
+        if self._request is not None:
+            self._work = "reading"
+            self.call_after_refresh(self._start_loading)
+        elif self.session.journal is not None:
+            self.call_after_refresh(self._offer_recovery)
+
+    # -- drawing
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Give each part its height; say so when there is no room."""
+        small = event.size.width < MINIMUM.width or event.size.height < MINIMUM.height
+        self.set_class(small, "-small")
+        self.resize_inspector()
+
+    @on(Lines.Resized)
+    def _lines_resized(self) -> None:
+        self.draw()
+
+    def resize_inspector(self) -> None:
+        """A third of the screen; with the focus as much as it needs, up to more than half."""
+        height = self.size.height
+        least = min(max(height * 3 // 10, 6), 14)
+        wanted = max(least, min(self.inspector.wanted, height * 6 // 10)) if self.inspector.has_focus else least
+        if self.inspector.size.height != wanted:
+            self.inspector.styles.height = wanted
+
+    def draw(self) -> None:
+        """Bring the screen up to the session, once, after everything that was typed has been handled."""
+        if not self._drawing:
+            self._drawing = True
+            self.call_later(self._draw)
+
+    def _draw(self) -> None:
+        if output_waits(self.app):
+            # The line is slow: by the time it has caught up, only the latest state matters.
+            self.set_timer(0.02, self._draw)
+            return
+        self._drawing = False
+        if not self.is_mounted or (not self.is_current and self.size.area == 0):
+            return
+        session = self.session
+        if self.has_class("-small"):
+            self.query_one(TooSmall).show()
+            return
+        self.query_one(Header).show(session, self._work)
+        self.query_one(Breadcrumb).show(session)
+        self.table.show(session)
+        self.inspector.show(session)
+        self.query_one(StatusLine).show(session, self._message, self._trouble, self.reader.pending)
+        self.query_one(Footer).show()
+
+    def say(self, message: str, *, trouble: bool = False) -> None:
+        """Show a sentence until the next key."""
+        self._message, self._trouble = message, trouble
+        self.draw()
+
+    # -- keys
+
+    def on_key(self, event: events.Key) -> None:
+        """Counts, sequences and answers to a proposal; everything else goes on to the bindings."""
+        if self.focused is not self.table and self.focused is not self.inspector:
+            return
+        self._message, self._trouble = "", False
+        self._stop_pause()
+        self.draw()
+        if self.session.proposal is not None and self._answer(event.key):
+            event.stop()
+            return
+        taken = self.reader.feed(event.key)
+        if taken is False:
+            return
+        event.stop()
+        if taken is True:
+            if self.reader.digits:
+                self._pause = self.set_timer(PAUSE, self.settle)
+        else:
+            self.run_named(taken.id)
+
+    def settle(self) -> None:
+        """Nothing was typed for a while after a digit."""
+        self._stop_pause()
+        action = self.reader.settle()
+        if action is not None:
+            self.run_named(action.id)
+        self.draw()
+
+    def _stop_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.stop()
+            self._pause = None
+
+    def _answer(self, key: str) -> bool:
+        """A key while a change is proposed; True when it was an answer."""
+        proposal = self.session.proposal
+        if proposal is None:
+            return False
+        if key in ("enter", proposal.key):
+            self.start(self.session.confirm())
+            self.say(f"{proposal.edit.title}   (u undoes it)")
+        elif key == "tab":
+            self.session.next_alternative()
+            self.start(self.session.preview_job())
+        else:
+            self.session.cancel()
+            if key != "escape":
+                return False
+            self.say("nothing was changed")
+        return True
+
+    # -- work
+
+    def start(self, job: Job | None) -> None:
+        """Run a job in a thread; its result comes back as a message."""
+        if job is None:
+            return
+        if job.result is not None:
+            self._matched(self.Matched(job))
+            return
+        if not job.preview:
+            self._work = "matching"
+        self.run_worker(lambda: self._run(job), thread=True)
+        self.draw()
+
+    def _run(self, job: Job) -> None:
+        """In a worker's thread: only messages leave it."""
+        try:
+            job.run()
+        except UserError as error:
+            self.post_message(self.Failed(error, opening=False))
+        else:
+            self.post_message(self.Matched(job))
+
+    @on(Matched)
+    def _matched(self, event: Matched) -> None:
+        if self.session.accept(event.job) and not event.job.preview:
+            self._work = ""
+        self.draw()
+
+    def _start_loading(self) -> None:
+        self._loading = Throttled(self._report)
+        self.run_worker(self._load, thread=True)
+
+    def _report(self, what: str, fraction: float) -> None:
+        self.post_message(self.Progressed(what, fraction))
+
+    def _load(self) -> None:
+        """In a worker's thread."""
+        assert self._request is not None
+        assert self._loading is not None
+        try:
+            loaded = load(self._request, self._loading)
+        except Cancelled:
+            return
+        except UserError as error:
+            self.post_message(self.Failed(error, opening=True))
+        else:
+            self.post_message(self.Opened(loaded))
+
+    def on_unmount(self) -> None:
+        """Nobody waits for the work any more."""
+        if self._loading is not None:
+            self._loading.cancelled = True
+
+    @on(Progressed)
+    def _progressed(self, event: Progressed) -> None:
+        if self._loading is not None:
+            self._work = f"{event.what} {event.fraction:.0%}"
+            self.draw()
+
+    @on(Opened)
+    def _opened(self, event: Opened) -> None:
+        self._loading = None
+        self._work = ""
+        self.session.adopt(event.loaded.comparison, event.loaded.file)
+        problems = self.session.rules.problems
+        if problems:
+            self.say(
+                f"{problems[0]}" + (f" (and {len(problems) - 1} more: r)" if len(problems) > 1 else ""), trouble=True
+            )
+        elif self.session.comparison.red.any():
+            self.say("n goes to the first red row, o to the first origin")
+        self.draw()
+        self._offer_recovery()
+
+    @on(Failed)
+    def _failed(self, event: Failed) -> None:
+        self._work = ""
+        if event.opening:
+            self.post_message(self.Doomed(event.error))
+            return
+        self.say(str(event.error), trouble=True)
+
+    # -- work of an earlier session
+
+    def _offer_recovery(self) -> None:
+        journal = self.session.journal
+        found = journal.pending() if journal is not None else None
+        if found is None:
+            return
+        from numtui.screens.dialog import recovery
+
+        when = datetime.fromtimestamp(found.time, timezone.utc).astimezone().strftime("on %Y-%m-%d at %H:%M")
+        self.app.push_screen(recovery(when), lambda answer: self._recovered(found, answer))
+
+    def _recovered(self, found: Recovered, answer: str | None) -> None:
+        if answer == "discard":
+            if self.session.journal is not None:
+                self.session.journal.clear()
+            self.say("the unsaved rules were discarded")
+        else:
+            self.start(self.session.recover(found))
+            self.say("the rules of the earlier session are back; they are not saved yet (ctrl+s)")
+
+    # -- saving and leaving
+
+    def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
+        """Save the rules; ask when somebody else changed the file. `then` is done when they are saved."""
+        from matchers.rule_file import RulesChangedError
+
+        session = self.session
+        try:
+            if path is None:
+                session.save(force=force)
+            else:
+                session.save_to(path, force=force)
+        except RulesChangedError:
+            self._ask_conflict(path, then)
+        except RulesError as error:
+            self.say(f"{error}   (nothing is lost: :w FILE saves elsewhere, :w! writes anew)", trouble=True)
+        else:
+            self.say(f"saved to {session.file.path}")
+            if then is not None:
+                then()
+
+    def _ask_conflict(self, path: Path | None, then: Callable[[], None] | None) -> None:
+        from numtui.screens.dialog import conflict
+
+        def answered(answer: str | None) -> None:
+            if answer == "overwrite":
+                self.save(force=True, path=path, then=then)
+            elif answer == "elsewhere":
+                self.ask("command", ":", "w ")
+            else:
+                self.say("not saved")
+
+        self.app.push_screen(conflict(str(path or self.session.file.path)), answered)
+
+    def leave(self) -> None:
+        """End the session in order."""
+        if self.session.journal is not None:
+            self.session.journal.clear()
+        self._stop_pause()
+        self.app.exit(return_code=1 if self.session.comparison.red.any() else 0)

@@ -1,0 +1,123 @@
+"""The rules in force: what each says, where it stands, what it matched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
+
+from matchers.rules import ApartRule, IgnoreRule, ModuleRule, OpRule, PairRule, Rule, TemplateRule
+from numtui.edits import Edit
+from numtui.present import Line, fit
+from numtui.session import Session
+from numtui.terminal import safe_text
+from numtui.widgets.lines import Lines
+
+__all__ = ["RuleList", "rule_text"]
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule on one line."""
+    if isinstance(rule, (PairRule, OpRule)):
+        return f"{_join(rule.a)} ↔ {_join(rule.b)}"
+    if isinstance(rule, TemplateRule):
+        return f"{rule.a} ↔ {_join(rule.b)}"
+    if isinstance(rule, ApartRule):
+        return f"{rule.a} ✗ {rule.b}"
+    if isinstance(rule, ModuleRule):
+        return f"{rule.a} → {rule.b}"
+    if isinstance(rule, IgnoreRule):
+        what = " ".join(part for part in (f"op {rule.op}" if rule.op else "", rule.match or "") if part)
+        return f"{what} of {rule.side}" if rule.side else what
+    return f"{rule.match} up to {rule.rtol:g}"
+
+
+def _join(keys: tuple[str, ...]) -> str:
+    return " + ".join(keys)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    rule: Rule | None
+    line: Line
+
+
+class RuleList(ModalScreen[Edit | None]):
+    """Dismissed with a proposed change (a rule dropped), or with nothing."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._entries = _entries(session)
+        self._at = 0
+        self._top = 0
+
+    def compose(self) -> ComposeResult:
+        yield _Body()
+
+    def on_mount(self) -> None:
+        """Draw when the size is known."""
+        self.call_after_refresh(self._draw)
+
+    def on_resize(self) -> None:
+        """More or fewer lines fit."""
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        room = max(self.size.height - 3, 1)
+        self._at = min(max(self._at, 0), max(len(self._entries) - 1, 0))
+        self._top = min(max(self._top, self._at - room + 1), self._at)
+        shown = [entry.line for entry in self._entries[self._top : self._top + room]]
+        path = safe_text(str(self._session.file.path), 200)
+        unsaved = "   not saved" if self._session.dirty else ""
+        title: Line = [(f" Rules   {path}", "title"), (unsaved, "close"), ("   x drops one · q or esc closes", "dim")]
+        if not self._entries:
+            shown = [[("   no rules yet: m pairs two rows, x cuts a pair, i ignores", "dim")]]
+        blank: list[Line] = [[] for _ in range(room - len(shown))]
+        self.query_one(_Body).paint(
+            [title, [], *shown, *blank], reverse=self._at - self._top + 2 if self._entries else -1
+        )
+
+    def on_key(self, event: events.Key) -> None:
+        """Move, drop a rule, close."""
+        event.stop()
+        page = max(self.size.height - 5, 1)
+        steps = {
+            "j": 1, "down": 1, "k": -1, "up": -1, "ctrl+d": page // 2, "ctrl+u": -page // 2, "space": page,
+            "pagedown": page, "pageup": -page, "b": -page, "g": -len(self._entries), "G": len(self._entries),
+        }  # fmt: skip
+        if event.key in ("q", "escape", "r", "ctrl+c"):
+            self.dismiss(None)
+        elif event.key in steps:
+            self._at += steps[event.key]
+            self._draw()
+        elif event.key in ("x", "d", "delete") and self._entries:
+            rule = self._entries[self._at].rule
+            if rule is not None:
+                title = f"drop the rule {rule.section}: {rule_text(rule)}"
+                self.dismiss(Edit(title, self._session.rules.removing(rule)))
+
+
+class _Body(Lines):
+    """The list."""
+
+
+def _entries(session: Session) -> list[_Entry]:
+    usage = {u.rule: u for u in session.comparison.usage} if session.comparison.rules == session.rules else {}
+    entries = []
+    for i, rule in enumerate(session.rules.rules):
+        where = f"line {rule.line}" if rule.line else "new"
+        used = usage.get(i)
+        count = "" if used is None else f"{used.matched:,}"
+        line: Line = [
+            (f" {fit(rule.section, 10)}{fit(where, 10)}{count.rjust(8)}  {safe_text(rule_text(rule), 300)}", "")
+        ]
+        if rule.why:
+            line.append((f"   {safe_text(rule.why, 200)}", "dim"))
+        entries.append(_Entry(rule, line))
+        if used is not None and used.problem:
+            entries.append(_Entry(rule, [(f"      {safe_text(used.problem, 300)}", "close")]))
+    entries.extend(_Entry(None, [(f" broken    {safe_text(str(p), 300)}", "red")]) for p in session.rules.problems)
+    return entries

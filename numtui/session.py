@@ -1,0 +1,252 @@
+"""One sitting over one pair of logs, without a screen.
+
+The session owns everything that a key press can change: the rules with undo and redo, the mark, what is proposed; and,
+as a `Listing`, the cursor, the filter, the folds, the search, the list of jumps. The screen shows it and calls it; so
+nearly all of the program is tested without a terminal.
+
+Matching is slow enough to be done elsewhere: a change of the rules returns a `Job`, whose `run` is pure and may be
+called in any thread, and `accept` takes the result back. A job carries the generation of the rules it was made for;
+a result of rules that have changed since is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from matchers.comparison import Comparison, Progress
+from matchers.rule_file import RuleFile
+from matchers.rules import RuleSet, parse_rules
+from numtui.edits import Edit, Effect, Spot, ignore_edits, pair_edits, unpair_edits
+from numtui.journal import Journal, Recovered
+from numtui.listing import Listing, Search
+
+__all__ = ["Job", "Proposal", "Search", "Session"]
+
+
+@dataclass
+class Job:
+    """A comparison to be made: `run` it anywhere, then give it to `Session.accept`."""
+
+    generation: int
+    base: Comparison
+    rules: RuleSet
+    preview: int = 0
+    """Which proposal the result is for; 0 when it is to be shown."""
+    result: Comparison | None = None
+
+    def run(self, progress: Progress | None = None) -> Comparison:
+        """Match again with the rules of this job. Touches nothing but the job."""
+        if self.result is None:
+            self.result = self.base.with_rules(self.rules, progress=progress)
+        return self.result
+
+
+@dataclass
+class Proposal:
+    """A change of the rules that waits for a yes: its alternatives, and what the chosen one would do.
+
+    `effect` is None until its preview job has been accepted.
+    """
+
+    key: str
+    edits: tuple[Edit, ...]
+    serial: int
+    chosen: int = 0
+    effect: Effect | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def edit(self) -> Edit:
+        return self.edits[self.chosen]
+
+
+class Session(Listing):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        file: RuleFile,
+        *,
+        names: tuple[str, str] = ("a", "b"),
+        journal: Journal | None = None,
+    ) -> None:
+        super().__init__(comparison)
+        self.file = file
+        self.rules: RuleSet = file.rules
+        self.names = names
+        self.journal = journal
+        self.generation = 0
+        self.mark: Spot | None = None
+        self.proposal: Proposal | None = None
+        self._undo: list[tuple[RuleSet, str]] = []
+        self._redo: list[tuple[RuleSet, str]] = []
+        self._serial = 0
+
+    # -- the comparison and its jobs
+
+    def adopt(self, comparison: Comparison, file: RuleFile) -> None:
+        """The logs have been read: show all of them, with the rules of their file."""
+        self.file, self.rules = file, file.rules
+        self._undo, self._redo, self.proposal = [], [], None
+        self.generation += 1
+        self.show_comparison(comparison)
+
+    def rematch(self) -> Job:
+        """The job that brings the comparison up to the rules."""
+        return Job(self.generation, self.comparison, self.rules)
+
+    def accept(self, job: Job) -> bool:
+        """Take the result of a job that has run; False when it came too late to be of use."""
+        if job.result is None or job.generation != self.generation:
+            return False
+        if not job.preview:
+            self.show_comparison(job.result)
+            return True
+        proposal = self.proposal
+        if proposal is None or proposal.serial != job.preview:
+            return False
+        proposal.comparison = job.result
+        proposal.effect = Effect.between(self.comparison, job.result)
+        return True
+
+    # -- rules
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the rules differ from the file's."""
+        return self.rules != self.file.rules
+
+    def toggle_mark(self) -> str:
+        """Mark the row under the cursor, or propose to pair it with the marked one.
+
+        Raises:
+            EditError: these two make no pair.
+        """
+        if self.cursor < 0:
+            return "there is no row to mark"
+        if self.mark is None:
+            self.mark = self.spot
+            return "marked: go to its partner and press m again (esc drops the mark)"
+        marked = self.row_of(self.mark)
+        if marked == self.cursor:
+            self.mark = None
+            return "the mark is gone"
+        self._propose("m", pair_edits(self.comparison, self.rules, self.mark, self.spot))
+        return ""
+
+    def propose_unpair(self) -> None:
+        """Propose to cut the pair under the cursor.
+
+        Raises:
+            EditError: it is no pair.
+        """
+        self._propose("x", unpair_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+
+    def propose_ignore(self) -> None:
+        """Propose to ignore the row under the cursor, or to judge it again."""
+        self._propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+
+    def propose_rules(self, key: str, edit: Edit) -> None:
+        """Propose any other change (a rule dropped in the list of rules)."""
+        self._propose(key, (edit,))
+
+    def next_alternative(self) -> None:
+        """Choose the next of the proposed edits."""
+        if (p := self.proposal) is not None and len(p.edits) > 1:
+            self._serial += 1
+            self.proposal = Proposal(p.key, p.edits, self._serial, (p.chosen + 1) % len(p.edits))
+
+    def preview_job(self) -> Job | None:
+        """The job that finds out what the proposal would do."""
+        p = self.proposal
+        return None if p is None else Job(self.generation, self.comparison, p.edit.rules, preview=p.serial)
+
+    def confirm(self) -> Job | None:
+        """Do what is proposed; None when nothing is."""
+        p, self.proposal = self.proposal, None
+        if p is None:
+            return None
+        if p.key == "m":
+            self.mark = None
+        job = self.change(p.edit.rules, p.edit.title)
+        # The preview was made for exactly these rules, unless others came between.
+        job.result = p.comparison
+        return job
+
+    def cancel(self) -> bool:
+        """Drop the proposal; False when there is none."""
+        had, self.proposal = self.proposal is not None, None
+        return had
+
+    def change(self, rules: RuleSet, title: str) -> Job:
+        """Replace the rules, undoably."""
+        self._undo.append((self.rules, title))
+        self._redo.clear()
+        return self._set_rules(rules)
+
+    def undo(self) -> tuple[Job | None, str]:
+        """Take the last change back; what was taken back, in words."""
+        return self._travel(self._undo, self._redo, "undone", "nothing to undo")
+
+    def redo(self) -> tuple[Job | None, str]:
+        return self._travel(self._redo, self._undo, "done again", "nothing to do again")
+
+    def _travel(
+        self, source: list[tuple[RuleSet, str]], target: list[tuple[RuleSet, str]], done: str, nothing: str
+    ) -> tuple[Job | None, str]:
+        if not source:
+            return None, nothing
+        rules, title = source.pop()
+        target.append((self.rules, title))
+        return self._set_rules(rules), f"{done}: {title}"
+
+    def _set_rules(self, rules: RuleSet) -> Job:
+        self.proposal = None
+        self.rules = rules
+        self.generation += 1
+        self.record()
+        return self.rematch()
+
+    def _propose(self, key: str, edits: tuple[Edit, ...]) -> None:
+        self._serial += 1
+        self.proposal = Proposal(key, edits, self._serial) if edits else None
+
+    # -- the file and the journal
+
+    def record(self) -> None:
+        """Bring the journal up to the rules."""
+        if self.journal is None:
+            return
+        if self.dirty:
+            self.journal.write(self.file.render(self.rules))
+        else:
+            self.journal.clear()
+
+    def save(self, *, force: bool = False) -> None:
+        """Write the rules to their file.
+
+        Raises:
+            RulesError: it cannot be written; the journal stays. `RulesChangedError`: somebody else wrote to it.
+        """
+        self.file = self.file.save(self.rules, force=force)
+        self._saved()
+
+    def save_to(self, path: Path, *, force: bool = False) -> None:
+        """Write the rules to another file, which is theirs from then on.
+
+        Raises:
+            RulesError: as `save`; `RulesChangedError` when there is a file already.
+        """
+        # The text, with its comments, goes along; what stands at the other path was never read.
+        self.file = replace(self.file, path=path, raw=None).save(self.rules, force=force)
+        self._saved()
+
+    def _saved(self) -> None:
+        self.rules = self.file.rules
+        self.record()
+
+    def recover(self, found: Recovered) -> Job:
+        """Take over the rules that an earlier session left unsaved."""
+        return self.change(parse_rules(found.rules, str(self.file.path)), "recovered rules")

@@ -1,0 +1,21 @@
+"""What numtui needs of Textual and Textual does not offer, in one place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+__all__ = ["output_waits"]
+
+
+def output_waits(app: App[Any]) -> bool:
+    """Whether the terminal has not yet taken what was drawn before: a slow line, a stopped terminal.
+
+    Textual writes from a thread of its own behind a queue; drawing again while that queue holds something would only
+    make the lag longer. Without such a thread (tests, other platforms) the answer is no.
+    """
+    writer = getattr(app._driver, "_writer_thread", None)  # noqa: SLF001 - there is no public way to know
+    queue = getattr(writer, "_queue", None)
+    return queue is not None and queue.qsize() > 0

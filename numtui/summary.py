@@ -1,0 +1,183 @@
+"""What is said once about the two runs: the header, the breadcrumb, and the page about the logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+
+import numpy as np
+
+from matchers.op_log import OpLog, Phase
+from matchers.status import Status
+from numtui.present import GLYPHS, Line, short_dtype, width_of
+from numtui.session import Session
+from numtui.terminal import safe_text
+from numtui.view import Group
+
+__all__ = ["breadcrumb", "header", "info", "join"]
+
+_PROBLEMS = 200
+"""Problems of a log that are listed; the rest is counted."""
+
+
+def join(left: Line, right: Line, width: int) -> Line:
+    """Two lines in one, the right one at the right edge; the left one gives way."""
+    need = sum(width_of(text) for text, _ in right)
+    room = max(width - need - 1, 0)
+    out: Line = []
+    for text, role in left:
+        if (have := width_of(text)) > room:
+            out.append((text[: max(room - 1, 0)] + "…" if room else "", role))
+            room = 0
+            break
+        out.append((text, role))
+        room -= have
+    return [*out, (" " * (room + 1), ""), *right]
+
+
+def header(session: Session, width: int, work: str = "") -> Line:
+    """Names, what is known about the runs, and the counts; in their place, while there are none, `work`."""
+    a, b = (safe_text(n, 30) for n in session.names)
+    left: Line = [(" numtui ", "title"), (f" {a} ⇄ {b}", "title")]
+    facts = list(_facts(session))
+    right: Line = [(f"{work} ", "key")] if work else []
+    if not work or session.comparison.counts[Status.PENDING] == 0:
+        right = [*_counts(session), *([("  ", ""), *right] if right else [])]
+    used = sum(width_of(text) for text, _ in (*left, *right))
+    for fact in facts:
+        if used + len(fact) + 4 > width:
+            break
+        left.append((f" · {fact}", "dim"))
+        used += len(fact) + 3
+    return join(left, right, width)
+
+
+def _facts(session: Session) -> Iterator[str]:
+    """What both logs have in common, or where they differ: rank, step, dtype, seed."""
+    c = session.comparison
+    for name in ("rank", "step"):
+        one, other = (_of_path(log.path, name) for log in (c.a, c.b))
+        if one is not None and one == other:
+            yield f"{name} {one}"
+        elif one is not None and other is not None:
+            yield f"{name} {one} ⇄ {other}"
+    dtypes = [_main_dtype(log) for log in (c.a, c.b)]
+    if dtypes[0] and dtypes[0] == dtypes[1]:
+        yield dtypes[0]
+    elif all(dtypes):
+        yield f"{dtypes[0]} ⇄ {dtypes[1]}"
+    seeds = [log.header.run.get("seed") for log in (c.a, c.b)]
+    if seeds[0] is not None and seeds[0] == seeds[1]:
+        yield safe_text(f"seed {seeds[0]}", 24)
+    unread = c.a.problem_count + c.b.problem_count
+    if unread:
+        yield f"{unread} unreadable spots (I)"
+    if False in (c.a.complete, c.b.complete):
+        yield "cut off (I)"
+
+
+def _of_path(path: str, name: str) -> str | None:
+    found = re.search(rf"(?:^|/){name}_(\d+)", PurePath(path).as_posix())
+    return found[1] if found else None
+
+
+def _main_dtype(log: OpLog) -> str:
+    """The dtype that most operations return."""
+    known = log.dtype[log.dtype >= 0]
+    return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
+
+
+def _counts(session: Session) -> Line:
+    c = session.comparison
+    n = c.counts
+    reds, causes = sum(n[s] for s in Status if s.red), int(np.count_nonzero(c.cause))
+    pieces: list[tuple[str, int, str, str]] = [
+        ("●", causes, "cause", " origin" + "s" * (causes != 1)),
+        (GLYPHS[Status.DIVERGED], reds, "red", " red"),
+        (GLYPHS[Status.CLOSE], n[Status.CLOSE], "close", " close"),
+        (GLYPHS[Status.SAME_PRINT], n[Status.EQUAL] + n[Status.SAME_PRINT], "", " equal"),
+        (GLYPHS[Status.ONLY_A], n[Status.ONLY_A], "alone", ""),
+        (GLYPHS[Status.ONLY_B], n[Status.ONLY_B], "alone", ""),
+        (GLYPHS[Status.RECOMPUTE], n[Status.RECOMPUTE], "dim", ""),
+    ]
+    out: Line = []
+    for glyph, count, role, word in pieces:
+        # A recompute is told only where there is one; a nought of anything else is an answer.
+        if count or glyph != GLYPHS[Status.RECOMPUTE]:
+            out.append((f"{glyph} {count}{word}  ", role if count else "dim"))
+    return [*out[:-1], (out[-1][0].rstrip() + " ", out[-1][1])]
+
+
+def breadcrumb(session: Session, width: int) -> Line:
+    """Where the cursor is: module and phase on the left; filters and the place among the red rows on the right."""
+    c, row = session.comparison, session.cursor
+    left: Line = []
+    phase = ""
+    if row >= 0:
+        log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+        path = safe_text(log.module_name(record), 200)
+        left = [(" " + path.replace(".", " › "), "")]
+        phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
+    right: Line = []
+    hidden = [g.label for g in Group if g not in session.filter.groups]
+    if hidden:
+        right.append((f"hidden: {', '.join(hidden)}  ", "close"))
+    if session.filter.query:
+        right.append((f"filter: {safe_text(session.filter.query.text, 40)}  ", "close"))
+    if session.folded:
+        right.append(("folded  ", "dim"))
+    if phase:
+        right.append((f"{phase}  ", "dim"))
+    reds = session.view.reds
+    if len(reds):
+        at = int(np.searchsorted(reds, row))
+        place = str(at + 1) if at < len(reds) and reds[at] == row else "–"
+        right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
+    return join(left, right, width)
+
+
+def info(session: Session) -> list[Line]:
+    """What the logs say about themselves, one after the other."""
+    c = session.comparison
+    lines: list[Line] = []
+    for side, name, log in (("a", session.names[0], c.a), ("b", session.names[1], c.b)):
+        lines.append([(f"{side}  {safe_text(name, 60)}", "title")])
+        lines.append([(f"   {safe_text(log.path, 300)}", "")])
+        declared = log.header.declared
+        told = "" if declared is None or declared == len(log) else f", the header promises {declared:,}"
+        role = "" if not told else "close"
+        lines.append([(f"   {len(log):,} operations{told}", role)])
+        if log.complete is not None:
+            said = (
+                "   complete: the footer is there" if log.complete else "   cut off: the capture did not end in order"
+            )
+            lines.append([(said, "" if log.complete else "red")])
+        excluded = ", ".join(log.header.excluded) if log.header.excluded else "not said"
+        lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])
+        if log.header.format is not None:
+            lines.append([(f"   format: {safe_text(log.header.format, 100)}", "")])
+        if log.header.run:
+            lines.append([("   run:", "")])
+            lines.extend([(f"     {text}", "")] for text in _run(log.header.run))
+        if log.header.lines:
+            lines.append([("   the header as it stands:", "dim")])
+            lines.extend([(f"     {safe_text(text, 300)}", "dim")] for text in log.header.lines)
+        if log.problem_count:
+            lines.append([(f"   {log.problem_count:,} spots could not be read; only these are lost:", "close")])
+            for problem in log.problems[:_PROBLEMS]:
+                text = f"     {log.path}:{problem.line}: {problem.message}"
+                lines.append([(safe_text(text, 300), "")])
+            if (more := log.problem_count - min(len(log.problems), _PROBLEMS)) > 0:
+                lines.append([(f"     … and {more:,} more", "dim")])
+        lines.append([("", "")])
+    return lines
+
+
+def _run(run: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    for key, value in run.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{safe_text(str(key), 60)}:"
+            yield from _run(value, indent + "  ")
+        else:
+            yield f"{indent}{safe_text(str(key), 60)}: {safe_text(str(value), 240)}"

@@ -1,0 +1,227 @@
+"""What of a comparison is on the list: filters, folded stretches, and the way from one row to the next.
+
+Everything here is a pure function from columns to columns. A million rows take milliseconds, because nothing is done
+row by row; the screen asks for the handful of lines that it shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.op_log import IntArray
+from matchers.status import Status
+from numtui.query import NO_QUERY, STATUS_WORDS, Mask, Query
+
+__all__ = ["FOLD_MIN", "Filter", "Group", "Severity", "View", "build_view", "rank_errors", "step", "step_error"]
+
+FOLD_MIN = 3
+"""The shortest stretch of equal rows that folds: a line in place of two saves too little to hide anything."""
+
+
+class Group(IntEnum):
+    """The six switches of the status filter, in the order of the keys `1` to `6`."""
+
+    RED = 0
+    CLOSE = 1
+    EQUAL = 2
+    ONLY_A = 3
+    ONLY_B = 4
+    OTHER = 5
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+ALL_GROUPS = frozenset(Group)
+
+_GROUP_OF = np.array(
+    [next(g for g in Group if s in STATUS_WORDS[g.name.lower().replace("_", "-")]) for s in Status], np.int8
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows are wanted: the groups that are switched on, and a query."""
+
+    groups: frozenset[Group] = ALL_GROUPS
+    query: Query = NO_QUERY
+
+    def __bool__(self) -> bool:
+        """True when something may be hidden."""
+        return self.groups != ALL_GROUPS or bool(self.query)
+
+    def toggled(self, group: Group) -> Filter:
+        return Filter(self.groups ^ {group}, self.query)
+
+    def mask(self, c: Comparison) -> Mask:
+        """bool[r]: the rows that pass."""
+        shown = np.array([g in self.groups for g in Group], bool)
+        passing = shown[_GROUP_OF[c.status]]
+        return passing & self.query.mask(c) if self.query else passing
+
+
+class Severity(IntEnum):
+    """How loud a row is on the map of the run."""
+
+    NOTHING = 0
+    OTHER = 1
+    ALONE = 2
+    CLOSE = 3
+    RED = 4
+    CAUSE = 5
+
+
+_SEVERITY_OF = np.array(
+    [
+        Severity.RED
+        if s.red
+        else Severity.CLOSE
+        if s is Status.CLOSE
+        else Severity.ALONE
+        if s in (Status.ONLY_A, Status.ONLY_B)
+        else Severity.NOTHING
+        if s in (Status.PENDING, Status.EQUAL, Status.SAME_PRINT)
+        else Severity.OTHER
+        for s in Status
+    ],
+    np.int8,
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """The lines of the list; v lines.
+
+    Attributes:
+        row: int32[v], rising: the row of the comparison on each line; of a folded stretch the first.
+        fold: int32[v], how many rows the line stands for when it is a folded stretch, 0 for a plain row.
+        passing: bool[r], the rows that are listed, folded ones included.
+    """
+
+    comparison: Comparison
+    row: IntArray
+    fold: IntArray
+    passing: Mask
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def line_of(self, row: int) -> int:
+        """The line that shows a row; for a hidden row the nearest line. 0 in an empty view."""
+        if not len(self.row):
+            return 0
+        before = max(int(np.searchsorted(self.row, row, side="right")) - 1, 0)
+        after = min(before + 1, len(self.row) - 1)
+        if self.row[before] == row or self.fold[before] or row <= self.row[before]:
+            return before
+        return before if row - self.row[before] <= self.row[after] - row else after
+
+    def row_at(self, line: int) -> int:
+        """The row on a line, -1 in an empty view."""
+        return int(self.row[min(max(line, 0), len(self.row) - 1)]) if len(self.row) else -1
+
+    @cached_property
+    def reds(self) -> IntArray:
+        """The red rows that pass, in order."""
+        return _where(self.comparison.red & self.passing)
+
+    @cached_property
+    def causes(self) -> IntArray:
+        """The first causes that pass, in order."""
+        return _where(self.comparison.cause & self.passing)
+
+    @cached_property
+    def severity(self) -> NDArray[np.int8]:
+        """int8[v] of `Severity`."""
+        c = self.comparison
+        out = _SEVERITY_OF[c.status[self.row]]
+        out[c.cause[self.row]] = Severity.CAUSE
+        return out
+
+    def map(self, height: int) -> NDArray[np.int8]:
+        """int8[height] of `Severity`: the worst of each stretch, the whole view squeezed into `height` lines."""
+        if height <= 0 or not len(self):
+            return np.zeros(max(height, 0), np.int8)
+        start = np.arange(height, dtype=np.int64) * len(self) // height
+        # With fewer lines than height a stretch is empty; reduceat then answers with the line at its start.
+        return np.asarray(np.maximum.reduceat(self.severity, start), np.int8)
+
+
+def build_view(
+    c: Comparison, wanted: Filter, *, folded: bool = False, cursor: int = -1, opened: Mask | None = None
+) -> View:
+    """The lines to show.
+
+    Args:
+        folded: equal stretches become one line. The row under the cursor and first causes are never folded away.
+        opened: bool[r], rows that are listed in any case: of stretches opened by hand, or gone to.
+    """
+    passing = wanted.mask(c)
+    if opened is not None:
+        passing |= opened
+    rows = _where(passing)
+    if not folded:
+        return View(c, rows, np.zeros(len(rows), np.int32), passing)
+    quiet = (c.status == Status.EQUAL) | (c.status == Status.SAME_PRINT)
+    quiet &= ~c.cause
+    if opened is not None:
+        quiet &= ~opened
+    if 0 <= cursor < len(c):
+        quiet[cursor] = False
+    edge = np.flatnonzero(np.diff(quiet[rows].astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
+    start, end = edge[::2], edge[1::2]
+    long = end - start >= FOLD_MIN
+    start, end = start[long], end[long]
+    depth = np.zeros(len(rows) + 1, np.int32)
+    depth[start] += 1
+    depth[end] -= 1
+    keep = np.cumsum(depth[:-1]) == 0
+    keep[start] = True
+    fold = np.zeros(len(rows), np.int32)
+    fold[start] = end - start
+    return View(c, rows[keep], fold[keep], passing)
+
+
+def step(rows: IntArray, at: int, by: int) -> int | None:
+    """The row `by` places after (or before) `at` in a rising list of rows; the last one on the way if there are fewer.
+
+    None when there is none in that direction.
+    """
+    if by > 0:
+        first = int(np.searchsorted(rows, at, side="right"))
+        return int(rows[min(first + by, len(rows)) - 1]) if first < len(rows) else None
+    last = int(np.searchsorted(rows, at, side="left"))
+    return int(rows[max(last + by, 0)]) if last > 0 and by < 0 else None
+
+
+def rank_errors(view: View) -> IntArray:
+    """The rows that pass and have an error, from the smallest error to the largest; equals in order of dispatch."""
+    c = view.comparison
+    with np.errstate(invalid="ignore"):
+        rows = _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
+    return rows[np.lexsort((-rows, c.error[rows]))]
+
+
+def step_error(ranked: IntArray, at: int, by: int) -> int | None:
+    """The row with the next larger (`by` > 0) or smaller error.
+
+    From a row without an error both directions start at the largest: that is where one wants to look first.
+    """
+    if not len(ranked):
+        return None
+    place = np.flatnonzero(ranked == at)
+    if not len(place):
+        return int(ranked[-1])
+    target = int(place[0]) + by
+    return int(ranked[target]) if 0 <= target < len(ranked) else None
+
+
+def _where(mask: Mask) -> IntArray:
+    return np.flatnonzero(mask).astype(np.int32)

@@ -1,0 +1,32 @@
+"""The last line: the keys that matter most."""
+
+from __future__ import annotations
+
+from numtui.actions import ACTIONS, key_label
+from numtui.present import Line, width_of
+from numtui.widgets.lines import Lines
+
+__all__ = ["Footer"]
+
+
+class Footer(Lines):
+    """As many of the registry's footer actions as fit; help is always among them."""
+
+    def show(self) -> None:
+        shown = [(key_label(a.keys[0]), a.footer) for a in ACTIONS if a.footer is not None]
+        last, rest = shown[-1], shown[:-1]
+        room = self.size.width - _width(last)
+        line: Line = []
+        for item in rest:
+            if (room := room - _width(item)) < 0:
+                break
+            line += _item(item)
+        self.paint([line + _item(last)])
+
+
+def _item(item: tuple[str, str]) -> Line:
+    return [(f" {item[0]}", "key"), (f" {item[1]} ", "dim")]
+
+
+def _width(item: tuple[str, str]) -> int:
+    return sum(width_of(text) for text, _ in _item(item))

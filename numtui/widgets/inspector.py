@@ -1,0 +1,86 @@
+"""What is known about the row under the cursor. With the focus it can be scrolled, and an input chosen and followed."""
+
+from __future__ import annotations
+
+from matchers.explain import Explanation
+from numtui.inspection import Inspection, inspect
+from numtui.present import Line
+from numtui.session import Session
+from numtui.widgets.lines import Lines
+
+__all__ = ["Inspector"]
+
+
+class Inspector(Lines, can_focus=True):
+    """The line that parts it from the list comes first."""
+
+    chosen = -1
+    """The chosen input, an index into the explanation's; -1: none."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._top = 0
+        self._about: tuple[int, int] = (-1, -1)
+        self._told: Explanation | None = None
+        self._inspection = Inspection((), ())
+
+    @property
+    def position(self) -> int | None:
+        """The position (1-based) of the chosen input among the operation's inputs."""
+        inputs = self._told.inputs if self._told is not None else ()
+        return inputs[self.chosen].position + 1 if 0 <= self.chosen < len(inputs) else None
+
+    def show(self, session: Session) -> None:
+        """Bring it up to the session's cursor."""
+        about = (id(session.comparison), session.cursor)
+        if about != self._about:
+            self._about, self._top, self.chosen = about, 0, -1
+            self._told = session.explain()
+        if self.has_focus and self.chosen < 0 and self._told is not None and self._told.inputs:
+            self.chosen = 0
+        if not self.has_focus:
+            self.chosen = -1
+        self._inspection = inspect(session, self._told, self.size.width, self.chosen)
+        self._draw()
+
+    def move(self, session: Session, by: int) -> None:
+        """Choose another input; beyond the last, and without any, scroll."""
+        inputs = len(self._inspection.inputs)
+        if 0 <= self.chosen + by < inputs:
+            self.chosen += by
+            self.show(session)
+            at = self._inspection.inputs[self.chosen]
+            if not self._top <= at < self._top + self.room:
+                self._top = at - self.room + 1 if at >= self._top + self.room else at
+        else:
+            self._top += by
+        self._draw()
+
+    def scroll_lines(self, by: int) -> None:
+        """Show what is further down or up."""
+        self._top += by
+        self._draw()
+
+    @property
+    def room(self) -> int:
+        """Lines of text that fit."""
+        return max(self.size.height - 1, 1)
+
+    @property
+    def wanted(self) -> int:
+        """Lines that would show everything."""
+        return len(self._inspection.lines) + 1
+
+    def _draw(self) -> None:
+        lines = self._inspection.lines
+        self._top = min(max(self._top, 0), max(len(lines) - self.room, 0))
+        below = len(lines) - self._top - self.room
+        more = f" {below} more lines: enter " if below > 0 and not self.has_focus else ""
+        hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.has_focus else more
+        width = self.size.width
+        rule: Line = [
+            ("─" * 3, "dim"),
+            (hint, "key" if self.has_focus else "dim"),
+            ("─" * max(width - 3 - len(hint), 0), "dim"),
+        ]
+        self.paint([rule, *lines[self._top : self._top + self.room]])

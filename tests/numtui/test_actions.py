@@ -1,0 +1,165 @@
+"""The registry of actions, and that everything which is made of it agrees with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from numtui.actions import ACTIONS, by_group, key_label, main, readme_table, sequences, update_readme
+from numtui.keys import KeyReader
+from tests.conftest import REPOSITORY
+
+README = REPOSITORY / "README.md"
+
+FORBIDDEN = ("ctrl+a", "ctrl+b", "ctrl+enter", "shift+enter")
+"""Keys that screen and tmux take, and keys that need a newer protocol."""
+
+
+def test_no_key_does_two_things() -> None:
+    keys = [key for action in ACTIONS for key in action.keys]
+    assert len(keys) == len(set(keys))
+    beginnings = {sequence[0] for sequence in sequences()}
+    names = {"]": "right_square_bracket", "[": "left_square_bracket"}
+    assert not {names.get(k, k) for k in keys} & beginnings, "a key that begins a sequence is no command of its own"
+
+
+def test_names_are_unique() -> None:
+    names = [name for action in ACTIONS for name in (action.name, *action.command)]
+    assert len(names) == len(set(names))
+
+
+def test_no_key_that_screen_tmux_or_an_old_terminal_swallows() -> None:
+    for action in ACTIONS:
+        for key in action.keys:
+            assert key not in FORBIDDEN
+            assert not key.startswith("alt+")
+
+
+def test_every_action_has_a_method_and_a_binding_with_its_id() -> None:
+    from numtui.screens.explorer import Explorer
+
+    bound = {binding.id: binding for binding in Explorer.BINDINGS if not isinstance(binding, tuple)}
+    for action in ACTIONS:
+        assert callable(getattr(Explorer, f"action_{action.id}"))
+        if any(" " not in key for key in action.keys):
+            assert bound[action.id].description == action.help
+    assert set(bound) <= {action.id for action in ACTIONS}
+
+
+def test_help_tells_every_action_with_its_keys() -> None:
+    from numtui.screens.pager import help_lines
+
+    text = "\n".join("".join(piece for piece, _ in line) for line in help_lines())
+    for action in ACTIONS:
+        assert action.help in text
+        for key in action.label.split(" "):
+            assert key in text
+
+
+def test_footer_shows_only_keys_that_exist() -> None:
+    assert all(action.keys for action in ACTIONS if action.footer is not None)
+
+
+def test_readme_has_the_table_of_keys() -> None:
+    """`python -m numtui.actions --readme README.md` brings it up to date."""
+    text = README.read_text(encoding="utf-8")
+    assert update_readme(text) == text
+    assert readme_table() in text
+
+
+def test_readme_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="markers"):
+        update_readme("no markers here")
+
+
+def test_main_prints_and_rewrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == readme_table()
+    page = tmp_path / "R.md"
+    page.write_text("before\n<!-- keys -->\nold\n<!-- /keys -->\nafter\n", encoding="utf-8")
+    assert main(["--readme", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == f"before\n<!-- keys -->\n{readme_table()}\n<!-- /keys -->\nafter\n"
+
+
+def test_groups_hold_every_action_once() -> None:
+    assert [a for _, actions in by_group() for a in actions] == sorted(
+        ACTIONS, key=lambda a: list(dict.fromkeys(x.group for x in ACTIONS)).index(a.group)
+    )
+
+
+def test_labels() -> None:
+    assert [key_label(k) for k in ("down", "z z", "] c", "ctrl+d", "G")] == ["↓", "zz", "]c", "ctrl+d", "G"]
+
+
+class TestKeyReader:
+    def test_a_count_waits_for_its_command(self) -> None:
+        reader = KeyReader()
+        assert [reader.feed(k) for k in "123"] == [True, True, True]
+        assert reader.pending == "123"
+        assert reader.feed("G") is False, "a command of its own, for the bindings"
+        assert reader.count() == 123
+        assert reader.count() is None, "a count is used once"
+
+    def test_a_digit_alone_is_a_command_after_a_pause(self) -> None:
+        reader = KeyReader()
+        reader.feed("3")
+        action = reader.settle()
+        assert action is not None
+        assert action.id == "toggle_equal"
+        assert reader.pending == ""
+
+    def test_a_longer_count_goes_on_waiting(self) -> None:
+        reader = KeyReader()
+        reader.feed("1")
+        reader.feed("2")
+        assert reader.settle() is None
+        assert reader.pending == "12"
+
+    def test_a_digit_that_is_no_command_goes_on_waiting(self) -> None:
+        reader = KeyReader()
+        reader.feed("7")
+        assert reader.settle() is None
+        assert reader.pending == "7"
+
+    def test_nought_begins_no_count(self) -> None:
+        reader = KeyReader()
+        assert reader.feed("0") is False
+        reader.feed("1")
+        assert reader.feed("0") is True
+        assert reader.count() == 10
+
+    def test_sequences(self) -> None:
+        reader = KeyReader()
+        assert reader.feed("right_square_bracket") is True
+        assert reader.pending == "]"
+        action = reader.feed("c")
+        assert not isinstance(action, bool)
+        assert action.id == "next_red"
+
+    def test_a_count_in_front_of_a_sequence(self) -> None:
+        reader = KeyReader()
+        for key in ("4", "left_square_bracket"):
+            assert reader.feed(key) is True
+        action = reader.feed("c")
+        assert not isinstance(action, bool)
+        assert (action.id, reader.count()) == ("previous_red", 4)
+
+    def test_an_unknown_sequence_is_dropped_with_its_key(self) -> None:
+        reader = KeyReader()
+        reader.feed("z")
+        assert reader.feed("q") is True, "zq must not quit"
+        assert reader.pending == ""
+
+    def test_clear(self) -> None:
+        reader = KeyReader()
+        assert reader.clear() is False
+        reader.feed("z")
+        assert reader.clear() is True
+        assert reader.pending == ""
+
+    def test_a_count_is_never_longer_than_any_log(self) -> None:
+        reader = KeyReader()
+        for _ in range(50):
+            reader.feed("9")
+        assert reader.count() == 9_999_999

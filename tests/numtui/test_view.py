@@ -1,0 +1,200 @@
+"""What is listed, and the way from row to row; the fast code against a slow one written row by row."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchers.comparison import Comparison
+from matchers.status import Status
+from numtui.query import QueryError, parse_query
+from numtui.view import FOLD_MIN, Filter, Group, Severity, build_view, rank_errors, step, step_error
+from tests.numtui.fakes import comparison_of
+
+E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
+
+statuses = st.lists(st.sampled_from(list(Status)), min_size=1, max_size=60)
+
+
+def slow_view(c: Comparison, shown: list[bool], cursor: int, folded: bool) -> list[tuple[int, int]]:
+    """The lines of a view, made row by row."""
+    rows = [r for r in range(len(c)) if shown[r]]
+    if not folded:
+        return [(r, 0) for r in rows]
+    lines: list[tuple[int, int]] = []
+    stretch: list[int] = []
+
+    def close() -> None:
+        if len(stretch) >= FOLD_MIN:
+            lines.append((stretch[0], len(stretch)))
+        else:
+            lines.extend((r, 0) for r in stretch)
+        stretch.clear()
+
+    for r in rows:
+        if c.status[r] in (E, S) and not c.cause[r] and r != cursor:
+            stretch.append(r)
+        else:
+            close()
+            lines.append((r, 0))
+    close()
+    return lines
+
+
+@given(statuses, st.data())
+def test_view_agrees_with_the_slow_one(found: list[Status], data: st.DataObject) -> None:
+    causes = data.draw(st.lists(st.integers(0, len(found) - 1), max_size=3))
+    cursor = data.draw(st.integers(-1, len(found) - 1))
+    folded = data.draw(st.booleans())
+    hidden = data.draw(st.frozensets(st.sampled_from(list(Group))))
+    c = comparison_of(found, causes=causes)
+    wanted = Filter(frozenset(Group) - hidden)
+    view = build_view(c, wanted, folded=folded, cursor=cursor)
+    shown = wanted.mask(c).tolist()
+    assert list(zip(view.row.tolist(), view.fold.tolist(), strict=True)) == slow_view(c, shown, cursor, folded)
+    for line, row in enumerate(view.row.tolist()):
+        assert view.line_of(row) == line
+        assert view.row_at(line) == row
+
+
+def test_every_status_belongs_to_one_switch() -> None:
+    c = comparison_of(list(Status))
+    masks = [Filter(frozenset({g})).mask(c) for g in Group]
+    assert np.sum(masks, axis=0).tolist() == [1] * len(Status)
+    assert Filter(frozenset({Group.RED})).mask(c).tolist() == [s.red for s in Status]
+
+
+def test_equal_stretches_fold_but_not_under_the_cursor() -> None:
+    c = comparison_of([E, E, S, E, R, E, E, S])
+    view = build_view(c, Filter(), folded=True)
+    assert view.row.tolist() == [0, 4, 5]
+    assert view.fold.tolist() == [4, 0, 3]
+    under = build_view(c, Filter(), folded=True, cursor=2)
+    assert under.row.tolist() == [0, 1, 2, 3, 4, 5], "what is left on both sides is too short to fold"
+    opened = np.zeros(8, bool)
+    opened[5:] = True
+    assert build_view(c, Filter(), folded=True, opened=opened).row.tolist() == [0, 4, 5, 6, 7]
+
+
+def test_a_first_cause_is_never_folded_away() -> None:
+    c = comparison_of([E] * 9, causes=[4])
+    assert build_view(c, Filter(), folded=True).row.tolist() == [0, 4, 5]
+
+
+def test_a_row_that_was_gone_to_is_listed_against_the_filter() -> None:
+    c = comparison_of([E, R, E])
+    opened = np.array([False, False, True])
+    view = build_view(c, Filter(frozenset({Group.RED})), opened=opened)
+    assert view.row.tolist() == [1, 2]
+
+
+def test_line_of_a_hidden_row_is_the_nearest() -> None:
+    c = comparison_of([R, E, E, E, E, R])
+    view = build_view(c, Filter(frozenset({Group.RED})))
+    assert [view.line_of(r) for r in range(6)] == [0, 0, 0, 1, 1, 1]
+    folded = build_view(comparison_of([E] * 5 + [R]), Filter(), folded=True)
+    assert [folded.line_of(r) for r in range(6)] == [0, 0, 0, 0, 0, 1], "a folded row is on the line of its stretch"
+
+
+def test_an_empty_view_has_no_row() -> None:
+    view = build_view(comparison_of([E]), Filter(frozenset()))
+    assert len(view) == 0
+    assert view.row_at(0) == -1
+    assert view.line_of(0) == 0
+    assert view.map(3).tolist() == [0, 0, 0]
+
+
+@given(st.lists(st.integers(0, 40), unique=True), st.integers(-1, 41), st.integers(1, 5))
+def test_step_agrees_with_the_slow_one(found: list[int], at: int, by: int) -> None:
+    rows = np.array(sorted(found), np.int32)
+    below = [r for r in sorted(found) if r > at]
+    above = [r for r in sorted(found, reverse=True) if r < at]
+    assert step(rows, at, by) == (below[: by][-1] if below else None)
+    assert step(rows, at, -by) == (above[: by][-1] if above else None)
+
+
+def test_errors_in_order_of_size() -> None:
+    nan, inf = float("nan"), float("inf")
+    c = comparison_of([R, E, R, R, R, E], errors=[1e-3, 0.0, inf, 1e-5, 1e-3, nan])
+    view = build_view(c, Filter())
+    ranked = rank_errors(view)
+    assert ranked.tolist() == [3, 4, 0, 2], "of equal errors the first dispatched counts as the larger"
+    assert step_error(ranked, 1, 1) == 2, "from a row without an error, the largest"
+    assert step_error(ranked, 2, -1) == 0
+    assert step_error(ranked, 2, 1) is None
+    assert step_error(ranked[:0], 0, 1) is None
+
+
+def test_map_keeps_the_worst_of_each_stretch() -> None:
+    c = comparison_of([E] * 50 + [R] + [E] * 29 + [C] + [E] * 19, causes=[])
+    lines = build_view(c, Filter()).map(10)
+    assert lines.tolist() == [0, 0, 0, 0, 0, Severity.RED, 0, 0, Severity.CLOSE, 0]
+    assert build_view(comparison_of([R, E]), Filter()).map(6).max() == Severity.RED
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", [0, 1, 2, 3, 4]),
+        ("status:red", [1]),
+        ("is:red,close", [1, 2]),
+        ("-is:equal", [1, 2, 3, 4]),
+        ("is:cause", [3]),
+        ("role:receiver", [1]),
+        ("WQ", [0, 1]),
+        ("layers.1 op:add", [3]),
+        ("module:layers.0", [0, 1, 2]),
+        ("error>1e-4", [1]),
+        ("error<=1e-4", [0, 2]),
+        ("method:aligned conf<0.8", [0, 1, 2]),
+        ("conf>0.8", []),
+        ("phase:forward", [0, 1, 2, 3, 4]),
+        ("phase:backward", []),
+        ("at:model.py dtype:bfloat16", []),
+        ("at:model.py shape:4", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_queries(text: str, rows: list[int]) -> None:
+    keys = ["layers.0.wq/op_0_mm", "layers.0.wq/op_1_mm", "layers.0/op_0_add", "layers.1/op_0_add", "layers.1/op_1_mul"]
+    nan = float("nan")
+    c = comparison_of([S, R, C, A, B], errors=[0, 1e-3, 1e-5, nan, nan], causes=[3], keys=keys, confidence=0.5)
+    assert np.flatnonzero(parse_query(text).mask(c)).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("status:rot", "status:rot is unknown; expected one of red, equal"),
+        ("error>much", "'error>much': expected a number after >, like error>1e-3"),
+        ("colour:red", "colour: is no field; there are at, dtype"),
+    ],
+)
+def test_a_query_that_means_nothing_says_what_was_expected(text: str, told: str) -> None:
+    with pytest.raises(QueryError) as error:
+        parse_query(text)
+    assert told in str(error.value)
+
+
+def test_a_million_rows_take_milliseconds() -> None:
+    """Generous by a factor of about ten: what is measured is that nothing is done row by row."""
+    small = comparison_of([E, R] * 500)
+    many = np.tile(np.arange(1000), 1000)
+    big = Comparison(
+        **{
+            **{f: getattr(small, f) for f in ("a", "b", "pairing")},
+            **{f: getattr(small, f)[many] for f in ("row_a", "row_b", "pair", "status", "error", "bound", "tolerance")},
+            **{f: getattr(small, f)[many] for f in ("role", "cause", "original")},
+            "at_a": small.at_a,
+            "at_b": small.at_b,
+        }
+    )
+    start = perf_counter()
+    view = build_view(big, Filter(), folded=True)
+    view.map(50)
+    assert step(view.reds, 500_000, 1) == 500_001
+    rank_errors(view)
+    assert perf_counter() - start < 2
