@@ -22,7 +22,7 @@ from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueE
 from matchers.features import Features
 from matchers.pairing import Method
 
-__all__ = ["Alignment", "align"]
+__all__ = ["Alignment", "State", "Weights", "align", "compete", "expected", "nearest_of_kind"]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -43,24 +43,7 @@ _ALONE = 0.0
 """Log odds that a row has no partner among its candidates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """One-to-one partners.
-
-    Attributes:
-        of_a, of_b: int64[n], the partner's row, -1 for none.
-        method, confidence, runner_up, runner_up_score: per row of a; see `Pairing`.
-    """
-
-    of_a: Int
-    of_b: Int
-    method: NDArray[np.int8]
-    confidence: Float
-    runner_up: Int
-    runner_up_score: Float
-
-
-class _State:
+class State:
     """Partners found so far."""
 
     def __init__(self, n_a: int, n_b: int) -> None:
@@ -71,8 +54,15 @@ class _State:
         self.runner_up = np.full(n_a, -1, np.int64)
         self.runner_up_score = np.zeros(n_a)
 
-    def copy(self) -> _State:
-        other = _State(0, 0)
+    def free(self, rows: Int) -> None:
+        """Parts rows of a from their partners."""
+        partners = self.of_a[rows]
+        self.of_b[partners[partners >= 0]] = -1
+        self.of_a[rows], self.method[rows], self.confidence[rows] = -1, Method.NONE, 0.0
+        self.runner_up[rows], self.runner_up_score[rows] = -1, 0.0
+
+    def copy(self) -> State:
+        other = State(0, 0)
         for name, value in vars(self).items():
             setattr(other, name, value.copy())
         return other
@@ -82,61 +72,72 @@ class _State:
         self.method[i], self.confidence[i] = method, confidence
 
 
-def align(f: Features) -> Alignment:
-    """Pairs the rows of two logs one to one."""
-    state = _State(len(f.a), len(f.b))
-    i, j = same_values(f)
-    state.pair(i, j, Method.EXACT, 1.0)
-    if (state.of_a < 0).any() and (state.of_b < 0).any():
-        weights = _learn(f, state)
-        for nearest, least in _PASSES:
-            order, known = _assumed(f, state)
-            candidates = _candidates(f, state, order, np.flatnonzero(state.of_a < 0), nearest)
-            seen = observe(f, *candidates, order, *known)
-            _compete(state, *candidates, weights.score(seen), least)
-    return _done(state)
-
-
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class Weights:
+    """What agreement is worth between these two logs."""
+
     values: ValueEvidence
     structure: StructureEvidence
 
     def score(self, seen: Observed) -> Float:
+        """Log odds that each candidate is right, before candidates compete."""
         return self.values.score(seen) + self.structure.score(seen)
 
 
-def _learn(f: Features, found: _State) -> _Weights:
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The automatic matching: partners, and the weights they were chosen by (None: nothing had to be chosen)."""
+
+    state: State
+    weights: Weights | None
+
+
+def align(f: Features) -> Alignment:
+    """Pairs the rows of two logs one to one."""
+    state = State(len(f.a), len(f.b))
+    i, j = same_values(f)
+    state.pair(i, j, Method.EXACT, 1.0)
+    if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
+        return Alignment(state, None)
+    weights = _learn(f, state)
+    for nearest, least in _PASSES:
+        order = expected(f, state)
+        i, j = _candidates(f, state, order, np.flatnonzero(state.of_a < 0), nearest)
+        seen = observe(f, i, j, order, state.of_a, state.of_b)
+        compete(state, i, j, weights.score(seen), least)
+    return Alignment(state, weights)
+
+
+def _learn(f: Features, found: State) -> Weights:
     """Learns what agreement is worth on a part of the free rows, by turns.
 
     Pairs that are clear by their numbers alone teach what names and order are worth, and pairs that are clear by names
     and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
     """
-    state = found.copy()
-    order, known = _assumed(f, state)
+    state = found
+    order = expected(f, state)
     by_names = _named_seeds(f, state)
-    rows = _sample(state)
-    i, j = _candidates(f, state, order, rows, _NEAREST)
+    i, j = _candidates(f, found, order, _sample(found), _NEAREST)
     for _ in range(_TURNS):
-        seen = observe(f, i, j, order, *known)
-        values = ValueEvidence(_lesson(f, order, known, *by_names))
+        seen = observe(f, i, j, order, state.of_a, state.of_b)
+        values = ValueEvidence(_lesson(f, order, state, *by_names))
         value_score = values.score(seen)
-        by_values = _clear_winners(state, i, j, value_score)
+        by_values = _clear_winners(found, i, j, value_score)
         if len(by_values[0]) < _FEW:
             sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
-        structure = StructureEvidence(_lesson(f, order, known, *by_values))
+        structure = StructureEvidence(_lesson(f, order, state, *by_values))
         structure_score = structure.score(seen)
-        by_names = _clear_winners(state, i, j, structure_score)
+        by_names = _clear_winners(found, i, j, structure_score)
         if len(by_names[0]) < _FEW:
             by_names = _joined(by_names, _named_seeds(f, state))
-        trial = found.copy()
-        _compete(trial, i, j, value_score + structure_score, 0.0)
-        order, known = _assumed(f, trial)
-    return _Weights(values, structure)
+        state = found.copy()
+        compete(state, i, j, value_score + structure_score, 0.0)
+        order = expected(f, state)
+    return Weights(values, structure)
 
 
-def _sample(state: _State) -> Int:
+def _sample(state: State) -> Int:
     """Free rows of a to learn from: all of a small log, stretches from all over a large one."""
     free = np.flatnonzero(state.of_a < 0)
     if len(free) <= _SAMPLE:
@@ -146,11 +147,8 @@ def _sample(state: _State) -> Int:
     return np.unique(free[(starts[:, None] + np.arange(_STRETCH)).ravel()])
 
 
-def _assumed(f: Features, state: _State) -> tuple[Order, tuple[Int, Int]]:
-    """Where rows are expected, and the partners that neighbours and producers are assumed to have.
-
-    Both come from the sure pairs, and for the other rows from names that occur equally often on both sides.
-    """
+def expected(f: Features, state: State) -> Order:
+    """Where rows are expected: by the pairs found so far, and by names that occur equally often on both sides."""
     i = np.flatnonzero(state.of_a >= 0)
     j = state.of_a[i]
     keep = near_others(i, j)
@@ -159,10 +157,10 @@ def _assumed(f: Features, state: _State) -> tuple[Order, tuple[Int, Int]]:
     by_row = np.argsort(i, kind="stable")
     i, j = i[by_row], j[by_row]
     keep = near_others(i, j)
-    return expected_order(f, i[keep], j[keep]), (state.of_a.copy(), state.of_b.copy())
+    return expected_order(f, i[keep], j[keep])
 
 
-def _named_seeds(f: Features, state: _State) -> tuple[Int, Int]:
+def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
     i, j = same_names(f, state.of_a < 0, state.of_b < 0)
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
@@ -170,29 +168,23 @@ def _named_seeds(f: Features, state: _State) -> tuple[Int, Int]:
     return i[keep], j[keep]
 
 
-def _lesson(f: Features, order: Order, known: tuple[Int, Int], i: Int, j: Int) -> Lesson:
+def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
     """What pairs that are surely right look like, against the other candidates of the same rows."""
     if len(i) > _SAMPLE:
         pick = np.linspace(0, len(i) - 1, _SAMPLE).astype(np.int64)
         i, j = i[pick], j[pick]
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
-    ci, cj = _nearest(f, np.sort(i), np.arange(len(f.b)), order, _NEAREST)
+    ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order, _NEAREST)
     wrong = partner[ci] != cj
-    return Lesson(observe(f, i, j, order, *known), observe(f, ci[wrong], cj[wrong], order, *known))
+    return Lesson(observe(f, i, j, order, state.of_a, state.of_b), observe(f, ci[wrong], cj[wrong], order, state.of_a, state.of_b))
 
 
-def _done(state: _State) -> Alignment:
-    return Alignment(
-        state.of_a, state.of_b, state.method, state.confidence, state.runner_up, state.runner_up_score
-    )
+def _candidates(f: Features, state: State, order: Order, rows: Int, nearest: int) -> tuple[Int, Int]:
+    return nearest_of_kind(f, rows, np.flatnonzero(state.of_b < 0), order, nearest)
 
 
-def _candidates(f: Features, state: _State, order: Order, rows: Int, nearest: int) -> tuple[Int, Int]:
-    return _nearest(f, rows, np.flatnonzero(state.of_b < 0), order, nearest)
-
-
-def _nearest(f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int) -> tuple[Int, Int]:
+def nearest_of_kind(f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int) -> tuple[Int, Int]:
     """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
     span = np.int64(len(f.b) + 1)
     code_b = f.b.kind[rows_b] * span + rows_b
@@ -218,7 +210,7 @@ def _joined(*pairs: tuple[Int, Int]) -> tuple[Int, Int]:
     return i[first], j[first]
 
 
-def _chance(state: _State, i: Int, j: Int, score: Float) -> Float:
+def _chance(state: State, i: Int, j: Int, score: Float) -> Float:
     """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
     top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
     weight = np.exp(score - top)
@@ -227,13 +219,13 @@ def _chance(state: _State, i: Int, j: Int, score: Float) -> Float:
     return weight / (total_a[i] + total_b[j] - weight + np.exp(_ALONE - top))
 
 
-def _clear_winners(state: _State, i: Int, j: Int, score: Float) -> tuple[Int, Int]:
+def _clear_winners(state: State, i: Int, j: Int, score: Float) -> tuple[Int, Int]:
     """Candidates that leave no room for a rival, by one kind of evidence alone."""
     clear = _chance(state, i, j, score) >= _CLEAR
     return i[clear], j[clear]
 
 
-def _compete(state: _State, i: Int, j: Int, score: Float, least: float) -> None:
+def compete(state: State, i: Int, j: Int, score: Float, least: float) -> None:
     """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
     n_a, n_b = len(state.of_a), len(state.of_b)
     chance = _chance(state, i, j, score)
@@ -256,7 +248,7 @@ def _compete(state: _State, i: Int, j: Int, score: Float, least: float) -> None:
     _rivals(state, i, j, chance)
 
 
-def _rivals(state: _State, i: Int, j: Int, chance: Float) -> None:
+def _rivals(state: State, i: Int, j: Int, chance: Float) -> None:
     """The best other candidate of every row."""
     other = state.of_a[i] != j
     oi, oj, oc = i[other], j[other], chance[other]

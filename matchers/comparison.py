@@ -8,20 +8,74 @@ b has in their place between them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, IntArray, OpLog
-from matchers.pairing import Pairing
+from matchers.align import Alignment, State, align
+from matchers.collectives import Chain
+from matchers.dataflow import sources
+from matchers.features import Features
+from matchers.op_log import FloatArray, IntArray, OpLog, Ragged
+from matchers.origin import Origins, find_origins
+from matchers.pairing import Method, Pairing
+from matchers.repair import ForcedPair, apply_rules
+from matchers.resolve import Resolved, RuleUsage, resolve
+from matchers.rules import RuleSet
 from matchers.status import Role, Status
+from matchers.verdict import Verdicts, dtype_policy, judge
 
-__all__ = ["Comparison", "Progress"]
+__all__ = ["Comparison", "Progress", "compare", "preview"]
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of it (0 to 1). May raise to cancel."""
+
+
+class Matching:
+    """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
+    logs under the same module and op rules."""
+
+    def __init__(self, a: OpLog, b: OpLog, names: _Names) -> None:
+        self.names = names
+        self.features = Features(a, b, names.modules_a, names.modules_b, names.chains_a, names.chains_b)
+        self.alignment: Alignment = align(self.features)
+
+
+class _Flow:
+    """The data flow of both logs, computed when first asked for."""
+
+    def __init__(self, a: OpLog, b: OpLog) -> None:
+        self._logs = a, b
+
+    @cached_property
+    def a(self) -> Ragged:
+        return sources(self._logs[0])
+
+    @cached_property
+    def b(self) -> Ragged:
+        return sources(self._logs[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The rules that change names throughout; a change of them means matching anew."""
+
+    modules_a: tuple[str, ...]
+    modules_b: tuple[str, ...]
+    chains_a: tuple[Chain, ...]
+    chains_b: tuple[Chain, ...]
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> _Names:
+        chains_a, chains_b = [], []
+        for group in resolved.op_groups:
+            if len(group.a) == 1:
+                chains_b.append(Chain(group.b, group.a[0]))
+            elif len(group.b) == 1:
+                chains_a.append(Chain(group.a, group.b[0]))
+        return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
 
 
 @dataclass(frozen=True)
@@ -32,13 +86,15 @@ class Comparison:
         row_a, row_b: int32[r], the record shown on each side (the lead of a group), -1 when there is none.
         pair: int32[r], index into `pairing`, -1 for a row that only one side has.
         status: int8[r] of `Status`.
-        error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN/Inf on one side only.
+        error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
         bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error).
         tolerance: float64[r], the relative error up to which the row counts as close; NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
         cause: bool[r], the row is a first cause (also a row that only one side has can be one).
         original: int32[r], for a recomputed copy the row of this comparison that shows the original; else -1.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
+        rules, usage: the rules that were applied, and what became of each.
+        policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
     """
 
     a: OpLog
@@ -56,6 +112,11 @@ class Comparison:
     original: IntArray
     at_a: IntArray
     at_b: IntArray
+    rules: RuleSet = field(default_factory=RuleSet)
+    usage: tuple[RuleUsage, ...] = ()
+    policy: tuple[tuple[str, str], ...] = ()
+    flow: _Flow | None = field(default=None, repr=False, compare=False)
+    matching: Matching | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.row_a)
@@ -72,6 +133,7 @@ class Comparison:
         return {s: int(n[s]) for s in Status}
 
     def count(self, role: Role) -> int:
+        """Rows of one role."""
         return int(np.count_nonzero(self.role == role))
 
     def side(self, name: str) -> tuple[OpLog, IntArray]:
@@ -84,3 +146,191 @@ class Comparison:
             return self.pairing.members(int(self.pair[row]))
         a, b = int(self.row_a[row]), int(self.row_b[row])
         return ((a,) if a >= 0 else ()), ((b,) if b >= 0 else ())
+
+    def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
+        """The same logs under other rules; equal to `compare(self.a, self.b, rules)`, but only what changed is redone."""
+        return _compare(self.a, self.b, rules, self.matching, self.flow, progress)
+
+
+def compare(a: OpLog, b: OpLog, rules: RuleSet | None = None, *, progress: Progress | None = None) -> Comparison:
+    """Pairs the operations of two logs, judges every pair and finds the first causes."""
+    return _compare(a, b, rules if rules is not None else RuleSet(), None, None, progress)
+
+
+def _compare(
+    a: OpLog, b: OpLog, rules: RuleSet, matching: Matching | None, flow: _Flow | None, progress: Progress | None
+) -> Comparison:
+    tell = progress if progress is not None else lambda what, fraction: None
+    tell("applying the rules", 0.0)
+    resolved = resolve(rules, a, b)
+    names = _Names.of(resolved)
+    if matching is None or matching.names != names:
+        tell("pairing", 0.1)
+        matching = Matching(a, b, names)
+    f = matching.features
+    forced = [
+        ForcedPair(pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE) for pair in resolved.forced
+    ]
+    tell("pairing", 0.7)
+    state = apply_rules(f, matching.alignment, forced, resolved.apart)
+    pairing = _pairing(f, state, forced)
+
+    tell("judging", 0.8)
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    policy = dtype_policy(a, b, i, j)
+    verdicts = judge(a, b, i, j, resolved.rtol_a[i], policy)
+    ignored = resolved.ignored_a[i] | resolved.ignored_b[j]
+    verdicts.status[ignored] = Status.IGNORED
+    if flow is None:
+        flow = _Flow(a, b)
+    tell("tracing causes", 0.9)
+    if (verdicts.status >= Status.SHAPE).any():
+        origins = find_origins(a, b, pairing, verdicts, flow.a, flow.b)
+    else:
+        none = np.zeros(len(pairing), bool)
+        origins = Origins(none.astype(np.int8), none, np.zeros(len(a), bool), np.zeros(len(b), bool))
+    return _rows(a, b, rules, resolved, matching, flow, pairing, verdicts, origins, policy)
+
+
+def _pairing(f: Features, state: State, forced: list[ForcedPair]) -> Pairing:
+    """The partners as pairs, with the other members of groups."""
+    lead_a = np.flatnonzero(state.of_a >= 0)
+    lead_b = state.of_a[lead_a]
+    of_a = np.full(len(f.a), -1, np.int32)
+    of_b = np.full(len(f.b), -1, np.int32)
+    of_a[lead_a] = np.arange(len(lead_a))
+    of_b[lead_b] = np.arange(len(lead_a))
+    grouped = np.zeros(len(lead_a), bool)
+    for side, of in ((f.a, of_a), (f.b, of_b)):
+        step = np.flatnonzero(side.lead >= 0)
+        pair = of[side.lead[step]]
+        step, pair = step[(pair >= 0) & (of[step] < 0)], pair[(pair >= 0) & (of[step] < 0)]
+        of[step] = pair
+        grouped[pair] = True
+    for group in forced:
+        k = of_a[group.a[-1]]
+        if k >= 0 and (len(group.a) > 1 or len(group.b) > 1):
+            of_a[list(group.a)], of_b[list(group.b)] = k, k
+            grouped[k] = True
+    return Pairing(
+        of_a=of_a,
+        of_b=of_b,
+        lead_a=lead_a.astype(np.int32),
+        lead_b=lead_b.astype(np.int32),
+        method=state.method[lead_a],
+        confidence=state.confidence[lead_a].astype(np.float32),
+        runner_up=state.runner_up[lead_a].astype(np.int32),
+        runner_up_score=state.runner_up_score[lead_a].astype(np.float32),
+        grouped=grouped,
+    )
+
+
+def _rows(
+    a: OpLog,
+    b: OpLog,
+    rules: RuleSet,
+    resolved: Resolved,
+    matching: Matching,
+    flow: _Flow,
+    pairing: Pairing,
+    verdicts: Verdicts,
+    origins: Origins,
+    policy: tuple[tuple[str, str], ...],
+) -> Comparison:
+    """Puts pairs and lone records in the order of the screen."""
+    alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
+    pairs = len(pairing)
+    # a lone record of b stands behind the row of the last paired record of b before it
+    last = np.maximum.accumulate(np.where(pairing.of_b >= 0, np.arange(len(b)), -1)) if len(b) else np.zeros(0, int)
+    behind = last[alone_b]
+    place_b = np.where(behind >= 0, pairing.lead_a[pairing.of_b[behind]] if pairs else -1, -1)
+    place = np.concatenate((pairing.lead_a, alone_a, place_b))
+    rank = np.concatenate((np.full(pairs + len(alone_a), -1), alone_b))
+    order = np.lexsort((rank, place))
+
+    none_a, none_b = np.full(len(alone_a), -1), np.full(len(alone_b), -1)
+    row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order].astype(np.int32)
+    row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order].astype(np.int32)
+    pair = np.concatenate((np.arange(pairs), none_a, none_b))[order].astype(np.int32)
+
+    f = matching.features
+    lone = np.concatenate((_lone(f.a.original, a, Status.ONLY_A)[alone_a], _lone(f.b.original, b, Status.ONLY_B)[alone_b]))
+    ignored = np.concatenate((resolved.ignored_a[alone_a], resolved.ignored_b[alone_b]))
+    lone = np.where(ignored, np.int8(Status.IGNORED), lone)
+    alone = len(alone_a) + len(alone_b)
+    status = np.concatenate((verdicts.status, lone))[order].astype(np.int8)
+    nan, no = np.full(alone, np.nan), np.zeros(alone, bool)
+    cause = np.concatenate((origins.cause, origins.cause_a[alone_a], origins.cause_b[alone_b]))[order]
+
+    at_a, at_b = np.full(len(a), -1, np.int32), np.full(len(b), -1, np.int32)
+    rows = np.arange(len(order), dtype=np.int32)
+    at_a[row_a[row_a >= 0]] = rows[row_a >= 0]
+    at_b[row_b[row_b >= 0]] = rows[row_b >= 0]
+    row_of_pair = np.zeros(max(pairs, 1), np.int32)
+    row_of_pair[pair[pair >= 0]] = rows[pair >= 0]
+    at_a = np.where(pairing.of_a >= 0, row_of_pair[np.maximum(pairing.of_a, 0)], at_a)
+    at_b = np.where(pairing.of_b >= 0, row_of_pair[np.maximum(pairing.of_b, 0)], at_b)
+
+    original = np.full(len(order), -1, np.int32)
+    again = status == Status.RECOMPUTE
+    for side, row, at in ((f.a, row_a, at_a), (f.b, row_b, at_b)):
+        mine = np.flatnonzero(again & (row >= 0))
+        source = side.original[row[mine]]
+        original[mine] = np.where(source >= 0, at[np.maximum(source, 0)], -1)
+
+    return Comparison(
+        a=a,
+        b=b,
+        pairing=pairing,
+        row_a=row_a,
+        row_b=row_b,
+        pair=pair,
+        status=status,
+        error=np.concatenate((verdicts.error, nan))[order],
+        bound=np.concatenate((verdicts.bound, no))[order],
+        tolerance=np.concatenate((verdicts.tolerance, nan))[order],
+        role=np.concatenate((origins.role, no.astype(np.int8)))[order],
+        cause=cause & (status != Status.IGNORED),
+        original=original,
+        at_a=at_a,
+        at_b=at_b,
+        rules=rules,
+        usage=resolved.usage,
+        policy=policy,
+        flow=flow,
+        matching=matching,
+    )
+
+
+def _lone(original: NDArray[np.int64], log: OpLog, status: Status) -> NDArray[np.int8]:
+    """Status of records without partner: a copy that activation checkpointing ran again, or only on this side."""
+    return np.where((original >= 0) | log.recompute, np.int8(Status.RECOMPUTE), np.int8(status))
+
+
+def preview(a: OpLog, b: OpLog) -> Comparison:
+    """The heads of two logs side by side, row by row: something to look at before the first pair is known."""
+    n_a, n_b = len(a), len(b)
+    n = max(n_a, n_b)
+    rows = np.arange(n, dtype=np.int32)
+    empty = np.zeros(0, np.int32)
+    nowhere_a, nowhere_b = np.full(n_a, -1, np.int32), np.full(n_b, -1, np.int32)
+    none = np.zeros(0, np.float32)
+    return Comparison(
+        a=a,
+        b=b,
+        pairing=Pairing(
+            nowhere_a, nowhere_b, empty, empty, empty.astype(np.int8), none, empty, none, empty.astype(bool)
+        ),
+        row_a=np.where(rows < n_a, rows, -1),
+        row_b=np.where(rows < n_b, rows, -1),
+        pair=np.full(n, -1, np.int32),
+        status=np.full(n, Status.PENDING, np.int8),
+        error=np.full(n, np.nan),
+        bound=np.zeros(n, bool),
+        tolerance=np.full(n, np.nan),
+        role=np.zeros(n, np.int8),
+        cause=np.zeros(n, bool),
+        original=np.full(n, -1, np.int32),
+        at_a=np.arange(n_a, dtype=np.int32),
+        at_b=np.arange(n_b, dtype=np.int32),
+    )

@@ -17,7 +17,7 @@ from matchers.collectives import Chain, collective, find_chains, lowered, unfini
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase, Ragged
 
-__all__ = ["Features", "Side", "fingerprint", "mix", "shared_ids"]
+__all__ = ["Features", "Side", "fingerprint", "float_bits", "mix", "shared_ids"]
 
 Int = NDArray[np.int64]
 Hash = NDArray[np.uint64]
@@ -31,7 +31,7 @@ def mix(x: Hash) -> Hash:
     return x ^ (x >> _U(31))
 
 
-def _bits(values: NDArray[np.float64]) -> Hash:
+def float_bits(values: NDArray[np.float64]) -> Hash:
     """The bits of each number, with one zero and one NaN."""
     values = values + 0.0
     bits = values.view(np.uint64).copy()
@@ -44,7 +44,7 @@ def fingerprint(lists: Ragged) -> Hash:
     place = (np.arange(len(lists.value)) - lists.start[lists.row]).astype(np.uint64) if len(lists.value) else None
     if place is None:
         return np.zeros(len(lists), np.uint64)
-    bits = lists.value if lists.value.dtype == np.uint64 else _bits(lists.value)
+    bits = lists.value if lists.value.dtype == np.uint64 else float_bits(lists.value)
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + mix(place + _U(1))))))
     return np.asarray(total[lists.start[1:]] - total[lists.start[:-1]])
 
@@ -201,7 +201,7 @@ class Features:
 
         output = fingerprint(log.outputs)
         for k, row in enumerate(log.stats):
-            output = output * _U(31) + mix(_bits(row) + _U(k))
+            output = output * _U(31) + mix(float_bits(row) + _U(k))
         kind_hash = mix(((op + 1) * (self.sizes[1] + 2) + shape + 1).astype(np.uint64))
         output = mix(output ^ kind_hash)
         exact = mix(output + fingerprint(log.inputs))

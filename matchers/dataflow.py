@@ -1,0 +1,64 @@
+"""Which record made the value that another one reads.
+
+The log names producers only where no view or cast came between. Where it names none, the value itself tells: the last
+operation before whose output has the same printed norm. That is an inference, and good enough to follow a divergence;
+it is never used to call two rows equal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.collectives import unfinished
+from matchers.features import float_bits
+from matchers.op_log import OpLog, Ragged
+
+__all__ = ["consumers", "sources"]
+
+Int = NDArray[np.int64]
+
+
+def sources(log: OpLog) -> Ragged:
+    """For every input hash of every row the record that made it, -1 where nothing in the log did.
+
+    Positions are those of `log.inputs`. Producers that the log names count where their list is as long as that of the
+    hashes; everything else is inferred from the values.
+    """
+    inputs = log.inputs
+    out = np.full(len(inputs.value), -1, np.int64)
+    owner = inputs.row
+    same_length = inputs.count == log.producers.count
+    if same_length.any() and len(log.producers.value):
+        hash_at = np.flatnonzero(same_length[owner])
+        named_at = np.flatnonzero(same_length[log.producers.row])
+        out[hash_at] = log.producers.value[named_at]
+    unknown = np.flatnonzero((out < 0) & np.isfinite(inputs.value) & (inputs.value != 0))
+    out[out < 0] = -1
+    if len(unknown) and len(log.outputs.value):
+        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown])
+    return Ragged(inputs.start, out)
+
+
+def _last_with_value(log: OpLog, value: NDArray[np.float64], before: Int) -> Int:
+    """The last row before each `before` that has an output of this norm, -1 for none."""
+    # what a collective had in its buffer before it was done is nobody's value
+    done = ~unfinished(log)[log.outputs.row]
+    made, maker = float_bits(log.outputs.value)[done], log.outputs.row[done]
+    if not len(made):
+        return np.full(len(value), -1, np.int64)
+    distinct, code = np.unique(made, return_inverse=True)
+    span = np.int64(len(log) + 1)
+    place = np.sort(code * span + maker)
+    wanted = float_bits(value)
+    at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
+    known = distinct[at] == wanted
+    found = np.searchsorted(place, at * span + before) - 1
+    hit = known & (found >= 0) & (place[np.maximum(found, 0)] // span == at)
+    return np.where(hit, place[np.maximum(found, 0)] % span, -1)
+
+
+def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:
+    """The records that read what `record` made, in order."""
+    flow = flow if flow is not None else sources(log)
+    return sorted(set(flow.row[flow.value == record].tolist()))

@@ -1,0 +1,175 @@
+"""Where a divergence starts: origin, receiver or unknown for every red pair, and the first causes.
+
+* receiver: an input already differs, or comes from a red row, or from an operation that only one run has;
+* origin: every input agrees, the output does not;
+* unknown: nothing red came before, but an input differs (or has no hash) and no captured operation made it: look one
+  hop before it.
+
+Before the first red row an input agrees when it is within the tolerance. After it only an equal one does: a small
+difference there is more likely a part of the divergence than noise.
+
+First causes are the red rows that no other red row explains: origins; unknowns; and operations that only one run has,
+whose own inputs are sound and whose result is what a red row reads where the other run reads something else (an
+inserted `neg` leaves every norm as it was).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import STATISTICS, FloatArray, OpLog, Ragged
+from matchers.pairing import Pairing
+from matchers.status import Role, Status
+from matchers.verdict import Verdicts, relative
+
+__all__ = ["Origins", "find_origins"]
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per record that only one side has."""
+
+    role: NDArray[np.int8]
+    cause: Bool
+    cause_a: Bool
+    cause_b: Bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The inputs of the red pairs, one entry each: the pair, and the record that made it on each side."""
+
+    pair: Int
+    maker_a: Int
+    maker_b: Int
+    differs: Bool
+    unhashed: Bool
+
+
+def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged) -> Origins:
+    """Roles and first causes.
+
+    Args:
+        flow_a, flow_b: `dataflow.sources` of each log.
+    """
+    role = np.zeros(len(pairing), np.int8)
+    cause = np.zeros(len(pairing), bool)
+    cause_a, cause_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
+    red = verdicts.status >= Status.SHAPE
+    if not red.any():
+        return Origins(role, cause, cause_a, cause_b)
+    red_a, red_b = _red_records(red, pairing.of_a), _red_records(red, pairing.of_b)
+    reads = _inputs(a, b, pairing, verdicts, flow_a, flow_b, np.flatnonzero(red))
+
+    from_red = _at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)
+    explained = _any(reads.pair[from_red], len(pairing))
+
+    # makers that only one side has: suspects where the value differs, or agrees in L1 only
+    extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
+    extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
+    altered = reads.differs | _altered(a, b, reads, verdicts.tolerance[reads.pair])
+    suspect = (extra_a | extra_b) & altered & ~explained[reads.pair]
+    suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a)[np.maximum(reads.maker_a, 0)])
+    suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b)[np.maximum(reads.maker_b, 0)])
+    explained |= _any(reads.pair[suspect], len(pairing))
+    # a row that reads hundreds of tensors (an optimizer's) names one suspect, not hundreds
+    named = np.flatnonzero(suspect)
+    named = named[np.unique(reads.pair[named], return_index=True)[1]]
+    cause_a[reads.maker_a[named[extra_a[named]]]] = True
+    cause_b[reads.maker_b[named[extra_b[named]]]] = True
+
+    first = _first_red(pairing, red, cause_a, cause_b)
+    differs = _any(reads.pair[reads.differs], len(pairing))
+    unhashed = _any(reads.pair[reads.unhashed], len(pairing))
+    role[red] = Role.ORIGIN
+    role[red & unhashed] = Role.UNKNOWN
+    role[red & (differs | explained)] = Role.RECEIVER
+    role[red & first & differs & ~explained] = Role.UNKNOWN
+    cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & first & ~explained)
+    return Origins(role, cause, cause_a, cause_b)
+
+
+def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Bool:
+    """bool[p]: no red pair and no suspect comes before the pair, in either order of dispatch."""
+    first_a = int(pairing.lead_a[red].min())
+    if cause_a.any():
+        first_a = min(first_a, int(np.flatnonzero(cause_a)[0]))
+    first_b = int(np.flatnonzero(cause_b)[0]) if cause_b.any() else len(cause_b)
+    return np.asarray((pairing.lead_a <= first_a) & (pairing.lead_b < max(first_b, 1)))
+
+
+def _red_records(red: Bool, of: NDArray[np.int32]) -> Bool:
+    return np.asarray((of >= 0) & red[np.maximum(of, 0)])
+
+
+def _at(flags: Bool, record: Int) -> Bool:
+    return np.asarray((record >= 0) & flags[np.maximum(record, 0)]) if len(flags) else record >= 0
+
+
+def _any(index: Int, size: int) -> Bool:
+    out = np.zeros(size, bool)
+    out[index] = True
+    return out
+
+
+def _inputs(
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int
+) -> _Inputs:
+    """Inputs of some pairs, position by position, as far as both sides have them."""
+    i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
+    count_a, count_b = a.inputs.count[i], b.inputs.count[j]
+    count = np.minimum(count_a, count_b)
+    owner = np.repeat(np.arange(len(pairs)), count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
+    value_a, value_b = a.inputs.value[at_a], b.inputs.value[at_b]
+    difference = relative(value_a, value_b)
+    with np.errstate(invalid="ignore"):
+        later = pairing.lead_a[pairs[owner]] > pairing.lead_a[pairs].min()
+        differs = difference > np.where(later, 0.0, verdicts.tolerance[pairs[owner]])
+    differs |= np.isnan(value_a) != np.isnan(value_b)
+    unhashed = np.isnan(value_a) & np.isnan(value_b)
+    # one more entry for pairs whose sides do not list the same number of inputs
+    uneven = np.flatnonzero(count_a != count_b)
+    none = np.full(len(uneven), -1, np.int64)
+    return _Inputs(
+        np.concatenate((pairs[owner], pairs[uneven])),
+        np.concatenate((flow_a.value[at_a], none)),
+        np.concatenate((flow_b.value[at_b], none)),
+        np.concatenate((differs, np.zeros(len(uneven), bool))),
+        np.concatenate((unhashed, np.ones(len(uneven), bool))),
+    )
+
+
+def _extra(maker: Int, other: Int, of: NDArray[np.int32], of_other: NDArray[np.int32]) -> Bool:
+    """The input was made by a record without partner, where the other side's was made by one with a partner."""
+    alone = (maker >= 0) & (of[np.maximum(maker, 0)] < 0) if len(of) else np.zeros(len(maker), bool)
+    placed = (other < 0) | (of_other[np.maximum(other, 0)] >= 0) if len(of_other) else np.ones(len(maker), bool)
+    return np.asarray(alone & placed)
+
+
+def _altered(a: OpLog, b: OpLog, reads: _Inputs, tolerance: FloatArray) -> Bool:
+    """The two makers' outputs are not the same tensor by their other statistics, though their L1 may agree."""
+    known = (reads.maker_a >= 0) & (reads.maker_b >= 0)
+    i, j = np.maximum(reads.maker_a, 0), np.maximum(reads.maker_b, 0)
+    out = np.zeros(len(known), bool)
+    if not known.any():
+        return out
+    both = a.present[i] & b.present[j]
+    for k, name in enumerate(STATISTICS):
+        if name == "Mean":
+            continue  # near zero it says nothing without its scale
+        with np.errstate(invalid="ignore"):
+            out |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
+    return np.asarray(out & known)
+
+
+def _fed_by_red(log: OpLog, flow: Ragged, red: Bool) -> Bool:
+    """bool[n]: one of the record's inputs was made by a red record."""
+    return _any(flow.row[_at(red, flow.value)], len(log))
