@@ -1,0 +1,1 @@
+"""What writes operation logs. `log_format` owns their grammar and needs only the standard library."""
