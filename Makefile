@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format clean
+.PHONY: demo test check wheel format clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -19,6 +19,12 @@ check: $(VENV)/.dev  ## what has to be clean before a commit
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wheel: $(VENV)/.viewer  ## build the wheel, and see that what it installs works without the checkout
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	$(INSTALL) --no-deps --target build/site build/wheel/numtui-*.whl
+	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui demo | grep build/site/numtui/_examples
 
 format: $(VENV)/.dev  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -20,7 +21,9 @@ __all__ = ["write_text"]
 _MAX_CAUSES = 5
 _MAX_PROBLEMS = 3
 _MAX_RULE_NOTES = 6
-_MAX_KEY = 80
+_MAX_KEY = 100
+_WIDTH = 118
+"""Longer sentences and lists are wrapped; keys and paths are never broken."""
 _UNSURE = 0.5
 """Pairs below this confidence are mentioned: a wrong pair is a false red row."""
 
@@ -64,6 +67,7 @@ def _lines(c: Comparison, options: ReportOptions, paint: _Paint) -> Iterator[str
     yield from _result(c, paint)
     for section in (
         _causes(c, paint),
+        _policy(c),
         _certainty(c),
         _excluded(c),
         _log_problems(c),
@@ -111,7 +115,7 @@ def _causes(c: Comparison, paint: _Paint) -> Iterator[str]:
     for number, row in enumerate(rows[:_MAX_CAUSES].tolist(), 1):
         yield f"  {number}. {paint(_RED, _row_keys(c, row))}"
         yield f"     {_facts(c, row)}"
-        yield f"     {safe_text(explain(c, row).headline, 400)}"
+        yield from _wrapped(explain(c, row).headline, "     ", "     ")
     if len(rows) > _MAX_CAUSES:
         yield f"  ... and {len(rows) - _MAX_CAUSES:,} more"
 
@@ -144,6 +148,13 @@ def _facts(c: Comparison, row: int) -> str:
     return f"{', '.join(parts)} ({', '.join(lines)})"
 
 
+def _policy(c: Comparison) -> Iterator[str]:
+    """Another dtype throughout is one fact about the runs, not one per row."""
+    if c.policy:
+        yield "Another dtype policy: judged at the coarser precision"
+        yield from (f"  {safe_text(a, 40)} in a is {safe_text(b, 40)} in b" for a, b in c.policy)
+
+
 def _certainty(c: Comparison) -> Iterator[str]:
     """The pair that is most likely to be wrong, when some are doubtful."""
     p = c.pairing
@@ -171,7 +182,7 @@ def _excluded(c: Comparison) -> Iterator[str]:
         ("only b", [o for o in b if o not in a]),
     ):
         if ops:
-            yield f"  {what + ':':<8}{safe_text(', '.join(ops), 400)}"
+            yield from _wrapped(", ".join(ops), f"  {what + ':':<8}", " " * 10)
 
 
 def _log_problems(c: Comparison) -> Iterator[str]:
@@ -183,10 +194,15 @@ def _log_problems(c: Comparison) -> Iterator[str]:
 
 def _problems_of(log: OpLog) -> Iterator[str]:
     path = safe_text(log.path)
+    declared = log.header.declared
     if log.complete is False:
-        yield f"  {path}: the log is cut off, operations are missing at its end"
-    elif log.header.declared is not None and log.header.declared != len(log):
-        yield f"  {path}: the header promises {log.header.declared:,} operations, there are {len(log):,}"
+        yield f"  {path}: the log is cut off, " + (
+            f"{len(log):,} of {declared:,} operations are there"
+            if declared is not None and declared > len(log)
+            else "operations are missing at its end"
+        )
+    elif declared is not None and declared != len(log):
+        yield f"  {path}: the header promises {_count(declared, 'operation')}, there are {len(log):,}"
     for problem in log.problems[:_MAX_PROBLEMS]:
         yield f"  {path}:{problem.line}: {safe_text(problem.message, 200)}"
     if log.problem_count > _MAX_PROBLEMS:
@@ -207,6 +223,18 @@ def _rules(c: Comparison, options: ReportOptions) -> Iterator[str]:
     yield from (f"  {safe_text(n, 300)}" for n in notes[:_MAX_RULE_NOTES])
     if len(notes) > _MAX_RULE_NOTES:
         yield f"  ... and {len(notes) - _MAX_RULE_NOTES} more"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    """A sentence or a list in lines of `_WIDTH`, with what stands before the first and before the others."""
+    return textwrap.wrap(
+        safe_text(text, 600),
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _count(n: int, one: str, many: str | None = None) -> str:

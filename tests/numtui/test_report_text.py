@@ -1,0 +1,163 @@
+"""The text report says what a colleague needs, and what makes it less certain."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from matchers.comparison import Comparison, compare
+from matchers.explain import explain
+from matchers.parse import read_log
+from matchers.rules import parse_rules
+from matchers.status import Role, Status
+from numtui.report import ReportOptions
+from numtui.report.text import write_text
+from tests.builders import Op, op, training_step, write_log
+
+
+def compared(tmp_path: Path, ops_a: list[Op], ops_b: list[Op], rules: str = "version: 1\n") -> Comparison:
+    a, b = write_log(tmp_path / "a.log", ops_a), write_log(tmp_path / "b.log", ops_b)
+    return compare(read_log(a), read_log(b), parse_rules(rules, "rules.yaml"))
+
+
+def text_of(c: Comparison, **options: object) -> str:
+    out = io.StringIO()
+    write_text(c, out, ReportOptions(names=("eager", "traced"), **options))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def with_wrong(ops: list[Op], at: int) -> list[Op]:
+    """The same step with another result of one operation."""
+    return [*ops[:at], replace(ops[at], outputs=[1e3], l2=1e3), *ops[at + 1 :]]
+
+
+def test_two_equal_runs_fit_on_a_few_lines(tmp_path: Path) -> None:
+    text = text_of(compared(tmp_path, training_step(), training_step()))
+    assert text == (
+        "numtui: eager <-> traced\n"
+        f"  a  eager          32 operations  {tmp_path / 'a.log'}\n"
+        f"  b  traced         32 operations  {tmp_path / 'b.log'}\n"
+        "\n"
+        "Nothing is red in 32 rows.\n"
+        "         32  same-print  every printed number is the same\n"
+        "\n"
+        "Not captured\n"
+        "  both:   detach, t\n"
+    )
+
+
+def test_the_first_cause_is_named_with_its_place_and_a_sentence(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), with_wrong(training_step(), 2))
+    (row,) = np.flatnonzero(c.cause)
+    text = " ".join(text_of(c).split())
+    assert "1 of 32 rows is red, 1 first cause" in text
+    assert "1. layers.0.attention.wq/op_0_mm diverged, origin, error >=" in text
+    assert "forward, [16, 8], float32, model/wq.py:14 (a line 27, b line 27)" in text
+    assert explain(c, int(row)).headline in text
+
+
+def test_many_causes_are_counted(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), training_step())
+    n = len(c)
+    all_red = replace(
+        c,
+        status=np.full(n, Status.DIVERGED, np.int8),
+        role=np.full(n, Role.ORIGIN, np.int8),
+        cause=np.ones(n, bool),
+        error=np.full(n, 0.1),
+    )
+    text = text_of(all_red)
+    assert "32 of 32 rows are red, 32 first causes" in text
+    assert "  ... and 27 more" in text
+    assert len(text.splitlines()) < 40
+    assert "\nRed rows\n" in text_of(replace(all_red, cause=np.zeros(n, bool)))
+
+
+def test_a_cause_of_one_side_only_is_marked(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), [*training_step(), op("extra/op_0_neg")])
+    assert c.counts[Status.ONLY_B] == 1
+    only = c.status == Status.ONLY_B
+    text = text_of(replace(c, cause=only))
+    assert "1. extra/op_0_neg  (only in b)" in text
+    assert "forward" in text
+
+
+def test_doubtful_pairs_are_mentioned(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), training_step())
+    p = c.pairing
+    confidence = p.confidence.copy()
+    confidence[[3, 5]] = 0.4, 0.2
+    runner_up, score = p.runner_up.copy(), p.runner_up_score.copy()
+    runner_up[5], score[5] = 7, 0.19
+    text = text_of(replace(c, pairing=replace(p, confidence=confidence, runner_up=runner_up, runner_up_score=score)))
+    assert "Uncertain pairs: 2 of 32 have a confidence below 0.5" in text
+    key = c.a.keys[int(p.lead_a[5])]
+    assert f"least certain: {key} <-> {c.b.keys[int(p.lead_b[5])]} (" in text
+    assert f"runner-up:     {c.b.keys[7]} (0.19)" in text
+
+
+def test_what_the_captures_left_out_is_told_apart(tmp_path: Path) -> None:
+    a = write_log(tmp_path / "a.log", training_step(), excluded=["view", "t", "_to_copy"])
+    b = write_log(tmp_path / "b.log", training_step(), excluded=["view", "clone"])
+    text = text_of(compare(read_log(a), read_log(b)))
+    assert "  both:   view\n  only a: t, _to_copy\n  only b: clone\n" in text
+
+
+def test_trouble_with_a_log_is_told_with_its_line(tmp_path: Path) -> None:
+    broken = [replace(o, l2="what \x1b[31m") for o in training_step()]
+    write_log(tmp_path / "a.log", broken, declared=99)
+    b = write_log(tmp_path / "b.log", training_step())
+    a = read_log(tmp_path / "a.log")
+    text = text_of(compare(a, read_log(b)))
+    assert "Trouble with the logs" in text
+    assert "the log is cut off, 32 of 99 operations are there" in text
+    for problem in a.problems[:3]:
+        assert f"{tmp_path / 'a.log'}:{problem.line}: " in text
+    assert f"{a.problem_count} spots in all that could not be read" in text
+    assert "\x1b" not in text
+
+
+def test_a_log_that_was_cut_off_is_told(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), training_step())
+    assert "the log is cut off, operations are missing" in text_of(replace(c, a=replace(c.a, complete=False)))
+    declared = replace(c.a, header=replace(c.a.header, declared=2), complete=None)
+    assert "the header promises 2 operations, there are 32" in text_of(replace(c, a=declared))
+
+
+def test_rules_that_do_nothing_and_rules_that_are_broken_are_told(tmp_path: Path) -> None:
+    rules = "version: 1\nignore:\n  - op: mm\n  - op: no_such_op\n  - opp: typo\n"
+    c = compared(tmp_path, training_step(), training_step(), rules)
+    text = text_of(c, rules_path="rules.yaml")
+    assert "Rules: 2 rules from rules.yaml, 1 of them used nowhere, 1 broken" in text
+    assert "  rules.yaml:5:" in text
+    assert "rules.yaml:4" in text
+    assert "Rules" not in text_of(compared(tmp_path, training_step(), training_step()), rules_path="rules.yaml")
+
+
+def test_a_dtype_policy_is_told_once(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), [replace(o, dtype="bfloat16") for o in training_step()])
+    assert text_of(c).count("  float32 in a is bfloat16 in b\n") == 1
+
+
+def test_no_line_is_too_long_and_names_are_safe(tmp_path: Path) -> None:
+    ops = [replace(o, key=f"\x1b[2J{'x' * 300}{o.key}") for o in with_wrong(training_step(), 2)]
+    a = write_log(tmp_path / "a.log", [replace(o, key=f"\x1b[2J{'x' * 300}{o.key}") for o in training_step()])
+    b = write_log(tmp_path / "b.log", ops, excluded=[f"op_{i}" for i in range(500)])
+    text = text_of(compare(read_log(a), read_log(b)))
+    assert "\x1b" not in text
+    assert "␛[2Jxxx" in text
+    assert max(map(len, text.splitlines())) < 250
+
+
+def test_colours_are_asked_for(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), with_wrong(training_step(), 2))
+    assert "\x1b[" not in text_of(c)
+    assert "\x1b[31m1 of 32 rows is red" in text_of(c, color=True)
+
+
+def test_empty_logs(tmp_path: Path) -> None:
+    text = text_of(compared(tmp_path, [], []))
+    assert "Nothing to compare: both logs are empty." in text
