@@ -1,0 +1,373 @@
+"""Templates and globs: the two little languages that a rule may use to name many operations at once.
+
+A **template** names parts of a key: `layers.{i}/op_{n}_add` against `layers.{i}/op_{n-2}_add`.
+
+| placeholder | stands for |
+| --- | --- |
+| `{i}` `{j}` `{k}` `{l}` `{m}` `{n}`, `{any_name:int}` | a whole number, written without leading zeros |
+| `{n+1}` `{n-2}` | the same with an offset: `{n-2}` reads `op_5` as n = 7 and writes n = 7 as `op_5` |
+| any other name, `{name:name}` | one segment of a path or a part of one: no `.`, no `/` |
+| `{rest:path}` | one or more whole segments: no `/` |
+| `{{` `}}` | a brace |
+
+A name that stands twice must mean the same twice. Where a text can be read in several ways, the leftmost placeholder
+takes as much as it can.
+
+A **glob** is matched against whole keys: `*` is any run of characters, dots and slashes too; `?` is any one character.
+
+No pattern can hang the program: a regular expression is used only where the place at which a placeholder ends is
+forced, so that there is nothing to try twice; everything else is decided by dynamic programming over the text, and
+globs by an automaton. All of it is linear in the length of the text. A template has at most 32 placeholders and
+matches no text of more than 65,536 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["Captures", "Glob", "Pattern", "PatternError"]
+
+Captures = Mapping[str, "int | str"]
+
+_INTEGERS: Final = frozenset("ijklmn")
+_KINDS: Final = ("int", "name", "path")
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(?::([a-z]+))?\s*(?:([+-])\s*([0-9]{1,9}))?\}")
+_CLASS: Final = {"int": "([0-9]+)", "name": "([^./]+)", "path": r"([^./]+(?:\.[^./]+)*)"}
+_STOPS: Final = {"int": "", "name": "./", "path": "/"}
+_LONGEST_INTEGER: Final = 18
+_LONGEST_TEXT: Final = 65_536
+_MOST_HOLES: Final = 32
+
+
+class PatternError(ValueError):
+    """A template that makes no sense. `position` is the 0-based character that is to blame."""
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """One placeholder. The text at its place is the value of `name` plus `offset`."""
+
+    name: str
+    kind: str
+    offset: int = 0
+
+
+class Pattern:
+    """A compiled template; `Pattern.of(text)` keeps the compiled ones.
+
+    Attributes:
+        text: as written.
+        kinds: placeholder name -> `int`, `name` or `path`; empty for plain text.
+    """
+
+    __slots__ = ("_expression", "_parts", "_shift", "kinds", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._parts = _parts_of(text)
+        self.kinds: dict[str, str] = {}
+        holes = [part for part in self._parts if isinstance(part, _Hole)]
+        if len(holes) > _MOST_HOLES:
+            raise PatternError(f"more than {_MOST_HOLES} placeholders")
+        for part in holes:
+            if self.kinds.setdefault(part.name, part.kind) != part.kind:
+                raise PatternError(f"{{{part.name}}} is used both as {self.kinds[part.name]} and as {part.kind}")
+        self._expression = _forced(self._parts)
+
+    @classmethod
+    def of(cls, text: str) -> Pattern:
+        """The compiled template of a text; raises `PatternError`."""
+        return _compiled(text)
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    @property
+    def literal(self) -> bool:
+        """Whether there is nothing to fill in."""
+        return not self.kinds
+
+    def split(self) -> tuple[Pattern, Pattern]:
+        """The template up to and with its last `/`, and what follows it.
+
+        No placeholder matches a `/`, so a text matches exactly when its own two halves match these two.
+        """
+        for at in range(len(self._parts) - 1, -1, -1):
+            part = self._parts[at]
+            if isinstance(part, str) and "/" in part:
+                cut = part.rindex("/") + 1
+                return self._slice((*self._parts[:at], part[:cut])), self._slice((part[cut:], *self._parts[at + 1 :]))
+        return self._slice(()), self
+
+    def _slice(self, parts: tuple[str | _Hole, ...]) -> Pattern:
+        out = object.__new__(Pattern)
+        out.text = self.text
+        out._parts = tuple(part for part in parts if part)
+        out.kinds = {part.name: part.kind for part in out._parts if isinstance(part, _Hole)}
+        out._expression = _forced(out._parts)
+        return out
+
+    def match(self, text: str) -> dict[str, int | str] | None:
+        """What every placeholder stands for when the whole text is an instance of the template, else None."""
+        if len(text) > _LONGEST_TEXT:
+            return None
+        if self._expression is not None:
+            found = self._expression.fullmatch(text)
+            return None if found is None else self._read(found.groups())
+        groups = _longest_reading(self._parts, text)
+        return None if groups is None else self._read(groups)
+
+    def _read(self, groups: tuple[str, ...]) -> dict[str, int | str] | None:
+        out: dict[str, int | str] = {}
+        holes = (part for part in self._parts if isinstance(part, _Hole))
+        for hole, text in zip(holes, groups, strict=True):
+            value: int | str = text
+            if hole.kind == "int":
+                if len(text) > _LONGEST_INTEGER or (text[0] == "0" and len(text) > 1):
+                    return None
+                value = int(text) - hole.offset
+            if out.setdefault(hole.name, value) != value:
+                return None
+        return out
+
+    def expand(self, captures: Captures) -> str:
+        """The instance of the template for these values; raises `KeyError` when one is missing."""
+        return "".join(
+            part
+            if isinstance(part, str)
+            else str(int(captures[part.name]) + part.offset)
+            if part.offset
+            else str(captures[part.name])
+            for part in self._parts
+        )
+
+    def check_against(self, source: Pattern) -> None:
+        """Raises `PatternError` when this template cannot be filled from what `source` captures."""
+        for part in self._parts:
+            if not isinstance(part, _Hole):
+                continue
+            kind = source.kinds.get(part.name)
+            if kind is None:
+                known = ", ".join(f"{{{name}}}" for name in source.kinds) or "nothing"
+                raise PatternError(f"{{{part.name}}} is not captured on the other side, which captures {known}")
+            if part.offset and kind != "int":
+                raise PatternError(f"{{{part.name}}} is not a number; write {{{part.name}:int}} where it is captured")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> Pattern:
+    return Pattern(text)
+
+
+def _parts_of(text: str) -> tuple[str | _Hole, ...]:
+    """Plain text and placeholders in turn; two pieces of plain text never follow each other."""
+    parts: list[str | _Hole] = []
+    plain = ""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char not in "{}":
+            plain += char
+            at += 1
+        elif text[at : at + 2] in {"{{", "}}"}:
+            plain += char
+            at += 2
+        elif char == "}":
+            raise PatternError("a '}' without '{' before it; write '}}' for a brace", at)
+        else:
+            found = _PLACEHOLDER.match(text, at)
+            if found is None:
+                raise PatternError("a placeholder is {name}, {name:path}, {name:int}, {n+1} or {n-1}", at)
+            if plain:
+                parts.append(plain)
+                plain = ""
+            parts.append(_hole(found))
+            at = found.end()
+    if plain:
+        parts.append(plain)
+    return tuple(parts)
+
+
+def _hole(found: re.Match[str]) -> _Hole:
+    name, kind, sign, offset = found.groups()
+    if kind is None:
+        kind = "int" if name in _INTEGERS or sign else "name"
+    elif kind not in _KINDS:
+        raise PatternError(f"{{{name}:{kind}}}: a placeholder is of kind {', '.join(_KINDS)}", found.start())
+    if sign and kind != "int":
+        raise PatternError(f"{found.group()}: only a number can have an offset", found.start())
+    return _Hole(name, kind, int(f"{sign}{offset}") if sign else 0)
+
+
+def _forced(parts: tuple[str | _Hole, ...]) -> re.Pattern[str] | None:
+    """A regular expression, when each placeholder must end where its run of characters ends; else None.
+
+    That is so when plain text follows that cannot go on the run. The engine may still step back over a run when the
+    text after it does not fit, but every step fails on its first character, so the cost stays linear.
+    """
+    expression = ""
+    for at, part in enumerate(parts):
+        if isinstance(part, str):
+            expression += re.escape(part)
+            continue
+        if at + 1 < len(parts):
+            after = parts[at + 1]
+            if not isinstance(after, str):
+                return None
+            if after[0] in "0123456789" if part.kind == "int" else after[0] not in _STOPS[part.kind]:
+                return None
+        expression += _CLASS[part.kind]
+    return re.compile(expression)
+
+
+def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ...] | None:
+    """The texts of the placeholders, leftmost longest; None when the text is no instance. Linear in the text.
+
+    Backwards, for every part, the positions from which the parts to its right can still succeed; then forwards,
+    taking for each placeholder the farthest end that is among them.
+    """
+    size = len(text)
+    ends = bytearray(size + 1)
+    ends[size] = 1
+    reachable = [ends]
+    for part in reversed(parts):
+        reachable.append(_starts(part, text, reachable[-1]))
+    reachable.reverse()
+    if not reachable[0][0]:
+        return None
+    groups: list[str] = []
+    at = 0
+    for part, ends in zip(parts, reachable[1:], strict=True):
+        if isinstance(part, str):
+            at += len(part)
+            continue
+        stop = at
+        for end in range(at + 1, _run_end(part.kind, text, at) + 1):
+            # A path cannot end behind a dot.
+            if ends[end] and (part.kind != "path" or text[end - 1] != "."):
+                stop = end
+        groups.append(text[at:stop])
+        at = stop
+    return tuple(groups)
+
+
+def _run_end(kind: str, text: str, start: int) -> int:
+    """Where the run of characters ends that a placeholder may take from `start`."""
+    end = start
+    while end < len(text) and (
+        "0" <= text[end] <= "9"
+        if kind == "int"
+        else text[end] not in "./"
+        if kind == "name"
+        else text[end] != "/" and not (text[end] == "." and text[end - 1 : end] == "." and end > start)
+    ):
+        end += 1
+    return end
+
+
+def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
+    """The positions where `part` can begin so that it ends on one of `ends`."""
+    size = len(text)
+    out = bytearray(size + 1)
+    if isinstance(part, str):
+        at = text.find(part)
+        while at >= 0:
+            out[at] = ends[at + len(part)]
+            at = text.find(part, at + 1)
+        return out
+    if part.kind == "path":
+        # `inside`: at least one character of the current segment has been taken.
+        inside = ends[size]
+        for at in range(size - 1, -1, -1):
+            char = text[at]
+            out[at] = inside if char not in "./" else 0
+            dotted = char == "." and at + 1 < size and out[at + 1]
+            inside = 1 if ends[at] or out[at] or dotted else 0
+        return out
+    reach = 0
+    for at in range(size - 1, -1, -1):
+        char = text[at]
+        ok = "0" <= char <= "9" if part.kind == "int" else char not in "./"
+        reach = 1 if ok and (ends[at + 1] or reach) else 0
+        out[at] = reach
+    return out
+
+
+class Glob:
+    """A compiled glob, as an automaton whose states are sets of positions in the pattern (bits of an integer).
+
+    `feed` goes on from a state, so that texts with a common beginning are matched from where they differ.
+    """
+
+    __slots__ = ("_any", "_loops", "_of_char", "_sink", "_steps", "accepting", "start", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        # Bit p stands for "p characters of the pattern, stars not counted, are done".
+        of_char: dict[str, int] = {}
+        anything = loops = position = 0
+        for char in text:
+            if char == "*":
+                loops |= 1 << position
+                continue
+            if char == "?":
+                anything |= 1 << position
+            else:
+                of_char[char] = of_char.get(char, 0) | 1 << position
+            position += 1
+        self._of_char = of_char
+        self._any = anything
+        self._loops = loops
+        self._steps: dict[tuple[int, str], int] = {}
+        self.start = 1
+        self.accepting = 1 << position
+        self._sink = self.accepting if loops >> position & 1 else -1
+
+    @classmethod
+    def of(cls, text: str) -> Glob:
+        """The compiled glob of a text; every text is one."""
+        return _compiled_glob(text)
+
+    def __repr__(self) -> str:
+        return f"Glob({self.text!r})"
+
+    def feed(self, state: int, text: str) -> int:
+        """The state after `text`; 0 when nothing can match any more."""
+        steps = self._steps
+        if state == self._sink:
+            return state
+        for char in text:
+            after = steps.get((state, char))
+            if after is None:
+                after = self._step(state, char)
+            if not after or after == self._sink:
+                return after
+            state = after
+        return state
+
+    def _step(self, state: int, char: str) -> int:
+        after = (state & (self._any | self._of_char.get(char, 0))) << 1 | state & self._loops
+        if after & self._loops & self.accepting:
+            # The last star is reached: whatever follows matches.
+            after = self._sink
+        if len(self._steps) > 50_000:
+            self._steps.clear()
+        self._steps[state, char] = after
+        return after
+
+    def match(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        return bool(self.feed(self.start, text) & self.accepting)
+
+
+@lru_cache(maxsize=4096)
+def _compiled_glob(text: str) -> Glob:
+    return Glob(text)

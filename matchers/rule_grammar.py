@@ -1,0 +1,288 @@
+"""The grammar of a rule file: from a YAML tree to rules, and a sentence for each spot that is wrong.
+
+What is wrong costs only itself: a broken rule is reported with line and column, the others are read. Only a text that
+is no YAML, or whose outermost level is not made of sections, is lost as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from matchers.pattern import Pattern, PatternError
+from matchers.rules import (
+    SECTIONS,
+    ApartRule,
+    IgnoreRule,
+    ModuleRule,
+    OpRule,
+    PairRule,
+    Rule,
+    RuleProblem,
+    RuleSet,
+    Side,
+    TemplateRule,
+    ToleranceRule,
+)
+from matchers.yaml_tree import Lines, Node, TreeError, read_tree
+
+__all__ = ["VERSION", "Document", "Item", "Section", "parse_document"]
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of a section's list; `rule` is None when it is broken."""
+
+    node: Node
+    rule: Rule | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section that is known and holds a list or nothing; the same one may stand twice in a file."""
+
+    kind: type[Rule]
+    key: Node
+    value: Node
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A rule file as read.
+
+    Attributes:
+        text: without a byte order mark.
+        root: the outermost mapping; None when the file has no sections at all (empty, comments only) or is unreadable.
+        stop: where an explicit end of the document begins.
+        readable: False when no section could be read, so that nothing can be edited in place.
+    """
+
+    text: str
+    lines: Lines
+    root: Node | None
+    stop: int | None
+    sections: tuple[Section, ...]
+    rules: RuleSet
+    readable: bool
+
+
+class _Wrong(Exception):
+    """What is wrong with one item, and the character where it shows."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    path: str
+    lines: Lines
+    problems: list[RuleProblem] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+
+    def report(self, message: str, index: int) -> None:
+        line = self.lines.number(index) + 1
+        self.problems.append(RuleProblem(self.path, line, self.lines.column(index) + 1, message))
+
+
+def parse_document(text: str, path: str = "") -> Document:
+    """Reads the text of a rule file; never raises, what is wrong is in `rules.problems`."""
+    text = text.removeprefix("\ufeff")
+    reading = _Reading(path, Lines(text))
+    root: Node | None = None
+    stop: int | None = None
+    readable = True
+    try:
+        tree = read_tree(text)
+    except TreeError as error:
+        reading.report(str(error), error.index)
+        readable = False
+    else:
+        stop = tree.stop
+        if tree.root.kind == "map":
+            root = tree.root
+            _read_sections(reading, root)
+        elif tree.root.kind != "text" or tree.root.start != tree.root.end:
+            reading.report(f"expected sections such as 'pairs:', found {_what(tree.root)}", tree.root.start)
+            readable = False
+    rules = tuple(item.rule for section in reading.sections for item in section.items if item.rule is not None)
+    return Document(
+        text=text,
+        lines=reading.lines,
+        root=root,
+        stop=stop,
+        sections=tuple(reading.sections),
+        rules=RuleSet(rules, tuple(reading.problems), path),
+        readable=readable,
+    )
+
+
+def _read_sections(reading: _Reading, root: Node) -> None:
+    kinds = {kind.section: kind for kind in SECTIONS}
+    first: dict[str, Node] = {}
+    for key, value in root.pairs:
+        name = key.text
+        if key.kind != "text":
+            reading.report(f"expected the name of a section, found {_what(key)}", key.start)
+            continue
+        if name in first and (name == "version" or name in kinds):
+            line = reading.lines.number(first[name].start) + 1
+            reading.report(f"'{name}' stands here a second time, after line {line}", key.start)
+        if name == "version":
+            first.setdefault(name, key)
+            if value.kind != "text" or value.text.strip() != str(VERSION):
+                found = f"version {value.text}" if value.kind == "text" else _what(value)
+                reading.report(f"expected 'version: {VERSION}', found {found}", value.start)
+        elif name not in kinds:
+            reading.report(f"unknown section '{name}'{_hint(name, ['version', *kinds])}", key.start)
+        elif value.odd:
+            reading.report(f"{value.odd} is not understood here", value.start)
+        elif value.null:
+            first.setdefault(name, key)
+            reading.sections.append(Section(kinds[name], key, value, ()))
+        elif value.kind != "list":
+            reading.report(f"'{name}' must be a list of rules, each beginning with '- '", value.start)
+        else:
+            first.setdefault(name, key)
+            items = tuple(Item(node, _read_item(reading, kinds[name], node)) for node in value.items)
+            reading.sections.append(Section(kinds[name], key, value, items))
+
+
+def _read_item(reading: _Reading, kind: type[Rule], node: Node) -> Rule | None:
+    try:
+        return _READERS[kind](_Fields(kind.section, node), reading.lines.number(node.start) + 1)
+    except _Wrong as wrong:
+        reading.report(str(wrong), wrong.index)
+    except ValueError as error:
+        reading.report(str(error), node.start)
+    return None
+
+
+class _Fields:
+    """The fields of one item, checked against those its section knows."""
+
+    def __init__(self, section: str, node: Node) -> None:
+        known, needed = _FIELDS[section]
+        if node.kind != "map" or node.odd:
+            expected = ", ".join(f"'{name}: …'" for name in needed or known)
+            raise _Wrong(f"expected a rule with {expected}, found {node.odd or _what(node)}", node.start)
+        self.node = node
+        self.values: dict[str, Node] = {}
+        for key, value in node.pairs:
+            name = key.text
+            if key.kind != "text" or name not in known:
+                found = f"'{name}'" if key.kind == "text" else _what(key)
+                raise _Wrong(f"unknown field {found} in {section}{_hint(name, known)}", key.start)
+            if name in self.values:
+                raise _Wrong(f"'{name}' stands here a second time", key.start)
+            self.values[name] = value
+        for name in needed:
+            if name not in self.values:
+                raise _Wrong(f"a rule in {section} needs '{name}'", node.start)
+
+    def text(self, name: str) -> str:
+        return _plain(name, self.values[name])
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        node = self.values[name]
+        if node.kind != "list":
+            return (_plain(name, node),)
+        if not node.items:
+            raise _Wrong(f"'{name}' is an empty list", node.start)
+        return tuple(_plain(name, item) for item in node.items)
+
+    def maybe(self, name: str) -> str | None:
+        """Text, None where the field is absent; a field without a value is taken for absent only for `why`."""
+        if name not in self.values or (name == "why" and self.values[name].null):
+            return None
+        return self.text(name)
+
+    def template(self, name: str) -> str:
+        self.templates(name)
+        return self.text(name)
+
+    def templates(self, name: str) -> tuple[str, ...]:
+        texts = self.texts(name)
+        node = self.values[name]
+        for text, at in zip(texts, node.items or [node], strict=True):
+            try:
+                Pattern.of(text)
+            except PatternError as error:
+                # Exact when nothing in the text is escaped, and near enough otherwise.
+                raise _Wrong(f"{error} (in '{name}')", at.start + at.quoted + error.position) from error
+        return texts
+
+
+def _plain(name: str, node: Node) -> str:
+    if node.kind != "text" or node.odd:
+        raise _Wrong(f"'{name}' must be text, found {node.odd or _what(node)}", node.start)
+    if node.null:
+        raise _Wrong(f"'{name}' has no value" + (" (quote it if it is a name)" if node.text else ""), node.start)
+    return node.text
+
+
+def _what(node: Node) -> str:
+    if node.kind == "list":
+        return "a list"
+    if node.kind == "map":
+        return "fields"
+    if node.kind == "alias":
+        return f"the alias *{node.text}, which rule files do not have: write it out"
+    return "nothing" if node.null else f"'{node.text if len(node.text) <= 60 else node.text[:59] + '…'}'"
+
+
+def _hint(name: str, options: Collection[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:100], list(options), 1)
+    return f" (did you mean '{close[0]}'?)" if close else f"; known are {', '.join(options)}"
+
+
+def _side(fields: _Fields) -> Side | None:
+    text = fields.maybe("side")
+    if text is None:
+        return None
+    if text not in {"a", "b"}:
+        raise _Wrong(f"'side' is a or b, not '{text}'; leave it out for both", fields.values["side"].start)
+    return Side(text)
+
+
+def _rtol(fields: _Fields) -> float:
+    text = fields.text("rtol")
+    try:
+        return float(text)
+    except ValueError:
+        raise _Wrong(
+            f"'rtol' must be a relative error such as 1.0e-5, not '{text}'", fields.values["rtol"].start
+        ) from None
+
+
+_FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "pairs": (("a", "b", "why"), ("a", "b")),
+    "apart": (("a", "b", "why"), ("a", "b")),
+    "templates": (("a", "b", "why"), ("a", "b")),
+    "modules": (("a", "b", "why"), ("a", "b")),
+    "ops": (("a", "b", "why"), ("a", "b")),
+    "ignore": (("side", "op", "match", "why"), ()),
+    "tolerance": (("match", "rtol", "why"), ("match", "rtol")),
+}
+"""Section -> the fields it knows, and those it needs."""
+
+_READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
+    PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), why=f.maybe("why"), line=line),
+    ApartRule: lambda f, line: ApartRule(a=f.text("a"), b=f.text("b"), why=f.maybe("why"), line=line),
+    TemplateRule: lambda f, line: TemplateRule(a=f.template("a"), b=f.templates("b"), why=f.maybe("why"), line=line),
+    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), why=f.maybe("why"), line=line),
+    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), why=f.maybe("why"), line=line),
+    IgnoreRule: lambda f, line: IgnoreRule(
+        side=_side(f), op=f.maybe("op"), match=f.maybe("match"), why=f.maybe("why"), line=line
+    ),
+    ToleranceRule: lambda f, line: ToleranceRule(match=f.text("match"), rtol=_rtol(f), why=f.maybe("why"), line=line),
+}

@@ -1,0 +1,307 @@
+"""What a person knows better than the program: rules, and sets of them.
+
+A rule file is YAML with one section per kind of rule (docs/rules.md, `overrides.example.yaml`); `parse_rules` reads
+its text and `matchers.rule_file` saves it. A rule is checked where it is made: one that makes no sense raises
+`ValueError` with a sentence, whether it comes from a file or from a key press.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from os import PathLike
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
+
+from matchers.pattern import Pattern
+
+if TYPE_CHECKING:
+    from matchers.rule_file import RuleFile
+
+__all__ = [
+    "ApartRule",
+    "IgnoreRule",
+    "ModuleRule",
+    "OpRule",
+    "PairRule",
+    "Rule",
+    "RuleProblem",
+    "RuleSet",
+    "SECTIONS",
+    "Side",
+    "TemplateRule",
+    "ToleranceRule",
+    "load_rules",
+    "parse_rules",
+]
+
+_LONGEST_PATTERN: Final = 4096
+
+
+class Side(str, Enum):
+    """One of the two runs. Equal to its text and hashed like it, so that plain `"a"` and `"b"` serve as well."""
+
+    A = "a"
+    B = "b"
+
+    __hash__ = str.__hash__
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def _keys(name: str, keys: tuple[str, ...]) -> None:
+    if not keys:
+        raise ValueError(f"'{name}' names nothing")
+    for key in keys:
+        _text(name, key)
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"'{name}' names '{next(key for key in keys if keys.count(key) > 1)}' twice")
+
+
+def _text(name: str, text: str) -> None:
+    if not text:
+        raise ValueError(f"'{name}' is empty")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ValueError(f"'{name}' holds half a character (a surrogate), which no file can")
+
+
+def _bounded(name: str, text: str | None) -> None:
+    """Patterns are matched in time proportional to their length too; no honest one is this long."""
+    if text is not None and len(text) > _LONGEST_PATTERN:
+        raise ValueError(f"'{name}' is longer than {_LONGEST_PATTERN} characters")
+
+
+def _template(a: str, bs: tuple[str, ...]) -> None:
+    for name, text in (("a", a), *(("b", b) for b in bs)):
+        _text(name, text)
+        _bounded(name, text)
+    source = Pattern.of(a)
+    for b in bs:
+        Pattern.of(b).check_against(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What every rule has.
+
+    `why` is a reason in the user's words, None without one. `line` is where the rule stands in its file (1-based, None
+    for a rule that is in no file); it does not count when rules are compared.
+    """
+
+    _: KW_ONLY
+    why: str | None = None
+    line: int | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Space around a reason means nothing, and a block of YAML text adds line ends of its own.
+        why = (self.why or "").strip() or None
+        object.__setattr__(self, "why", why)
+        if why is not None:
+            _text("why", why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRule(_Base):
+    """These operations of a are those of b, whatever the numbers say; keys, `key#2` for the second with that key."""
+
+    section: ClassVar[str] = "pairs"
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _keys("a", self.a)
+        _keys("b", self.b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApartRule(_Base):
+    """These two operations are never a pair."""
+
+    section: ClassVar[str] = "apart"
+    a: str
+    b: str
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _text("a", self.a)
+        _text("b", self.b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRule(_Base):
+    """A pair rule for many places at once (`matchers.pattern`)."""
+
+    section: ClassVar[str] = "templates"
+    a: str
+    b: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _keys("b", self.b)
+        _template(self.a, self.b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRule(_Base):
+    """Modules of a whose whole path is an instance of the template `a` are called `b` before anything is paired."""
+
+    section: ClassVar[str] = "modules"
+    a: str
+    b: str
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _template(self.a, (self.b,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRule(_Base):
+    """These op names, one after the other when there are several, mean the same."""
+
+    section: ClassVar[str] = "ops"
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _keys("a", self.a)
+        _keys("b", self.b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreRule(_Base):
+    """Operations that are never red: on one side or on both (None), by op name, by key, or both; globs."""
+
+    section: ClassVar[str] = "ignore"
+    side: Side | Literal["a", "b"] | None = None
+    op: str | None = None
+    match: str | None = None
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        if self.side is not None:
+            object.__setattr__(self, "side", Side(self.side))
+        if self.op is None and self.match is None:
+            raise ValueError("'op' or 'match' must say what is ignored")
+        for name, text in (("op", self.op), ("match", self.match)):
+            if text is not None:
+                _text(name, text)
+                _bounded(name, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceRule(_Base):
+    """Relative error up to which the operations whose key matches the glob count as close; the first match wins."""
+
+    section: ClassVar[str] = "tolerance"
+    match: str
+    rtol: float
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        _text("match", self.match)
+        _bounded("match", self.match)
+        if not (math.isfinite(self.rtol) and self.rtol >= 0):
+            raise ValueError(f"'rtol' must be a relative error such as 1.0e-5, not {self.rtol}")
+        # -0.0 equals 0.0 and would still be written differently.
+        object.__setattr__(self, "rtol", abs(float(self.rtol)))
+
+
+Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule
+_R = TypeVar("_R", bound=_Base)
+
+SECTIONS: Final[tuple[type[Rule], ...]] = (
+    ModuleRule,
+    OpRule,
+    TemplateRule,
+    PairRule,
+    ApartRule,
+    IgnoreRule,
+    ToleranceRule,
+)
+"""The kinds of rules, from what is looked at first to what is looked at last; a `RuleSet` is in this order."""
+
+_RANK: Final = {kind: rank for rank, kind in enumerate(SECTIONS)}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProblem:
+    """A spot of a rule file that is not understood. It is kept as it is when the file is saved.
+
+    `line` and `column` are 1-based, 0 where the trouble is not at one spot; `str()` is the whole message.
+    """
+
+    path: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        spot = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{spot}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules in force. The rules are sorted by kind as in `SECTIONS` and keep their order within a kind.
+
+    Attributes:
+        rules: may hold the same rule twice.
+        problems: what of the file is not understood and therefore not in `rules`.
+        path: the file, for messages; empty when there is none.
+
+    Sets are equal when their rules are.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    problems: tuple[RuleProblem, ...] = field(default=(), compare=False)
+    path: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(sorted(self.rules, key=lambda rule: _RANK[type(rule)])))
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def of(self, kind: type[_R]) -> tuple[_R, ...]:
+        """The rules of one kind."""
+        return tuple(cast("_R", rule) for rule in self.rules if isinstance(rule, kind))
+
+    def adding(self, rule: Rule) -> RuleSet:
+        """With one more rule, the last of its kind."""
+        return RuleSet((*self.rules, rule), self.problems, self.path)
+
+    def removing(self, rule: Rule) -> RuleSet:
+        """Without one rule: this very object if it is there, else the last equal one; `ValueError` if there is none."""
+        places = [at for at, other in enumerate(self.rules) if other == rule]
+        if not places:
+            raise ValueError("the rule is not in this set")
+        at = next((at for at in places if self.rules[at] is rule), places[-1])
+        return RuleSet((*self.rules[:at], *self.rules[at + 1 :]), self.problems, self.path)
+
+    def where(self, rule: Rule) -> str:
+        """`path:line` of a rule, as far as it is known; else what it is, in words."""
+        if rule.line is None:
+            return f"the new rule in {rule.section}"
+        return f"{self.path}:{rule.line}" if self.path else f"line {rule.line}"
+
+
+def parse_rules(text: str, path: str = "") -> RuleSet:
+    """The rules in the text of a rule file; whatever is wrong with it is in `problems` (nothing is raised)."""
+    # YAML is imported when there is something to read: most sessions start without rules.
+    from matchers.rule_grammar import parse_document
+
+    return parse_document(text, path).rules
+
+
+def load_rules(path: str | PathLike[str]) -> RuleFile:
+    """The rule file at `path`, as `RuleFile.load`."""
+    from matchers.rule_file import RuleFile
+
+    return RuleFile.load(path)
