@@ -30,14 +30,15 @@ Float = NDArray[np.float64]
 _NEAREST = 5
 """Candidates of a row: so many of its kind on either side of where it is expected."""
 _WINDOW = 600
-_TURNS = 3
+_TURNS = 2
 _PASSES = ((2, 0.98), (_NEAREST, 0.5), (_NEAREST, 0.0))
 """(candidates on either side, least probability): the clear ones first, the others among what is left."""
 _SURE = 0.9
 _CLEAR = 0.97
-_SAMPLE = 8_192
-_STRETCH = 256
-"""Pairs that the weights are learned from, at most."""
+_SAMPLE, _STRETCH = 8_192, 256
+"""Free rows that the weights are learned on, at most, and how many of them in a row."""
+_LESSON = 3_000
+"""Pairs that one lesson looks at, at most."""
 _FEW = 200
 _ALONE = 0.0
 """Log odds that a row has no partner among its candidates."""
@@ -170,8 +171,8 @@ def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
 
 def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
     """What pairs that are surely right look like, against the other candidates of the same rows."""
-    if len(i) > _SAMPLE:
-        pick = np.linspace(0, len(i) - 1, _SAMPLE).astype(np.int64)
+    if len(i) > _LESSON:
+        pick = np.linspace(0, len(i) - 1, _LESSON).astype(np.int64)
         i, j = i[pick], j[pick]
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
@@ -250,10 +251,11 @@ def compete(state: State, i: Int, j: Int, score: Float, least: float) -> None:
 
 def _rivals(state: State, i: Int, j: Int, chance: Float) -> None:
     """The best other candidate of every row."""
-    other = state.of_a[i] != j
-    oi, oj, oc = i[other], j[other], chance[other]
-    order = np.lexsort((-oc, oi))
-    oi, oj, oc = oi[order], oj[order], oc[order]
-    first = np.concatenate(([True], oi[1:] != oi[:-1])) if len(oi) else np.zeros(0, bool)
-    state.runner_up[oi[first]] = oj[first]
-    state.runner_up_score[oi[first]] = oc[first]
+    other = np.flatnonzero(state.of_a[i] != j)
+    oi, chance = i[other], chance[other]
+    best = np.full(len(state.of_a), -1.0)
+    np.maximum.at(best, oi, chance)
+    win = np.flatnonzero(chance == best[oi])
+    rows = oi[win]
+    state.runner_up[rows] = j[other[win]]
+    state.runner_up_score[rows] = best[rows]

@@ -30,7 +30,7 @@ _CAP = 8.0
 _FLOOR = 4.0
 """No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
 _BUCKETS = 1 << 18
-_SIGNS = np.array([[(mask >> k) & 1 for k in range(4)] for mask in range(16)], np.float32)
+_SIGNS = np.array([[(mask >> k) & 1 for mask in range(16)] for k in range(4)], np.float32)
 """What a sign that differs adds to the distance of each of four statistics, by the mask of those that differ."""
 
 # Prior odds of each bin, in units of a few observations: they matter where a log teaches little.
@@ -52,14 +52,19 @@ def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _bin(difference: NDArray[np.float32]) -> Int:
-    """Bin of the mean logarithm of some differences, NaN for unknown ones; float32[m, k]."""
+    """Bin of the mean logarithm of some differences, NaN for unknown ones; float32[k, m]."""
+    log = _rough_log2(difference + np.float32(1e-8))
     known = difference == difference
-    log = np.where(known, _rough_log2(difference + np.float32(1e-8)), np.float32(0.0))
-    n = np.count_nonzero(known, axis=1)
-    mean = log.sum(axis=1) / np.maximum(n, 1).astype(np.float32)
+    if known.all():
+        mean = log.sum(axis=0) / np.float32(len(log))
+        n = None
+    else:
+        n = known.sum(axis=0, dtype=np.int32)
+        mean = np.where(known, log, np.float32(0.0)).sum(axis=0) / np.maximum(n, 1).astype(np.float32)
     # log2 from -26.6 (equal to the digit) to 2.3
     bins = ((mean + np.float32(26.6)) * np.float32(VALUE_BINS / 28.9)).astype(np.int32)
-    return np.where(n > 0, np.clip(bins, 0, VALUE_BINS - 1), VALUE_BINS)
+    np.minimum(np.maximum(bins, 0, out=bins), VALUE_BINS - 1, out=bins)
+    return bins if n is None else np.where(n > 0, bins, VALUE_BINS)
 
 
 @np.errstate(invalid="ignore")
@@ -68,15 +73,22 @@ def _value_bins(a: Side, b: Side, i: Int, j: Int) -> tuple[Int, Int]:
 
     Apart is measured in logarithms: two runs that diverged by half still differ less than two operations do.
     """
-    difference = a.stats[i] - b.stats[j]
+    difference = a.stats.take(i, axis=1)
+    difference -= b.stats.take(j, axis=1)
     # the same error moves all norms of a tensor together; their ratios tell more than they do
-    profile = np.abs(difference[:, 1:] - difference[:, :1])
-    return _bin(np.abs(difference) + _SIGNS[a.signs[i] ^ b.signs[j]]), _bin(profile)
+    profile = np.abs(difference[1:] - difference[0])
+    apart = np.abs(difference, out=difference)
+    signs = a.signs[i] ^ b.signs[j]
+    if signs.any():
+        apart += _SIGNS[:, signs]
+    return _bin(apart), _bin(profile)
 
 
 @np.errstate(invalid="ignore")
 def _input_bins(a: Side, b: Side, i: Int, j: Int) -> Int:
-    return _bin(np.abs(a.inputs[i] - b.inputs[j]))
+    difference = a.inputs.take(i, axis=1)
+    difference -= b.inputs.take(j, axis=1)
+    return _bin(np.abs(difference, out=difference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +164,8 @@ def _flow(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
     """0 nothing known of the producers, 1 they are partners, 2 they are not, 3 both occur."""
     agree = np.zeros(len(i), bool)
     conflict = np.zeros(len(i), bool)
-    made_a, made_b = a.producers[i], b.producers[j]
-    for k in range(made_a.shape[1]):
-        p, q = made_a[:, k], made_b[:, k]
+    for made_a, made_b in zip(a.producers, b.producers, strict=True):
+        p, q = made_a[i], made_b[j]
         known = (p >= 0) & (q >= 0)
         partner, rival = of_a[p], of_b[q]
         agree |= known & (partner == q)

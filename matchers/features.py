@@ -68,10 +68,10 @@ class Side:
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
         site: (pattern, op) in one id: "the add of the layers' attention".
         context: `site` with the ops before and after it in the log.
-        stats: float32[n, 4], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
+        stats: float32[4, n], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
         signs: uint8[n], bit k is set where the k-th of them is negative.
-        inputs: float32[n, 3], logarithm of the L1 of the first three inputs; NaN where absent.
-        producers: int32[n, 3], rows that made them; -1 where unknown.
+        inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
+        producers: int32[3, n], rows that made them; -1 where unknown.
         exact: hash of all printed values of the row; `telling` is False where they cannot identify anything
             (no values, or all zero).
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
@@ -108,12 +108,12 @@ class Side:
 
 
 def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
-    """The first `width` values of each row side by side: [n, width]."""
+    """The first `width` values of each row as columns: [width, n]."""
     count = lists.count
-    out = np.full((len(lists), width), missing, lists.value.dtype)
+    out = np.full((width, len(lists)), missing, lists.value.dtype)
     for k in range(width):
         has = np.flatnonzero(count > k)
-        out[has, k] = lists.value[lists.start[:-1][has] + k]
+        out[k, has] = lists.value[lists.start[:-1][has] + k]
     return out
 
 
@@ -210,10 +210,10 @@ class Features:
         no_output = log.outputs.count == 0
         telling |= no_output & (log.inputs.count > 0)
 
-        stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]), axis=1)
+        stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]))
         inputs = _columns(log.inputs, 3, np.nan)
         meaningless = unfinished(log)
-        stats[meaningless], inputs[meaningless] = np.nan, np.nan
+        stats[:, meaningless], inputs[:, meaningless] = np.nan, np.nan
         original = _repeats(log, exact, telling, collective(log))
         return Side(
             log=log,
@@ -229,7 +229,7 @@ class Features:
             site=site,
             context=context,
             stats=_log(stats),
-            signs=np.packbits(np.signbit(stats), axis=1, bitorder="little")[:, 0],
+            signs=np.packbits(np.signbit(stats), axis=0, bitorder="little")[0],
             inputs=_log(inputs),
             producers=np.maximum(_columns(log.producers, 3, -1), -1),
             exact=exact,

@@ -38,6 +38,7 @@ _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file whose first four megabytes hold no record is no log."""
 
+_BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
 _PHASES = {b"forward": Phase.FORWARD, b"backward": Phase.BACKWARD, b"optimizer": Phase.OPTIMIZER}
 _TEXT_FIELDS = ("Seq", "Mutated", "Sketch", "Counts", "Placement", "Group", "Stack", "Parameter")
 """Fields of the superset that are kept as text, for the screen and for later."""
@@ -258,7 +259,7 @@ class _Builder:
         lines = np.flatnonzero(np.isin(kind, ids))
         if not len(lines):
             return
-        ninth = np.frombuffer(buffer, np.uint8)[start[lines] + np.where(kind[lines] == ids[0], 9, 9)]
+        ninth = np.frombuffer(buffer, np.uint8)[start[lines] + 9]
         kind[lines] = -1
         for i in ids:
             prefix = _FIELDS[i][0]
@@ -292,27 +293,46 @@ class _Builder:
         for line in lines[~closed].tolist():
             self.problem(f.first_line + line, "the record's key has no closing ']'")
         end = end - closed
-        keys = [f.buffer[s:e] for s, e in zip(start.tolist(), end.tolist(), strict=True)]
-        self.key_text.extend(keys)
-        modules, counters, ops = [], [], []
-        for key in keys:
-            module, slash, tail = key.rpartition(b"/op_")
-            if slash:
-                number, _, op = tail.partition(b"_")
-                if number.isdigit() and len(number) < 10:
-                    modules.append(module)
-                    counters.append(int(number))
-                    ops.append(op)
-                    continue
-            module, _, op = key.rpartition(b"/")
-            modules.append(module)
-            counters.append(-1)
-            ops.append(op)
-        self.columns["key"].append(_ids(self.key_ids, keys))
-        self.columns["module"].append(_ids(self.interned["module"], modules))
-        self.columns["op"].append(_ids(self.interned["op"], ops))
-        self.columns["counter"].append(np.array(counters, np.int32))
+        self.key_text.extend(f.cut(start, end))
+        module_end, op_start, counter = self._split_keys(f, start, end)
+        self.columns["key"].append(_ids(self.key_ids, self.key_text[self.rows :]))
+        self.columns["module"].append(_ids(self.interned["module"], f.cut(start, module_end)))
+        self.columns["op"].append(_ids(self.interned["op"], f.cut(op_start, end)))
+        self.columns["counter"].append(counter)
         self.columns["line"].append((lines + f.first_line).astype(np.int32))
+
+    def _split_keys(self, f: _Piece, start: Index, end: Index) -> tuple[Index, Index, NDArray[np.int32]]:
+        """(end of the module, start of the op, counter) of the keys `module/op_N_op`; counter -1 where there is none."""
+        slash = f.marks(0x2F)
+        line = np.searchsorted(start, slash, side="right") - 1
+        inside = line >= 0
+        slash, line = slash[inside], line[inside]
+        slash, line = slash[slash < end[line]], line[slash < end[line]]
+        # without a counter: the op is what follows the last slash
+        module_end, op_start = start.copy(), start.copy()
+        module_end[line], op_start[line] = slash, slash + 1
+        counter = np.full(len(start), -1, np.int32)
+
+        after = f.words.at(slash)
+        marked = (after & np.uint64(0xFFFFFFFF)) == np.uint64(0x5F706F2F)  # "/op_"
+        slash, line = slash[marked], line[marked]
+        last = np.append(line[1:] != line[:-1], True) if len(line) else np.zeros(0, bool)
+        slash, line = slash[last], line[last]
+        # up to seven digits and "_" fit in the next word; anything longer is no counter
+        digits = f.words.at(slash + 4)
+        value, length, open_ = np.zeros(len(slash), np.int64), np.zeros(len(slash), np.int64), np.ones(len(slash), bool)
+        for k in range(8):
+            byte = ((digits >> np.uint64(8 * k)) & np.uint64(0xFF)).astype(np.int64)
+            digit = open_ & (byte >= 0x30) & (byte <= 0x39)
+            value[digit] = value[digit] * 10 + byte[digit] - 0x30
+            length[digit] += 1
+            open_ = digit
+        stop = slash + 4 + length
+        counted = (length > 0) & (length < 8) & (stop < end[line])
+        counted &= f.text[np.minimum(stop, len(f.text) - 1)] == 0x5F
+        slash, line, stop, value = slash[counted], line[counted], stop[counted], value[counted]
+        module_end[line], op_start[line], counter[line] = slash, stop + 1, value
+        return module_end, op_start, counter
 
     def _statistics(self, f: _Piece) -> None:
         stats = np.full((len(STATISTICS), f.rows), np.nan)
@@ -391,16 +411,15 @@ class _Builder:
     def _flags(self, f: _Piece) -> None:
         phase = np.zeros(f.rows, np.int8)
         lines = f.lines("Phase")
-        seen: dict[bytes, int] = {}
-        values = []
-        for i, text in enumerate(f.slices(lines, "Phase")):
-            value = seen.get(text)
-            if value is None:
-                value = seen[text] = int(_PHASES.get(text.strip(), Phase.OTHER))
-                if value == Phase.OTHER:
-                    self.problem(f.first_line + int(lines[i]), "unknown phase")
-            values.append(value)
-        phase[f.row[lines]] = values
+        start = f.value_start(lines, "Phase")
+        backward = (f.end[lines] - start == 8) & (f.words.at(start) == _BACKWARD)
+        phase[f.row[lines[backward]]] = Phase.BACKWARD
+        lines = lines[~backward]
+        for line, text in zip(lines.tolist(), f.slices(lines, "Phase"), strict=True):
+            value = _PHASES.get(text.strip(), Phase.OTHER)
+            phase[f.row[line]] = value
+            if value == Phase.OTHER:
+                self.problem(f.first_line + line, "unknown phase")
         self.columns["phase"].append(phase)
 
         recompute = np.zeros(f.rows, bool)
@@ -552,7 +571,7 @@ class _Piece:
         order = np.argsort(kind, kind="stable")
         self._order = order
         self._bounds = np.searchsorted(kind[order], np.arange(len(_FIELDS) + 1))
-        self._separators: dict[int, Index] = {}
+        self._marks: dict[int, Index] = {}
 
     def lines(self, name: str) -> Index:
         """Lines of one field, one per record: where a record repeats a field, the first counts."""
@@ -568,19 +587,28 @@ class _Piece:
     def value_start(self, lines: Index, name: str) -> Index:
         return np.minimum(self.start[lines] + len(log_format.field_prefix(name)), self.end[lines])
 
-    def slices(self, lines: Index, name: str) -> list[bytes]:
+    def cut(self, start: Index, end: Index) -> list[bytes]:
+        """The bytes between positions."""
         buffer = self.buffer
-        starts = self.value_start(lines, name).tolist()
-        return [buffer[s:e] for s, e in zip(starts, self.end[lines].tolist(), strict=True)]
+        return [buffer[s:e] for s, e in zip(start.tolist(), end.tolist(), strict=True)]
+
+    def slices(self, lines: Index, name: str) -> list[bytes]:
+        """The values of a field."""
+        return self.cut(self.value_start(lines, name), self.end[lines])
+
+    def marks(self, byte: int) -> Index:
+        """Where a byte occurs in the piece."""
+        found = self._marks.get(byte)
+        if found is None:
+            found = self._marks[byte] = np.flatnonzero(self.text == byte)
+        return found
 
     def tokens(
         self, lines: Index, name: str, separator: int, keep_empty: bool = False
     ) -> tuple[Index, Index, Index]:
         """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped."""
         begin, end = self.value_start(lines, name), self.end[lines]
-        marks = self._separators.get(separator)
-        if marks is None:
-            marks = self._separators[separator] = np.flatnonzero(self.text == separator)
+        marks = self.marks(separator)
         line = np.searchsorted(begin, marks, side="right") - 1
         if len(lines):
             inside = (line >= 0) & (marks < end[line])
