@@ -1,8 +1,9 @@
 """Key-first matching, as torchtitan's comparer does it: the baseline that numtui is measured against.
 
-A plain reimplementation from its description: the log is parsed line by line into one object per operation with all
-of its fields, and operations are paired in four passes: by override, by the same key, by the same key without the
-counter, and by (operation, shape, output hash). It is neither slowed down nor tuned.
+A plain reimplementation that does the same kinds of work in the same order: every line is tried as the head of a
+record, then as a statistic (a regular expression each), then as one of the other fields (by its words); statistics
+stay text in a dictionary per record; operations are paired in four passes: by override, by the same key, by that key
+without counter and root class, and by (operation, shape, output hash). It is neither slowed down nor tuned.
 
     python -m benchmarks.keyfirst A.log B.log
 
@@ -22,27 +23,20 @@ from pathlib import Path
 
 __all__ = ["Pairs", "Record", "match", "parse"]
 
-_COUNTER = re.compile(r"/op_\d+_")
-_SHAPE = re.compile(r"Shape: (torch\.Size\(\[.*?\]\)), Dtype: (\S+)")
+_HEAD = r"^\[(.+)\]"
+_STATISTIC = r"^\s+(Shape|L1 norm|L2 norm|Min|Max|Mean):\s+(.+)"
+_COUNTER = r"/op_\d+_"
+_ROOT_CLASS = r"^[A-Z]\w*[A-Z]\w*\."
+_FIELDS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers")
 
 
 @dataclass
 class Record:
-    """One operation and all that the log says about it, numbers as floats."""
+    """One operation and all that the log says about it, as text."""
 
     key: str
-    shape: str | None = None
-    dtype: str | None = None
-    l1_norm: float | None = None
-    l2_norm: float | None = None
-    min: float | None = None
-    max: float | None = None
-    mean: float | None = None
-    output_hash: list[float] = field(default_factory=list)
-    input_hashes: list[float] = field(default_factory=list)
-    input_producers: list[str] = field(default_factory=list)
-    location: str | None = None
-    phase: str = "forward"
+    statistics: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -58,42 +52,20 @@ def parse(path: Path) -> list[Record]:
     records: list[Record] = []
     current: Record | None = None
     with path.open(encoding="utf-8", errors="replace") as lines:
-        for raw in lines:
-            line = raw.strip()
-            if raw.startswith("["):
-                current = Record(key=line[1:-1])
+        for line in lines:
+            if head := re.match(_HEAD, line):
+                current = Record(key=head[1])
                 records.append(current)
-            elif current is None or not line:
+            elif current is None:
                 continue
-            elif found := _SHAPE.match(line):
-                current.shape, current.dtype = found.groups()
+            elif statistic := re.match(_STATISTIC, line):
+                current.statistics[statistic[1]] = statistic[2].strip()
             else:
-                name, _, value = line.partition(": ")
-                _set(current, name.rstrip(":"), value)
+                for name in _FIELDS:
+                    if f"{name}:" in line:
+                        current.fields[name] = line.strip().replace(f"{name}: ", "")
+                        break
     return records
-
-
-def _set(record: Record, name: str, value: str) -> None:
-    if name == "L1 norm":
-        record.l1_norm = float(value)
-    elif name == "L2 norm":
-        record.l2_norm = float(value)
-    elif name == "Min":
-        record.min = float(value)
-    elif name == "Max":
-        record.max = float(value)
-    elif name == "Mean":
-        record.mean = float(value)
-    elif name == "Output hash":
-        record.output_hash = [float(v) for v in value.split(",")]
-    elif name == "Input hashes":
-        record.input_hashes = [float(v) for v in value.split(",")]
-    elif name == "Input producers":
-        record.input_producers = [p.strip() for p in value.split(";")]
-    elif name == "Location":
-        record.location = value
-    elif name == "Phase":
-        record.phase = value
 
 
 def match(a: Sequence[Record], b: Sequence[Record], overrides: Mapping[str, str] | None = None) -> Pairs:
@@ -118,16 +90,21 @@ def match(a: Sequence[Record], b: Sequence[Record], overrides: Mapping[str, str]
     rename = overrides or {}
     one_pass("override", [rename.get(r.key) for r in a], [r.key for r in b])
     one_pass("same key", [r.key for r in a], [r.key for r in b])
-    one_pass("without counter", [_COUNTER.sub("/", r.key) for r in a], [_COUNTER.sub("/", r.key) for r in b])
+    one_pass("without counter", [_without_counter(r.key) for r in a], [_without_counter(r.key) for r in b])
     one_pass("op, shape, hash", [_signature(r) for r in a], [_signature(r) for r in b])
     return Pairs(partner, found)
 
 
-def _signature(record: Record) -> tuple[str, str, tuple[float, ...]] | None:
+def _without_counter(key: str) -> str:
+    return re.sub(_ROOT_CLASS, "", re.sub(_COUNTER, "/", key), count=1)
+
+
+def _signature(record: Record) -> tuple[str, str, str] | None:
     """What the last pass compares; None for operations that return nothing."""
-    if record.shape is None or not record.output_hash:
+    shape, outputs = record.statistics.get("Shape"), record.fields.get("Output hash")
+    if not shape or not outputs:
         return None
-    return (_COUNTER.split(record.key)[-1], record.shape, tuple(record.output_hash))
+    return re.split(_COUNTER, record.key)[-1], shape, outputs
 
 
 def main(arguments: Sequence[str]) -> int:
