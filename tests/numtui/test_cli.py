@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -242,35 +241,32 @@ def test_a_bug_is_one_line_and_a_file(
 # On the way to the explorer
 
 
-class Tty(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[OpenRequest]:
-    """The requests that reach the explorer, which here ends at once with 1. Standard output is a terminal."""
+def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[list[OpenRequest], list[bytes]]:
+    """The requests that reach the explorer, which here ends at once with 1. Everything is a terminal."""
     import numtui.app
 
     requests: list[OpenRequest] = []
+    contents: list[bytes] = []
 
     def run_app(request: OpenRequest) -> int:
         requests.append(request)
-        if request.path_a.startswith("/") and os.path.exists(request.path_a):
-            assert Path(request.path_a).read_bytes() == small_log()
+        # A copy of standard input is there only while the explorer runs.
+        contents.append(Path(request.path_a).read_bytes())
         return 1
 
     monkeypatch.setattr(numtui.app, "run_app", run_app)
-    monkeypatch.setattr(sys, "stdout", Tty())
+    monkeypatch.setattr(cli, "is_terminal", lambda _: True)
     monkeypatch.setattr(cli, "reopen_keyboard", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     Path("a.log").write_bytes(small_log())
-    return requests
+    return requests, contents
 
 
-def test_the_explorer_gets_what_was_asked(opened: list[OpenRequest]) -> None:
+def test_the_explorer_gets_what_was_asked(opened: tuple[list[OpenRequest], list[bytes]]) -> None:
     assert main(["a.log", "a.log", "-r", "new.yaml", "--name-a", "x", "--no-color", "--theme", "nord"]) == 1
-    assert opened == [
+    requests, _ = opened
+    assert requests == [
         OpenRequest(
             path_a="a.log",
             path_b="a.log",
@@ -283,26 +279,27 @@ def test_the_explorer_gets_what_was_asked(opened: list[OpenRequest]) -> None:
         )
     ]
     assert main(["a.log", "a.log"]) == 1
-    assert (opened[1].rules_path, opened[1].rules_given, opened[1].color) == (Path("overrides.yaml"), False, True)
+    assert (requests[1].rules_path, requests[1].rules_given, requests[1].color) == (Path("overrides.yaml"), False, True)
     assert main(["demo"]) == 1
-    assert opened[2].rules_path != Path("overrides.yaml")
+    assert requests[2].rules_path != Path("overrides.yaml")
 
 
 def test_standard_input_is_put_where_it_can_be_read_twice(
-    opened: list[OpenRequest], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[list[OpenRequest], list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open("a.log", "rb") as log:
         monkeypatch.setattr(os, "dup", lambda _, real=os.dup: real(log.fileno()))
         assert main(["-", "a.log"]) == 1
-    assert opened[0].path_a.endswith("a.log")
-    assert opened[0].name_a == "stdin"
-    assert not os.path.exists(opened[0].path_a)
+    (request,), (content,) = opened
+    assert content == small_log()
+    assert request.name_a == "stdin"
+    assert not os.path.exists(request.path_a)
 
 
 def test_without_a_keyboard_there_is_a_report(
-    opened: list[OpenRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    opened: tuple[list[OpenRequest], list[bytes]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli, "reopen_keyboard", lambda: False)
     assert main(["a.log", "a.log"]) == 0
-    assert not opened
+    assert opened == ([], [])
     assert "no terminal to read keys from" in capsys.readouterr().err
