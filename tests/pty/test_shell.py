@@ -53,3 +53,17 @@ def test_ctrl_c_while_reading_ends_with_130(example_logs: tuple[str, str], tmp_p
         with fifo.open("w"):
             assert t.exit_code("C-c") == 130
         assert "Traceback" not in t.screen()
+
+
+def test_keys_come_from_the_terminal_when_a_log_comes_through_a_pipe() -> None:
+    """`cat a.log | numtui - b.log`: standard input is the log, and the keyboard is opened again."""
+    read_both = (
+        "import sys; from numtui.terminal import reopen_keyboard;"
+        "log = sys.stdin.read(); print('opened', reopen_keyboard(), sys.stdin.isatty(), flush=True);"
+        "print(log + input())"
+    )
+    with Terminal(["sh", "-c", 'printf "a log" | "$0" -c "$1"', sys.executable, read_both]) as t:
+        t.wait_for("opened True True")
+        t.type(" and a key")
+        assert t.exit_code("Enter") == 0
+        t.wait_for("a log and a key")
