@@ -31,8 +31,8 @@ _NEAREST = 5
 """Candidates of a row: so many of its kind on either side of where it is expected."""
 _WINDOW = 600
 _TURNS = 2
-_PASSES = ((2, 0.98), (_NEAREST, 0.5), (_NEAREST, 0.0))
-"""(candidates on either side, least probability): the clear ones first, the others among what is left."""
+_PASSES = ((2, 32, 0.98), (_NEAREST, _WINDOW, 0.5), (_NEAREST, _WINDOW, 0.0))
+"""(candidates on either side, how far away, least probability): the clear ones first, then the others."""
 _SURE = 0.9
 _CLEAR = 0.97
 _SAMPLE, _STRETCH = 8_192, 256
@@ -101,9 +101,10 @@ def align(f: Features) -> Alignment:
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
         return Alignment(state, None)
     weights = _learn(f, state)
-    for nearest, least in _PASSES:
+    for nearest, window, least in _PASSES:
         order = expected(f, state)
-        i, j = _candidates(f, state, order, np.flatnonzero(state.of_a < 0), nearest)
+        rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
+        i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         compete(state, i, j, weights.score(seen), least)
     return Alignment(state, weights)
@@ -118,7 +119,7 @@ def _learn(f: Features, found: State) -> Weights:
     state = found
     order = expected(f, state)
     by_names = _named_seeds(f, state)
-    i, j = _candidates(f, found, order, _sample(found), _NEAREST)
+    i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.of_b < 0), order)
     for _ in range(_TURNS):
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         values = ValueEvidence(_lesson(f, order, state, *by_names))
@@ -176,16 +177,14 @@ def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
         i, j = i[pick], j[pick]
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
-    ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order, _NEAREST)
+    ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order)
     wrong = partner[ci] != cj
     return Lesson(observe(f, i, j, order, state.of_a, state.of_b), observe(f, ci[wrong], cj[wrong], order, state.of_a, state.of_b))
 
 
-def _candidates(f: Features, state: State, order: Order, rows: Int, nearest: int) -> tuple[Int, Int]:
-    return nearest_of_kind(f, rows, np.flatnonzero(state.of_b < 0), order, nearest)
-
-
-def nearest_of_kind(f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int) -> tuple[Int, Int]:
+def nearest_of_kind(
+    f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int = _NEAREST, window: int = _WINDOW
+) -> tuple[Int, Int]:
     """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
     span = np.int64(len(f.b) + 1)
     code_b = f.b.kind[rows_b] * span + rows_b
@@ -198,7 +197,7 @@ def nearest_of_kind(f: Features, rows_a: Int, rows_b: Int, order: Order, nearest
     pick = at[:, None] + np.arange(-nearest, nearest)[None, :]
     inside = (pick >= 0) & (pick < len(rows_b))
     j = rows_b[np.clip(pick, 0, len(rows_b) - 1)]
-    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= _WINDOW)
+    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= window)
     i = np.broadcast_to(rows_a[:, None], j.shape)[ok]
     return i, j[ok]
 

@@ -118,7 +118,7 @@ class KeyColumn(Sequence[str]):
         return decode(self.raw(row)) if row >= 0 else ""
 
     def __iter__(self) -> Iterator[str]:
-        return (decode(k) for k in self._blob.split(b"\n")[: len(self)])
+        return iter(decode(self._blob).split("\n")[: len(self)])
 
     def containing(self, text: str) -> NDArray[np.bool_]:
         """Mask of the rows whose key contains `text`, ignoring ASCII case."""

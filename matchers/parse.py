@@ -129,16 +129,14 @@ def _pieces(stream: IO[bytes], builder: _Builder, head: int | None) -> Iterator[
         pending = [block[cut:]]
 
 
-def _prefix_table() -> tuple[NDArray[np.uint64], NDArray[np.uint64], list[tuple[bytes, str]]]:
-    """Fields by the first eight bytes of their line (shorter prefixes are masked)."""
-    fields = [(log_format.field_prefix(name), name) for name in log_format.FIELDS]
-    fields.append((b"  Output ", "Output k"))
-    value = [int.from_bytes(p[:8], "little") for p, _ in fields]
-    mask = [(1 << (8 * min(len(p), 8))) - 1 for p, _ in fields]
-    return np.array(value, np.uint64), np.array(mask, np.uint64), fields
-
-
-_PREFIX, _MASK, _FIELDS = _prefix_table()
+_FIELDS = [*((log_format.field_prefix(name), name) for name in log_format.FIELDS), (b"  Output ", "Output k")]
+"""Start of the line and name of every field; an index into this list is what a line is classified as."""
+_FAMILIES = (("Output hash", "Output k"), ("Input hashes", "Input producers", "Input digests"))
+"""Fields that only the tenth byte of their line tells apart."""
+_SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
+_PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in reversed(list(enumerate(_FIELDS)))}
+_PREFIX = np.array(sorted(_PREFIXES), np.uint64)
+_PREFIX_FIELD = np.array([_PREFIXES[p] for p in sorted(_PREFIXES)], np.int8)
 _FIELD_ID = {name: i for i, (_, name) in enumerate(_FIELDS)}
 
 
@@ -241,13 +239,11 @@ class _Builder:
         row: Index,
     ) -> NDArray[np.int8]:
         """Index into `_FIELDS` of each line, -1 for keys, blank lines and lines that are no field."""
-        kind = np.full(len(start), -1, np.int8)
-        for i in range(len(_FIELDS)):
-            kind[(first & _MASK[i]) == _PREFIX[i]] = i
-        # fields whose first eight bytes are shared, or whose name is longer than that
-        for family in (("Output hash", "Output k"), ("Input hashes", "Input producers", "Input digests")):
-            ids = [_FIELD_ID[name] for name in family]
-            self._tell_apart(buffer, kind, start, ids)
+        seven = first & _SEVEN
+        at = np.minimum(np.searchsorted(_PREFIX, seven), len(_PREFIX) - 1)
+        kind = np.where(_PREFIX[at] == seven, _PREFIX_FIELD[at], np.int8(-1))
+        for family in _FAMILIES:
+            self._tell_apart(buffer, kind, start, [_FIELD_ID[name] for name in family])
         odd = np.flatnonzero((kind < 0) & ~is_key & (end > start))
         for line in odd.tolist():
             self._odd_line(buffer[start[line] : end[line]], self.lines_read + line + 1)
@@ -255,18 +251,18 @@ class _Builder:
         return kind
 
     def _tell_apart(self, buffer: bytes, kind: NDArray[np.int8], start: Index, ids: list[int]) -> None:
-        """Decides between fields with the same first eight bytes by the byte after them."""
+        """Decides between fields of one family."""
         lines = np.flatnonzero(np.isin(kind, ids))
         if not len(lines):
             return
-        ninth = np.frombuffer(buffer, np.uint8)[start[lines] + 9]
+        tenth = np.frombuffer(buffer, np.uint8)[start[lines] + 9]
         kind[lines] = -1
         for i in ids:
             prefix = _FIELDS[i][0]
             if i == _FIELD_ID["Output k"]:
-                kind[lines[(ninth >= 0x30) & (ninth <= 0x39)]] = i
+                kind[lines[(tenth >= 0x30) & (tenth <= 0x39)]] = i
             else:
-                kind[lines[ninth == prefix[9]]] = i
+                kind[lines[tenth == prefix[9]]] = i
 
     def _odd_line(self, line: bytes, number: int) -> None:
         text = decode(line[:200])
@@ -609,15 +605,18 @@ class _Piece:
         """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped."""
         begin, end = self.value_start(lines, name), self.end[lines]
         marks = self.marks(separator)
-        line = np.searchsorted(begin, marks, side="right") - 1
-        if len(lines):
-            inside = (line >= 0) & (marks < end[line])
-            marks, line = marks[inside], line[inside]
-        else:
-            marks, line = marks[:0], line[:0]
-        starts = np.sort(np.concatenate((begin, marks + 1)))
-        ends = np.sort(np.concatenate((end, marks)))
-        owner = np.sort(np.concatenate((np.arange(len(lines)), line)))
+        first = np.searchsorted(marks, begin)
+        parts = np.searchsorted(marks, end) - first + 1
+        owner = np.repeat(np.arange(len(lines)), parts)
+        last = np.cumsum(parts) - 1
+        inner = np.ones(len(owner), bool)  # parts that a separator ends
+        inner[last] = False
+        within = np.arange(len(owner)) - np.repeat(last - parts + 1, parts)
+        mark = marks[(first[owner] + within)[inner]]
+        starts, ends = np.empty(len(owner), np.int64), np.empty(len(owner), np.int64)
+        ends[inner], ends[last] = mark, end
+        starts[last - parts + 1] = begin
+        starts[np.flatnonzero(inner) + 1] = mark + 1
         starts = starts + ((self.text[np.minimum(starts, len(self.text) - 1)] == 0x20) & (starts < ends))
         if not keep_empty:
             full = ends > starts

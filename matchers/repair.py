@@ -24,7 +24,6 @@ Int = NDArray[np.int64]
 
 _REACH = 48
 """Rows on either side of a forced pair that are matched again."""
-_NEAREST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def apply_rules(
     free_b = (state.of_b < 0) & ~held_b
     if auto.weights is not None and len(free_a) and free_b.any():
         order = expected(f, state)
-        i, j = nearest_of_kind(f, free_a, np.flatnonzero(free_b), order, _NEAREST)
+        i, j = nearest_of_kind(f, free_a, np.flatnonzero(free_b), order)
         if blocked:
             allowed = np.array([pair not in blocked for pair in zip(i.tolist(), j.tolist(), strict=True)], bool)
             i, j = i[allowed], j[allowed]
