@@ -66,6 +66,8 @@ class RuleFile:
             raw = _read(path)
         except OSError as error:
             raise RulesError(f"{path}: cannot read the rules: {error.strerror or error}") from error
+        except ValueError as error:
+            raise RulesError(f"{path}: not a path: {error}") from error
         return cls._of(path, raw)
 
     @classmethod
@@ -76,7 +78,12 @@ class RuleFile:
     @classmethod
     def open(cls, path: str | PathLike[str]) -> RuleFile:
         """The file if there is one, else an empty one that a save creates."""
-        return cls.load(path) if Path(path).exists() else cls.empty(path)
+        try:
+            return cls.load(path)
+        except RulesError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return cls.empty(path)
+            raise
 
     @classmethod
     def _of(cls, path: Path, raw: bytes) -> RuleFile:
@@ -139,9 +146,11 @@ class RuleFile:
     def changed_on_disk(self) -> bool:
         """Whether saving would overwrite what somebody else wrote since the file was read.
 
-        A file that is gone is no such case: there is nothing to overwrite.
+        A file that is gone is no such case: there is nothing to overwrite. Neither is a pipe, which cannot be saved to.
         """
         try:
+            if self.path.exists() and not self.path.is_file():
+                return False
             return _read(self.path) != self.raw
         except FileNotFoundError:
             return False

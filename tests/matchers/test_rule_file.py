@@ -67,7 +67,9 @@ def after(text: str, rules: RuleSet) -> str:
     out = edited(document, rules.rules)
     again = parse_document(out)
     assert again.rules == rules, out
-    assert [p.message for p in again.rules.problems] == [p.message for p in document.rules.problems] or document.root is None
+    assert [p.message for p in again.rules.problems] == [
+        p.message for p in document.rules.problems
+    ] or document.root is None
     return out
 
 
@@ -195,7 +197,7 @@ def test_a_file_without_last_line_end_is_continued_on_a_new_line() -> None:
         "pairs:\n- {a: x, b: y}\n- {a: z, b: w}\n",
         "pairs:\n-   a: x\n    b: y\n",
         "pairs:\n-\n  a: x\n  b: y\n",
-        "pairs:\n  - a: x\n    b: y\n    why: |\n      because\n      of this\n\n  # deep\n\n  - a: z\n    b: w\n      # deeper\n",
+        "pairs:\n  - a: x\n    b: y\n    why: |\n      c\n      so\n\n  # deep\n\n  - a: z\n    b: w\n      # deep\n",
         "pairs:\n  - a: x\n    b: y\n    why: |+\n      because\n\n\n  - a: z\n    b: w\n\n      # deeper\n",
         "pairs:\n  - a: x\n    b: y\n    why: >-\n      because",
         'pairs:\n  - a: "x\n      more"\n    b: y\n',
@@ -265,16 +267,21 @@ NAMES = st.one_of(
 LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
 WHY = st.none() | st.text(st.characters(codec="utf-8"), max_size=12) | st.just("because: # it is\n- so")
 PLACES = st.sampled_from(["layers.{i}/op_{n}_add", "{rest:path}", "x{{y}}", "{x}/{n+1}"])
-RULES: st.SearchStrategy[Rule] = st.one_of(
-    st.builds(PairRule, a=LISTS, b=LISTS, why=WHY),
-    st.builds(ApartRule, a=NAMES, b=NAMES, why=WHY),
-    st.builds(lambda a, why: TemplateRule(a=a, b=(a, a + "2"), why=why), PLACES, WHY),
-    st.builds(lambda a, why: ModuleRule(a=a, b="y." + a, why=why), PLACES, WHY),
-    st.builds(OpRule, a=LISTS, b=LISTS, why=WHY),
-    st.builds(IgnoreRule, side=st.sampled_from([None, Side.A, Side.B]), op=st.none() | NAMES, match=NAMES, why=WHY),
-    st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), why=WHY),
+BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
+    PairRule: st.builds(PairRule, a=LISTS, b=LISTS, why=WHY),
+    ApartRule: st.builds(ApartRule, a=NAMES, b=NAMES, why=WHY),
+    TemplateRule: st.builds(lambda a, why: TemplateRule(a=a, b=(a, a + "2"), why=why), PLACES, WHY),
+    ModuleRule: st.builds(lambda a, why: ModuleRule(a=a, b="y." + a, why=why), PLACES, WHY),
+    OpRule: st.builds(OpRule, a=LISTS, b=LISTS, why=WHY),
+    IgnoreRule: st.builds(
+        IgnoreRule, side=st.sampled_from([None, Side.A, Side.B]), op=st.none() | NAMES, match=NAMES, why=WHY
+    ),
+    ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), why=WHY),
+}
+RULES = st.one_of(*BY_KIND.values())
+COMMENTS = st.sampled_from(
+    ["", "", "", "\n", "# c: [x\n", "  # - a: x\n", "      # deep\n", "  # one\n  # two\n", "\n\n"]
 )
-COMMENTS = st.sampled_from(["", "", "", "\n", "# c: [x\n", "  # - a: x\n", "      # deep\n", "  # one\n  # two\n", "\n\n"])
 TRAILING = st.sampled_from(["", "", "  # why not", " # 'x"])
 
 
@@ -283,7 +290,7 @@ def files(draw: st.DrawFn) -> str:
     """A rule file as people leave it: comments anywhere, several styles, broken rules and unknown sections."""
     text = draw(st.sampled_from(["", "version: 1\n", "# hello\n\nversion: 1\n", "---\n", "\ufeff"]))
     for kind in draw(st.lists(st.sampled_from(SECTIONS), unique=True, max_size=4)):
-        rules = draw(st.lists(RULES.filter(lambda rule, kind=kind: isinstance(rule, kind)), max_size=4))
+        rules = draw(st.lists(BY_KIND[kind], max_size=4))
         text += draw(COMMENTS)
         style = draw(st.sampled_from(["block", "flush", "wide", "flow", "flow lines", "mixed"]))
         indent = "" if style == "flush" else draw(st.sampled_from(["  ", "    "]))
@@ -309,9 +316,13 @@ def files(draw: st.DrawFn) -> str:
                     text += "".join(f"{line}{draw(TRAILING)}\n" for line in lines)
                     if rule.why is None and draw(st.integers(0, 4)) == 0:
                         inside = indent + ("    " if style == "wide" else "  ")
-                        text += f"{inside}why: |{draw(st.sampled_from(['', '+', '-']))}\n{inside}  some\n{inside}  text\n\n"
+                        text += (
+                            f"{inside}why: |{draw(st.sampled_from(['', '+', '-']))}\n{inside}  some\n{inside}  text\n\n"
+                        )
             text += draw(COMMENTS)
-    text += draw(st.sampled_from(["", "", "colours: [red]  # keep\n", "version: 1\n...\n" if not text.count("version") else ""]))
+    text += draw(
+        st.sampled_from(["", "", "colours: [red]  # keep\n", "version: 1\n...\n" if not text.count("version") else ""])
+    )
     if draw(st.booleans()):
         text = text.removesuffix("\n")
     if draw(st.booleans()):
@@ -501,6 +512,13 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
         RuleFile.load(tmp_path)
     with pytest.raises(RulesError, match="cannot read"):
         RuleFile.load(tmp_path / "missing.yaml")
+    with pytest.raises(RulesError, match="not a path"):
+        RuleFile.open("a\0b")
+    with pytest.raises(RulesError, match="directory"):
+        RuleFile.open(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RulesError, match="not a regular file"):
+        RuleFile.empty(tmp_path / "pipe").save(RuleSet((PAIR,)))
     file = saved(tmp_path / "rules.yaml")
     # What a user without the right to write is told (the superuser may write anywhere).
     monkeypatch.setattr(os, "access", lambda *args: False)

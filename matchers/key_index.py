@@ -1,0 +1,254 @@
+"""Finding the rows of a log by key, by template and by glob, without a Python step per row.
+
+A key is taken apart at its last `/`: 90,000 keys of a large log have some two thousand different heads (modules with
+the slash) and eight thousand different tails (`op_3_mul`). Patterns are matched against those; rows follow by numpy.
+
+A row answers to its key as it stands in the log and, where that differs, to its key under the name that the rules give
+its module. An index is kept as long as its log is alive.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import OpLog
+from matchers.pattern import Glob, Pattern
+
+__all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
+_NO_ROWS: Final[Rows] = np.zeros(0, np.int64)
+_MOST_MASKS: Final = 256
+_MOST_FOUND: Final = 20_000
+
+
+class _Names:
+    """Keys of some rows, in the order of the rows.
+
+    `head`, `tail`: int32 per row, into `heads` and `tails`; `code` joins the two, and `order` sorts the rows by it.
+    """
+
+    __slots__ = ("_head_of", "_tail_of", "code", "head", "heads", "order", "rows", "sorted", "tail", "tails")
+
+    def __init__(self, keys: Sequence[str], rows: Rows) -> None:
+        parts = [key.rpartition("/") for key in keys]
+        # A head without its slash is told from none at all; the slash comes back below, where there are fewer.
+        heads = [part[0] if part[1] else None for part in parts]
+        tails = [part[2] for part in parts]
+        head_number = dict(zip(dict.fromkeys(heads), count(), strict=False))
+        tail_of = dict(zip(dict.fromkeys(tails), count(), strict=False))
+        self.rows = rows
+        self.head = np.fromiter(map(head_number.__getitem__, heads), np.int64, len(heads))
+        self.tail = np.fromiter(map(tail_of.__getitem__, tails), np.int64, len(tails))
+        self.heads = ["" if head is None else f"{head}/" for head in head_number]
+        self.tails = list(tail_of)
+        self._head_of = {head: at for at, head in enumerate(self.heads)}
+        self._tail_of = tail_of
+        self.code = self.head * max(len(tail_of), 1) + self.tail
+        self.order = np.argsort(self.code, kind="stable")
+        self.sorted = self.code[self.order]
+
+    def named(self, key: str) -> Rows:
+        """The rows with exactly this key, in order."""
+        head, slash, tail = key.rpartition("/")
+        h, t = self._head_of.get(head + slash), self._tail_of.get(tail)
+        if h is None or t is None:
+            return _NO_ROWS
+        return self.coded(h * len(self.tails) + t)
+
+    def coded(self, code: int) -> Rows:
+        first, last = self.sorted.searchsorted(code), self.sorted.searchsorted(code, "right")
+        return self.rows[self.order[first:last]]
+
+    def globbed(self, glob: Glob) -> Rows:
+        """The rows whose key matches: the automaton runs once over each head, and from each state once over a tail."""
+        states: dict[int, int] = {}
+        after_head = np.fromiter(
+            (states.setdefault(glob.feed(glob.start, head), len(states)) for head in self.heads),
+            np.int64,
+            len(self.heads),
+        )[self.head]
+        pairs, pair_of = np.unique(after_head * max(len(self.tails), 1) + self.tail, return_inverse=True)
+        hit = np.zeros(len(pairs), bool)
+        state_of = list(states)
+        for at, pair in enumerate(pairs.tolist()):
+            state, tail = divmod(pair, len(self.tails))
+            begun = state_of[state]
+            hit[at] = bool(begun) and bool(glob.feed(begun, self.tails[tail]) & glob.accepting)
+        rows: Rows = self.rows[hit[pair_of.reshape(-1)]]
+        return rows
+
+    def matching(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Rows]]:
+        """What each key that is an instance of the template captures, and the rows with that key; by first row."""
+        head_pattern, tail_pattern = pattern.split()
+        by_head = [head_pattern.match(head) for head in self.heads]
+        by_tail = [tail_pattern.match(tail) for tail in self.tails]
+        head_ok = np.fromiter((found is not None for found in by_head), bool, len(by_head))
+        tail_ok = np.fromiter((found is not None for found in by_tail), bool, len(by_tail))
+        hit = self.order[head_ok[self.head[self.order]] & tail_ok[self.tail[self.order]]]
+        if not len(hit):
+            return []
+        code = self.code[hit]
+        cuts = np.flatnonzero(np.diff(code)) + 1
+        begins = np.concatenate(([0], cuts))
+        ends = np.concatenate((cuts, [len(hit)]))
+        rows = self.rows[hit]
+        out: list[tuple[dict[str, int | str], Rows]] = []
+        shared = head_pattern.kinds.keys() & tail_pattern.kinds.keys()
+        by_first_row = np.argsort(rows[begins], kind="stable")
+        for begin, end in zip(begins[by_first_row].tolist(), ends[by_first_row].tolist(), strict=True):
+            at = hit[begin]
+            head, tail = by_head[self.head[at]], by_tail[self.tail[at]]
+            if head is None or tail is None or any(head[name] != tail[name] for name in shared):
+                continue
+            out.append((head | tail, rows[begin:end]))
+        return out
+
+
+class KeyIndex:
+    """The keys of one log, under their own names and under those that the rules give their modules.
+
+    What was looked up is kept, because rules change one at a time; `cache` is for what callers derive from it.
+    """
+
+    __slots__ = ("__weakref__", "_found", "_masks", "_raw", "_renamed", "cache", "size")
+
+    def __init__(self, size: int, raw: _Names, renamed: _Names | None) -> None:
+        self.size = size
+        self._raw = raw
+        self._renamed = renamed
+        self._masks: dict[str, Mask] = {}
+        self._found: dict[str, Rows] = {}
+        self.cache: dict[Any, Any] = {}
+
+    def named(self, key: str) -> Rows:
+        """The rows with this key, in order; by the names the rules give only when no row has it in the log itself."""
+        rows = self._raw.named(key)
+        return rows if len(rows) or self._renamed is None else self._renamed.named(key)
+
+    def find(self, reference: str) -> Rows:
+        """The rows that a key, or `key#k` for the k-th row with that key, names.
+
+        `#` counts only when the whole text is not itself a key.
+        """
+        rows = self._found.get(reference)
+        if rows is None:
+            rows = self.named(reference)
+            if not len(rows) and "#" in reference:
+                numbered = _NUMBERED.search(reference)
+                if numbered is not None:
+                    k = int(numbered.group(1))
+                    rows = self.named(reference[: numbered.start()])[k - 1 : k]
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[reference] = rows
+        return rows
+
+    def glob(self, text: str) -> Mask:
+        """bool[n]: the rows whose key matches; what names a row exactly is not taken for a glob."""
+        mask = self._masks.get(text)
+        if mask is None:
+            mask = np.zeros(self.size, bool)
+            rows = self.find(text)
+            if len(rows):
+                mask[rows] = True
+            else:
+                mask[self._raw.globbed(Glob.of(text))] = True
+                if self._renamed is not None:
+                    mask[self._renamed.globbed(Glob.of(text))] = True
+            mask.setflags(write=False)
+            if len(self._masks) >= _MOST_MASKS:
+                self._masks.clear()
+            self._masks[text] = mask
+        return mask
+
+    def template(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Rows]]:
+        """Captures and rows per key that is an instance; a row counts under its own key first."""
+        out = self._raw.matching(pattern)
+        if self._renamed is not None:
+            taken = np.zeros(self.size, bool)
+            for _, rows in out:
+                taken[rows] = True
+            for captures, rows in self._renamed.matching(pattern):
+                free = rows[~taken[rows]]
+                if len(free):
+                    out.append((captures, free))
+            out.sort(key=lambda found: int(found[1][0]))
+        return out
+
+
+class _PerLog:
+    """What is kept for one log: its names, and one index for each renaming of its modules that was last asked for."""
+
+    __slots__ = ("indices", "names")
+
+    def __init__(self, log: OpLog) -> None:
+        self.names = _Names(list(log.keys), np.arange(len(log)))
+        self.indices: dict[tuple[str, ...], KeyIndex] = {}
+
+
+# Logs are neither hashable nor weakly referable; the array of their key offsets is the latter, and lives as long.
+_KEPT: dict[int, tuple[weakref.ref[Any], _PerLog]] = {}
+
+
+def _per_log(log: OpLog) -> _PerLog:
+    anchor = log.keys.start
+    identity = id(anchor)
+    kept = _KEPT.get(identity)
+    if kept is not None and kept[0]() is anchor:
+        return kept[1]
+    out = _PerLog(log)
+    _KEPT[identity] = (weakref.ref(anchor, lambda _: _KEPT.pop(identity, None)), out)
+    return out
+
+
+def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
+    """The index of a log whose modules (entry by entry of `log.modules`) are called `modules`."""
+    kept = _per_log(log)
+    names = tuple(modules)
+    index = kept.indices.get(names)
+    if index is None:
+        if len(kept.indices) >= 4:
+            kept.indices.clear()
+        index = kept.indices[names] = KeyIndex(len(log), kept.names, _renamed(log, kept.names, names))
+    return index
+
+
+def _renamed(log: OpLog, raw: _Names, modules: tuple[str, ...]) -> _Names | None:
+    """The names of the rows whose module the rules call something else."""
+    changed = np.fromiter((new != old for new, old in zip(modules, log.modules, strict=True)), bool, len(modules))
+    if not changed.any():
+        return None
+    rows = np.flatnonzero((log.module >= 0) & changed[log.module]).astype(np.int64)
+    module, tail = log.module[rows].tolist(), raw.tail[rows].tolist()
+    return _Names([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
+
+
+def key_reference(log: OpLog, row: int) -> str:
+    """The text that names exactly this row in a rule: its key, with `#k` behind it when the key repeats."""
+    names = _per_log(log).names
+    key: str = log.keys[row]
+    rows = names.named(key)
+    if len(rows) == 1:
+        return key
+    number = int(np.searchsorted(rows, row)) + 1
+    # A key of the log that happens to read like a numbered one would go first; one more zero avoids it.
+    zeros = ""
+    while len(names.named(f"{key}#{zeros}{number}")):
+        zeros += "0"
+    return f"{key}#{zeros}{number}"
+
+
+def warm(log: OpLog) -> None:
+    """Makes what the first rule about this log would have to wait for (about half a microsecond an operation)."""
+    _per_log(log)

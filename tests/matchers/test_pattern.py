@@ -1,0 +1,173 @@
+"""Templates and globs: what they match, and that none of them takes long."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matchers.pattern import Glob, Pattern, PatternError, _longest_reading
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "captures"),
+    [
+        ("layers.{i}/op_{n}_add", "layers.12/op_3_add", {"i": 12, "n": 3}),
+        ("layers.{i}/op_{n}_add", "layers.12/op_3_add_", None),
+        ("layers.{i}/op_{n}_add", "layers.x/op_3_add", None),
+        ("layers.{i}/op_{n}_add", "layers.1.2/op_3_add", None),
+        ("op_{n-2}_x", "op_5_x", {"n": 7}),
+        ("op_{n+1}_x", "op_5_x", {"n": 4}),
+        ("op_{n}_x", "op_05_x", None),
+        ("op_{n}_x", "op_0_x", {"n": 0}),
+        ("op_{n}_x", "op_" + "9" * 5000 + "_x", None),
+        ("{layer:int}", "7", {"layer": 7}),
+        ("a.{x}/b", "a.wq/b", {"x": "wq"}),
+        ("a.{x}/b", "a.w.q/b", None),
+        ("a.{x}/b", "a./b", None),
+        ("{rest:path}/op_{n}_{x}", "a.b.c/op_1_mm", {"rest": "a.b.c", "n": 1, "x": "mm"}),
+        ("{rest:path}", "a", {"rest": "a"}),
+        ("{rest:path}", "a..b", None),
+        ("{rest:path}", ".a", None),
+        ("{rest:path}", "a.", None),
+        ("{rest:path}", "a/b", None),
+        ("M.{rest:path}", "M.layers.0.wq", {"rest": "layers.0.wq"}),
+        ("M.{rest:path}", "M", None),
+        ("{rest:path}.wq/{x}", "a.wq.wq/y", {"rest": "a.wq", "x": "y"}),
+        ("{x}_{y}", "a_b_c", {"x": "a_b", "y": "c"}),
+        ("{i}{n}", "123", {"i": 12, "n": 3}),
+        ("{i}.{i}", "3.3", {"i": 3}),
+        ("{i}.{i}", "3.4", None),
+        ("{i}.{i+1}", "3.4", {"i": 3}),
+        ("{{{i}}}", "{3}", {"i": 3}),
+        ("plain", "plain", {}),
+        ("", "", {}),
+        ("<none>/op_{n}_add", "<none>/op_66_add", {"n": 66}),
+        ("{i}", "٣", None),
+    ],
+)
+def test_match(template: str, text: str, captures: dict[str, int | str] | None) -> None:
+    pattern = Pattern.of(template)
+    assert pattern.match(text) == captures
+    if captures is not None:
+        assert pattern.expand(captures) == text
+
+
+def test_expand() -> None:
+    assert Pattern.of("layers.{i}/op_{n-2}_add").expand({"i": 3, "n": 7}) == "layers.3/op_5_add"
+    assert Pattern.of("{rest}.{x}").expand({"rest": "a.b", "x": 4}) == "a.b.4"
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "position"),
+    [
+        ("a{", "placeholder", 1),
+        ("a}", "without", 1),
+        ("{}", "placeholder", 0),
+        ("{x:word}", "kind", 0),
+        ("{x:path+1}", "only a number", 0),
+        ("{x:name+1}", "only a number", 0),
+        ("{x}.{x:path}", "both", 0),
+        ("{n*2}", "placeholder", 0),
+        ("{x}" * 33, "more than 32", 0),
+    ],
+)
+def test_templates_that_make_no_sense(template: str, message: str, position: int) -> None:
+    with pytest.raises(PatternError, match=message) as caught:
+        Pattern.of(template)
+    assert caught.value.position == position
+
+
+def test_what_the_other_side_captures() -> None:
+    source = Pattern.of("{rest:path}/op_{n}_{x}")
+    Pattern.of("{rest}/op_{n+1}_{x}").check_against(source)
+    with pytest.raises(PatternError, match=r"\{i\} is not captured.*\{rest\}, \{n\}, \{x\}"):
+        Pattern.of("{i}").check_against(source)
+    with pytest.raises(PatternError, match="is not a number"):
+        Pattern.of("{x+1}").check_against(source)
+
+
+PIECES = st.sampled_from(["{i}", "{n}", "{x}", "{y}", "{r:path}", "{s:path}", "1", "a", ".", "/", "_", "a.", "/op_"])
+TEXTS = st.text("a1._/", max_size=12)
+SLOW = {"i": "([0-9]+)", "n": "([0-9]+)", "r": r"([^./]+(?:\.[^./]+)*)", "s": r"([^./]+(?:\.[^./]+)*)"}
+
+
+@given(st.lists(PIECES, max_size=6, unique_by=lambda p: p if p[0] == "{" else object()), TEXTS)
+def test_matches_as_a_backtracking_engine_does(pieces: list[str], text: str) -> None:
+    """Both the forced expression and the dynamic program read a text as Python's `re` would."""
+    pattern = Pattern.of("".join(pieces))
+    slow = "".join(SLOW.get(p[1], "([^./]+)") if p[0] == "{" else re.escape(p) for p in pieces)
+    found = re.fullmatch(slow, text)
+    groups = _longest_reading(pattern._parts, text)
+    assert groups == (None if found is None else found.groups())
+    if found is None:
+        assert pattern.match(text) is None
+    if pattern._expression is not None:
+        fast = pattern._expression.fullmatch(text)
+        assert (fast and fast.groups()) == (found and found.groups())
+
+
+@given(st.lists(PIECES, max_size=6), st.lists(TEXTS, max_size=3))
+def test_halves_match_when_the_whole_does(pieces: list[str], texts: list[str]) -> None:
+    try:
+        pattern = Pattern.of("".join(pieces))
+    except PatternError:
+        return
+    head, tail = pattern.split()
+    for text in texts:
+        cut = text.rfind("/") + 1
+        first, second = head.match(text[:cut]), tail.match(text[cut:])
+        whole = pattern.match(text)
+        if whole is not None:
+            assert first is not None
+            assert second is not None
+            assert first | second == whole
+        elif first is not None and second is not None:
+            assert any(first[name] != second[name] for name in first.keys() & second.keys())
+
+
+@settings(max_examples=300)
+@given(st.text("ab*?./[", max_size=10), st.text("ab./[", max_size=14))
+def test_globs_match_as_fnmatch_does(glob: str, text: str) -> None:
+    expected = fnmatch.fnmatchcase(text, glob.replace("[", "[[]"))
+    assert Glob.of(glob).match(text) == expected
+    cut = len(text) // 2
+    compiled = Glob.of(glob)
+    assert bool(compiled.feed(compiled.feed(compiled.start, text[:cut]), text[cut:]) & compiled.accepting) == expected
+
+
+def test_globs_cross_dots_and_slashes() -> None:
+    glob = Glob.of("layers.*.attention/*softmax*")
+    assert glob.match("layers.3.x.attention/op_1_softmax_backward")
+    assert not glob.match("norm/op_1_softmax")
+    assert Glob.of("*").match("")
+    assert not Glob.of("?").match("")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("*a" * 40 + "b", "a" * 20_000),
+        ("*" + "?" * 200 + "b", "ab" * 10_000),
+        ("*" * 4000, "x" * 20_000),
+    ],
+)
+def test_no_glob_hangs(pattern: str, text: str) -> None:
+    begin = time.process_time()
+    Glob.of(pattern).match(text)
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "template", ["_".join(f"{{x{k}}}" for k in range(20)) + "!", "{a:path}.{b:path}.{c:path}.{d:path}!"]
+)
+def test_no_template_hangs(template: str) -> None:
+    begin = time.process_time()
+    assert Pattern.of(template).match("a_.b_" * 4000) is None
+    assert Pattern.of(template).match("a_" * 10_000) is None
+    assert Pattern.of(template).match("a" * 1_000_000) is None
+    assert time.process_time() - begin < 5
