@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.anchors import expected_order, near_others, same_names, same_values
+from matchers.collectives import collective
 from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueEvidence, observe
 from matchers.features import Features
 from matchers.pairing import Method
@@ -33,6 +34,8 @@ _WINDOW = 600
 _TURNS = 2
 _PASSES = ((2, 32, 0.98), (_NEAREST, _WINDOW, 0.5), (_NEAREST, _WINDOW, 0.0))
 """(candidates on either side, how far away, least probability): the clear ones first, then the others."""
+_REACH = 24
+_RELAXED = 0.5
 _SURE = 0.9
 _CLEAR = 0.97
 _SAMPLE, _STRETCH = 8_192, 256
@@ -107,7 +110,34 @@ def align(f: Features) -> Alignment:
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         compete(state, i, j, weights.score(seen), least)
+    pair_leftovers(f, state)
     return Alignment(state, weights)
+
+
+def pair_leftovers(f: Features, state: State) -> None:
+    """Pairs what is left of one op in one module and nobody else can be: another shape, or a value that changed
+    altogether, does not make it another operation."""
+    rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
+    if not len(rows_a) or not len(rows_b):
+        return
+    width = np.int64(f.sizes[3] + 2)
+    # collectives are bucketed differently from run to run: neither name nor place says that two are the same
+    rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
+    name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
+    name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
+    order = expected(f, state)
+    at_b = order.before[rows_a]
+    # nearest leftover of the same name on either side must be each other's only one within reach
+    span = np.int64(len(f.b) + 1)
+    sort = np.argsort(name_b * span + rows_b)
+    code = (name_b * span + rows_b)[sort]
+    low = np.searchsorted(code, name_a * span + np.clip(at_b - _REACH, 0, len(f.b)))
+    high = np.searchsorted(code, name_a * span + np.clip(at_b + _REACH, 0, len(f.b)), side="right")
+    single = np.flatnonzero(high - low == 1)
+    i, j = rows_a[single], rows_b[sort[low[single]]]
+    wanted = np.bincount(j, minlength=len(f.b))
+    ok = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j]
+    state.pair(i[ok], j[ok], Method.RELAXED, _RELAXED)
 
 
 def _learn(f: Features, found: State) -> Weights:

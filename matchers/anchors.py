@@ -77,9 +77,11 @@ def near_others(i: Int, j: Int) -> NDArray[np.bool_]:
         return np.zeros(0, bool)
     offset = j - i
     blocks = -(-n // _BLOCK)
-    padded = np.full(blocks * _BLOCK, np.nan)
-    padded[:n] = offset
-    median = np.nanmedian(padded.reshape(blocks, _BLOCK), axis=1)
+    # the last block is filled up with copies of its own offsets, so that its median stays its own
+    padded = offset[np.minimum(np.arange(blocks * _BLOCK), n - 1)]
+    if blocks * _BLOCK > n:
+        padded[n:] = np.resize(offset[(blocks - 1) * _BLOCK :], blocks * _BLOCK - n)
+    median = np.partition(padded.reshape(blocks, _BLOCK), _BLOCK // 2, axis=1)[:, _BLOCK // 2]
     block = np.arange(n) // _BLOCK
     stray = np.abs(offset - median[block])
     for step in (-1, 1):

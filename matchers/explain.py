@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 
 from matchers.comparison import Comparison
+from matchers.dataflow import consumers
 from matchers.op_log import STATISTICS, OpLog, Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 from matchers.verdict import EPSILON, numel
 
-__all__ = ["Explanation", "Fact", "InputFact", "explain", "format_eps", "format_error", "row_epsilon"]
+__all__ = ["Explanation", "Fact", "InputFact", "consumers", "explain", "format_eps", "format_error", "row_epsilon"]
 
 _MOST_LISTED = 64
 """Outputs that are listed one by one; more are never shown."""

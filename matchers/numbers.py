@@ -14,7 +14,7 @@ from matchers.op_log import FloatArray
 
 __all__ = ["PADDING", "Words", "parse_numbers"]
 
-PADDING = 16
+PADDING = 32
 """Zero bytes that must follow the text, so that words can be read at its last byte."""
 
 _U = np.uint64
