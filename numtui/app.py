@@ -1,7 +1,7 @@
-"""The explorer as a Textual program: theme, signals, and the way out.
+"""The explorer as a Textual program: theme, signals, and the way in and out.
 
-`run_app` is what the command line calls. Importing this module imports Textual, which costs a third of a second: it is
-imported only when there is a screen to fill.
+`run_app` is what the command line calls. Importing this module imports Textual, but neither numpy nor the matchers:
+those are imported behind the first frame.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ import asyncio
 import os
 import signal
 import threading
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
+from textual.message import Message
 from textual.screen import Screen
 
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
-from numtui.loading import open_heads
-from numtui.screens.explorer import Explorer
-from numtui.session import Session
+from numtui.screens.opening import Opening
+
+if TYPE_CHECKING:
+    from numtui.screens.explorer import Explorer
+    from numtui.session import Session
 
 __all__ = ["Numtui", "run_app"]
 
@@ -42,68 +47,111 @@ class Numtui(App[None]):
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar = {_palette}
 
-    def __init__(self, session: Session, request: OpenRequest | None = None) -> None:
-        theme = request.theme if request is not None else None
+    @dataclass
+    class Prepared(Message):
+        """The heads of the logs were read, and everything is imported."""
+
+        session: Session
+
+    def __init__(self, request: OpenRequest) -> None:
         # The terminal's own sixteen colours, unless the user wants a theme: with native colours from the start,
         # because Textual chooses what NO_COLOR does when the program is made, not when the theme is.
-        super().__init__(ansi_color=True if theme is None else None)
+        super().__init__(ansi_color=True if request.theme is None else None)
         self.animation_level = "none"
+        if request.theme is not None and request.theme not in self.available_themes:
+            known = ", ".join(sorted(self.available_themes))
+            raise InputError(f"--theme {request.theme}: there is no such theme; there are {known}")
+        self.theme = request.theme or "ansi-dark"
         self.error: UserError | None = None
-        self.explorer = Explorer(session, request)
-        if theme is not None and theme not in self.available_themes:
-            raise InputError(
-                f"--theme {theme}: there is no such theme; there are {', '.join(sorted(self.available_themes))}"
-            )
-        self.theme = theme or "ansi-dark"
+        """Why there is nothing to show."""
+        self.explorer: Explorer | None = None
+        self._request = request
+        self._opening = Opening(request)
 
     def get_default_screen(self) -> Screen[None]:
-        """The explorer is the first screen: nothing is drawn before it."""
-        return self.explorer
+        """Nothing is drawn before the first rows of the logs."""
+        return self._opening
 
     def on_mount(self) -> None:
         """A lost connection must not lose work, nor leave the terminal in disarray."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.end_by, number))
+        self.call_after_refresh(self.run_worker, self._prepare, thread=True)
+
+    def _prepare(self) -> None:
+        """In a worker's thread: what takes longer than a frame."""
+        import numtui.screens.explorer  # noqa: F401 - imported here, so that it is there when the session is
+        from numtui.loading import open_heads
+
+        try:
+            session = open_heads(self._request)
+        except UserError as error:
+            self.call_from_thread(self.fail, error)
+        else:
+            self.post_message(self.Prepared(session))
+
+    async def on_numtui_prepared(self, message: Prepared) -> None:
+        """The explorer takes over, with the keys that came too early."""
+        from numtui.screens.explorer import Explorer
+
+        self.explorer = Explorer(message.session, self._request)
+        # One frame in place of a blank one, a filled one, and one for each part that finds its size.
+        with self.batch_update():
+            await self.push_screen(self.explorer)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.explorer.drawn.wait(), timeout=1)
+        self.explorer.refresh()
+        for key in self._opening.typed:
+            self.post_message(key)
+
+    def on_explorer_doomed(self, message: Explorer.Doomed) -> None:
+        """The logs cannot be compared."""
+        self.fail(message.error)
+
+    def fail(self, error: UserError) -> None:
+        """End; the error is reported when the terminal is back."""
+        self.error = error
+        self.exit(return_code=error.exit_code)
+
+    @property
+    def session(self) -> Session | None:
+        """The session, as soon as there is one."""
+        return self.explorer.session if self.explorer is not None else None
 
     def end_by(self, number: int) -> None:
         """End on a signal: what is unsaved goes to the journal and is offered by the next session."""
-        self.explorer.session.record()
+        if self.session is not None:
+            self.session.record()
         # Writing to a terminal that is gone may block for ever.
         last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
         last.daemon = True
         last.start()
         self.exit(return_code=128 + number)
 
-    def on_explorer_doomed(self, message: Explorer.Doomed) -> None:
-        """The error is reported when the terminal is back."""
-        self.error = message.error
-        self.exit(return_code=message.error.exit_code)
-
     async def action_quit(self) -> None:
         """Textual's ctrl+q asks as q does."""
-        if self.screen is self.explorer:
+        if self.explorer is not None and self.screen is self.explorer:
             self.explorer.action_quit()
 
     def action_help_quit(self) -> None:
-        """Textual's ctrl+c, where a screen does not take it: the key is no secret here."""
+        """Textual's ctrl+c, where a screen does not take it: there is nothing to teach."""
 
 
 def run_app(request: OpenRequest) -> int:
-    """Open the explorer; the exit code is that of `diff`: 0 nothing red, 1 something red.
+    """Open the explorer; the exit code is that of `diff`: 0 nothing red, 1 something red, 128 + n after signal n.
 
     Raises:
         UserError: a log or the rule file cannot be read; the terminal has been restored.
     """
     if not request.color:
         os.environ["NO_COLOR"] = "1"
-    session = open_heads(request)
-    app = Numtui(session, request)
+    app = Numtui(request)
     try:
         app.run(mouse=False)
     finally:
-        if session.journal is not None:
-            session.journal.close()
+        if app.session is not None and app.session.journal is not None:
+            app.session.journal.close()
     if app.error is not None:
         raise app.error
     return app.return_code or 0

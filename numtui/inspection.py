@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from matchers.explain import Explanation, Fact, InputFact
 from matchers.op_log import OpLog
-from numtui.present import Line, fit, width_of
 from numtui.session import Session
 from numtui.terminal import safe_text
+from numtui.text import Line, fit, width_of
 
 __all__ = ["Inspection", "inspect", "wrap"]
 
@@ -101,7 +101,7 @@ def _input(session: Session, fact: InputFact, name: int, each: int, difference: 
     c = session.comparison
     a = _from(fact.a, c.a, fact.producer_a, each - 1)
     b = _from(fact.b, c.b, fact.producer_b, each - 1)
-    label = fit(f"input {fact.position + 1}", name)
+    label = fit(f"input {fact.position}", name)
     role = "red" if fact.agrees is False else ""
     delta = fit(safe_text(fact.difference, difference), difference)
     if chosen:

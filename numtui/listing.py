@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.explain import Explanation, consumers, explain
+from matchers.dataflow import consumers
+from matchers.explain import Explanation, explain
 from matchers.op_log import IntArray
 from numtui.edits import Spot, spot_of
 from numtui.query import Mask, keys_containing, parse_query
@@ -250,7 +251,7 @@ class Listing:
         return ""
 
     def producer(self, which: int | None = None) -> str:
-        """To what produced an input: the given one (1-based), else the first that differs, else the first known."""
+        """To what produced an input: the first (1), the second, …; else one that differs, else the first known."""
         told = self.explain()
         if told is None or not told.inputs:
             return "nothing is recorded about the inputs of this operation"
@@ -259,7 +260,7 @@ class Listing:
         if which is not None:
             known = [i for i in known if i.position == which - 1]
             if not known:
-                return f"no captured operation is known to have produced input {which}"
+                return f"no captured operation is known to have produced input {which - 1}"
         if not known:
             return (
                 "no captured operation is known to have produced an input: parameters, data or something not captured"
@@ -267,13 +268,14 @@ class Listing:
         chosen = next((i for i in known if i.agrees is False), known[0])
         record = (chosen.producer_a, chosen.producer_b)[side]
         self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
-        return f"the producer of input {chosen.position + 1}"
+        return f"the producer of input {chosen.position}"
 
     def consumer(self, which: int | None = None) -> str:
         """To the operation that reads the output: the given one (1-based), else the first."""
         side = 0 if self.spot[0] >= 0 else 1
-        log = (self.comparison.a, self.comparison.b)[side]
-        found = consumers(log, self.spot[side]) if self.cursor >= 0 else []
+        c = self.comparison
+        flow = None if c.flow is None else (c.flow.a, c.flow.b)[side]
+        found = consumers((c.a, c.b)[side], self.spot[side], flow) if self.cursor >= 0 else []
         if not found:
             return "no captured operation is known to consume the output"
         number = 1 if which is None else which

@@ -1,7 +1,6 @@
 """How a comparison is written on a line: glyphs, numbers, columns. Pure text; nothing here knows a terminal.
 
-A line is a list of pieces, each a text and the role it plays (`red`, `dim`, …); what a role looks like is said in
-app.tcss. Text of a log has been made safe when it is in a piece, and is never read as markup.
+Lines are those of `numtui.text`. Text of a log has been made safe when it is in a piece, and is never read as markup.
 """
 
 from __future__ import annotations
@@ -12,35 +11,24 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len, set_cell_size
 
 from matchers.comparison import Comparison
+from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog
 from matchers.pairing import Method
 from matchers.status import Status
 from numtui.terminal import safe_text
+from numtui.text import Line, Piece, fit, fit_line, width_of
 from numtui.view import Severity, View
 
 __all__ = [
     "GLYPHS",
     "Columns",
-    "Line",
-    "Piece",
     "RowWriter",
-    "error_text",
-    "fit",
-    "fit_line",
     "longest_key",
     "map_pieces",
     "short_dtype",
-    "units_text",
-    "width_of",
 ]
-
-Piece = tuple[str, str]
-"""A text and its role, "" for plain."""
-
-Line = list[Piece]
 
 GLYPHS: dict[Status, str] = {
     Status.PENDING: " ",
@@ -79,74 +67,7 @@ MAP_GLYPHS: dict[Severity, Piece] = {
     Severity.CAUSE: ("█", "cause"),
 }
 
-EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "bfloat16": 2.0**-7,
-    "float16": 2.0**-10,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
-}
-"""Machine epsilon: the distance from 1 to the next number of the dtype."""
-
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-
-
-def width_of(text: str) -> int:
-    """Cells of the terminal that a text takes."""
-    return len(text) if text.isascii() else cell_len(text)
-
-
-def fit(text: str, width: int, *, keep_end: bool = False) -> str:
-    """A text in exactly `width` cells: padded on the right, or cut with an ellipsis at the end (or the start)."""
-    have = width_of(text)
-    if have <= width:
-        return text + " " * (width - have)
-    if width <= 1:
-        return "…" * width
-    if not keep_end:
-        return set_cell_size(text, width - 1) + "…"
-    tail = text[-(width - 1) :]
-    while width_of(tail) > width - 1:
-        tail = tail[1:]
-    return "…" + tail + " " * (width - 1 - width_of(tail))
-
-
-def fit_line(line: Line, width: int) -> Line:
-    """A line in exactly `width` cells."""
-    out: Line = []
-    left = width
-    for text, role in line:
-        if left <= 0:
-            break
-        need = width_of(text)
-        out.append((text if need <= left else fit(text, left), role))
-        left -= min(need, left)
-    if left > 0:
-        out.append((" " * left, ""))
-    return out
-
-
-def error_text(error: float, bound: bool) -> str:
-    """A relative error: `1.2e-03`, `≥3.1e-04` for a lower bound, `∞` when one side is no number, nothing for NaN."""
-    if math.isnan(error):
-        return ""
-    if math.isinf(error):
-        return "∞"
-    if error == 0:
-        return "0"
-    return f"{'≥' if bound else ''}{error:.1e}"
-
-
-def units_text(error: float, dtype: str) -> str:
-    """The error in units of the dtype's machine epsilon: `3.2`, `147`, `1e4`; nothing where that says nothing."""
-    eps = EPSILON.get(dtype)
-    if eps is None or not math.isfinite(error) or error == 0:
-        return ""
-    units = error / eps
-    if units < 9.95:
-        return f"{units:.1f}"
-    return f"{units:.0f}" if units < 9999.5 else f"{units:.0e}".replace("e+0", "e").replace("e+", "e")
 
 
 _BAR = " ▏▎▍▌▋▊▉█"
@@ -259,9 +180,9 @@ class RowWriter:
             line.append(
                 (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
             )
-        log, record = (c.a, a) if a >= 0 else (c.b, b)
-        units = units_text(error, log.dtype_text(record))
-        number_text = error_text(error, bool(c.bound[row]))
+        # The columns' headings say ε, and that nothing is known needs no dash on every other line.
+        units = format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
+        number_text = "" if math.isnan(error) else format_error(error, bool(c.bound[row]))
         measured = number_text.ljust(w.error) + (error_bar(error, w.bar - 1) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
         if w.shape:

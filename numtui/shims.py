@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textual.app import App
+    from textual.screen import Screen
 
-__all__ = ["output_waits"]
+__all__ = ["bound_action", "output_waits"]
+
+
+def bound_action(screen: Screen[Any], key: str) -> str | None:
+    """The action that a key is bound to on a screen, after the user's keymap."""
+    bindings = screen._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
+    return bindings[0].action if bindings else None
 
 
 def output_waits(app: App[Any]) -> bool:

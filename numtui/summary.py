@@ -10,9 +10,10 @@ import numpy as np
 
 from matchers.op_log import OpLog, Phase
 from matchers.status import Status
-from numtui.present import GLYPHS, Line, short_dtype, width_of
+from numtui.present import GLYPHS, short_dtype
 from numtui.session import Session
 from numtui.terminal import safe_text
+from numtui.text import Line, width_of
 from numtui.view import Group
 
 __all__ = ["breadcrumb", "header", "info", "join"]

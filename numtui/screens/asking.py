@@ -5,19 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
 from matchers.errors import UserError
 from numtui.actions import ACTIONS
 from numtui.keys import KeyReader
+from numtui.line_editor import LineEditor, Typed
 from numtui.session import Search, Session
 from numtui.widgets.inspector import Inspector
 from numtui.widgets.table import Table
-
-if TYPE_CHECKING:
-    from numtui.widgets.prompt import Prompt
 
 __all__ = ["Asking"]
 
@@ -29,6 +26,8 @@ class Asking(Screen[None]):
     reader: KeyReader
     table: Table
     inspector: Inspector
+    editor: LineEditor | None = None
+    """What is being typed."""
     _origin = -1
     """The row that the search started from."""
     _before: Search | None = None
@@ -55,52 +54,53 @@ class Asking(Screen[None]):
         do: Callable[[], None] = getattr(self, f"action_{name}")
         do()
 
-    def ask(self, kind: str, sign: str, value: str = "", suggestions: tuple[str, ...] = ()) -> None:
-        """Open the line, in place of the status line."""
-        from numtui.widgets.prompt import Prompt
-
-        self.query_one("#status").display = False
-        self.mount(Prompt(kind, sign, value, suggestions), before="#footer")
-
-    def _close(self) -> None:
-        self.query("Prompt").remove()
-        self.query_one("#status").display = True
-        self.table.focus()
+    def ask(self, kind: str, sign: str, value: str = "", words: tuple[str, ...] = ()) -> None:
+        """Take what is typed from now on as the answer to a question, in place of the status line."""
+        self.editor = LineEditor(kind, sign, value, words=words)
         self.draw()
+
+    def type(self, key: str, character: str | None) -> None:
+        """A key while something is asked."""
+        editor = self.editor
+        if editor is None:
+            return
+        typed = editor.key(key, character)
+        if typed is Typed.ENTERED:
+            self.editor = None
+            self._answered(editor)
+        elif typed is Typed.CANCELLED:
+            self.editor = None
+            if editor.kind == "search":
+                self.session.end_search(self._origin, self._before)
+        elif typed is Typed.EDITED:
+            self.edited()
+        self.draw()
+
+    def edited(self) -> None:
+        """Search as it is typed; the line itself says how many hits there are."""
+        editor = self.editor
+        if editor is None or editor.kind != "search":
+            return
+        search = self.session.find(editor.text, self._origin)
+        if not editor.text:
+            editor.told = ""
+        elif len(search.rows):
+            editor.told = f"{search.place(self.session.cursor)}/{len(search.rows)}"
+        else:
+            editor.told = "no hit"
 
     def begin_search(self) -> None:
         """Search from the cursor on."""
         self._origin, self._before = self.session.cursor, self.session.search
         self.ask("search", "/")
 
-    def on_prompt_changed(self, message: Prompt.Changed) -> None:
-        """Search as it is typed; the line itself says how many hits there are."""
-        if message.kind != "search":
-            return
-        search = self.session.find(message.text, self._origin)
-        if message.text:
-            place = search.place(self.session.cursor)
-            message.prompt.tell(f"{place}/{len(search.rows)}" if len(search.rows) else "no hit")
-        else:
-            message.prompt.tell("")
-        self.draw()
-
-    def on_prompt_cancelled(self, message: Prompt.Cancelled) -> None:
-        """As if nothing had been typed."""
-        if message.kind == "search":
-            self.session.end_search(self._origin, self._before)
-        self._close()
-
-    def on_prompt_answered(self, message: Prompt.Answered) -> None:
+    def _answered(self, editor: LineEditor) -> None:
         """Do what was asked for."""
-        self._close()
-        text = message.text.strip()
-        if message.kind == "search":
-            self._searched(message.text)
-        elif message.kind == "keep":
-            # Spaces of the text are words of the query, each of which a key must contain.
-            self._filtered(text)
-        elif message.kind == "filter":
+        text = editor.text.strip()
+        if editor.kind == "search":
+            self._searched(editor.text)
+        elif editor.kind in ("keep", "filter"):
+            # Both are queries: the words of a text to keep are words that a key must contain.
             self._filtered(text)
         elif text:
             self._commanded(text)

@@ -147,7 +147,12 @@ class Commands(Asking):
         if self._went_back >= 0 and self._went_back == self.session.cursor:
             self.action_forward()
             return
-        (self.table if to_list or self.inspector.has_focus else self.inspector).focus()
+        if to_list or self.inspector.has_focus:
+            self.inspector.leave()
+            self.table.focus()
+        else:
+            self.inspector.enter(self.session)
+            self.inspector.focus()
         self.call_later(self.resize_inspector)
         self.draw()
 

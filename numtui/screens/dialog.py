@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from numtui.inspection import wrap
-from numtui.present import Line
+from numtui.screens.modal import Modal
+from numtui.text import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Choice", "Dialog", "conflict", "quit_unsaved", "recovery"]
@@ -18,7 +18,7 @@ Choice = tuple[str, str, str]
 """A key, what it does in words, and the answer it gives."""
 
 
-class Dialog(ModalScreen[str]):
+class Dialog(Modal[str]):
     """Dismissed with the answer of the key that was pressed; `escape` gives the last one, which changes nothing."""
 
     def __init__(self, title: str, text: str, choices: Sequence[Choice]) -> None:
@@ -34,13 +34,10 @@ class Dialog(ModalScreen[str]):
         """As high as what it says."""
         body = self.query_one(_Body)
         body.styles.height = len(self._lines(72)) + 2
-        self.call_after_refresh(self._draw)
+        super().on_mount()
 
-    def on_resize(self) -> None:
-        """The width changed, and with it the line breaks."""
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """The question and its answers."""
         body = self.query_one(_Body)
         body.paint(self._lines(body.size.width))
 
@@ -51,9 +48,8 @@ class Dialog(ModalScreen[str]):
         lines.extend([(f"  {key}", "key"), (f"  {label}", "")] for key, label, _ in self._choices)
         return lines
 
-    def on_key(self, event: events.Key) -> None:
+    def pressed(self, event: events.Key) -> None:
         """Answer."""
-        event.stop()
         for key, _, answer in self._choices:
             if event.key == key or event.character == key:
                 self.dismiss(answer)

@@ -6,6 +6,7 @@ widgets up to it. Work that takes time runs in a thread and comes back as a mess
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -26,7 +27,7 @@ from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load
 from numtui.screens.commands import Commands
 from numtui.session import Job, Session
-from numtui.shims import output_waits
+from numtui.shims import bound_action, output_waits
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header
@@ -100,6 +101,8 @@ class Explorer(Commands):
         self._trouble = False
         self._drawing = False
         self._pause: Timer | None = None
+        self.drawn = asyncio.Event()
+        """Set when there is something to see."""
 
     def compose(self) -> ComposeResult:
         yield Header(id="header")
@@ -127,19 +130,15 @@ class Explorer(Commands):
         """Give each part its height; say so when there is no room."""
         small = event.size.width < MINIMUM.width or event.size.height < MINIMUM.height
         self.set_class(small, "-small")
-        self.resize_inspector()
 
     @on(Lines.Resized)
     def _lines_resized(self) -> None:
         self.draw()
 
     def resize_inspector(self) -> None:
-        """A third of the screen; with the focus as much as it needs, up to more than half."""
-        height = self.size.height
-        least = min(max(height * 3 // 10, 6), 14)
-        wanted = max(least, min(self.inspector.wanted, height * 6 // 10)) if self.inspector.has_focus else least
-        if self.inspector.size.height != wanted:
-            self.inspector.styles.height = wanted
+        """Less than a third of the screen; with the focus more than half, when there is more to say."""
+        more = self.inspector.has_focus and self.inspector.wanted > self.inspector.size.height
+        self.inspector.set_class(more or (self.inspector.has_focus and self.inspector.has_class("-large")), "-large")
 
     def draw(self) -> None:
         """Bring the screen up to the session, once, after everything that was typed has been handled."""
@@ -163,8 +162,14 @@ class Explorer(Commands):
         self.query_one(Breadcrumb).show(session)
         self.table.show(session)
         self.inspector.show(session)
-        self.query_one(StatusLine).show(session, self._message, self._trouble, self.reader.pending)
-        self.query_one(Footer).show()
+        status = self.query_one(StatusLine)
+        if self.editor is not None:
+            status.show_editor(self.editor)
+        else:
+            status.show(session, self._message, self._trouble, self.reader.pending)
+        self.query_one(Footer).show(session.proposal)
+        if self.table.size:
+            self.drawn.set()
 
     def say(self, message: str, *, trouble: bool = False) -> None:
         """Show a sentence until the next key."""
@@ -174,24 +179,38 @@ class Explorer(Commands):
     # -- keys
 
     def on_key(self, event: events.Key) -> None:
-        """Counts, sequences and answers to a proposal; everything else goes on to the bindings."""
-        if self.focused is not self.table and self.focused is not self.inspector:
+        """Every key is dealt with here and now, bindings too: keys that come in a burst keep their order."""
+        event.stop()
+        if not self.is_current:
+            # It was typed for what has just been opened over this screen.
+            self.app.post_message(events.Key(event.key, event.character))
             return
         self._message, self._trouble = "", False
         self._stop_pause()
         self.draw()
+        if self.editor is not None:
+            self.type(event.key, event.character)
+            return
         if self.session.proposal is not None and self._answer(event.key):
-            event.stop()
             return
         taken = self.reader.feed(event.key)
-        if taken is False:
-            return
-        event.stop()
         if taken is True:
             if self.reader.digits:
                 self._pause = self.set_timer(PAUSE, self.settle)
-        else:
-            self.run_named(taken.id)
+            return
+        name = bound_action(self, event.key) if taken is False else taken.id
+        if name is not None:
+            self.run_named(name)
+            # A count is for the command that follows it, whether or not that takes one.
+            self.reader.clear()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Into the line that is being typed; commands are not pasted."""
+        event.stop()
+        if self.editor is not None:
+            self.editor.insert(event.text)
+            self.edited()
+            self.draw()
 
     def settle(self) -> None:
         """Nothing was typed for a while after a digit."""

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from numtui.actions import by_group
-from numtui.present import Line, fit
+from numtui.screens.modal import Modal
+from numtui.text import Line, fit
 from numtui.widgets.lines import Lines
 
 __all__ = ["Pager", "help_lines"]
 
 
-class Pager(ModalScreen[None]):
+class Pager(Modal[None]):
     """Any text; `q`, `esc` and the key that opened it close it."""
 
     def __init__(self, title: str, lines: Sequence[Line], opened_by: str = "") -> None:
@@ -28,19 +28,12 @@ class Pager(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         yield _Page()
 
-    def on_mount(self) -> None:
-        """Draw when the size is known."""
-        self.call_after_refresh(self._draw)
-
-    def on_resize(self) -> None:
-        """More or fewer lines fit."""
-        self.call_after_refresh(self._draw)
-
     @property
     def _room(self) -> int:
         return max(self.size.height - 2, 1)
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """What fits."""
         self._top = min(max(self._top, 0), max(len(self._lines) - self._room, 0))
         below = len(self._lines) - self._top - self._room
         tail = f"{below} more lines: space, j, ctrl+d" if below > 0 else "the end"
@@ -50,9 +43,8 @@ class Pager(ModalScreen[None]):
         title: Line = [(f" {self._title}", "title"), ("   q or esc closes", "dim")]
         page.paint([title, *shown, *blank, [(f" {tail}", "dim")]])
 
-    def on_key(self, event: events.Key) -> None:
+    def pressed(self, event: events.Key) -> None:
         """Move, or close."""
-        event.stop()
         steps = {
             "j": 1, "down": 1, "enter": 1, "k": -1, "up": -1,
             "ctrl+d": self._room // 2, "ctrl+u": -self._room // 2,
@@ -64,7 +56,7 @@ class Pager(ModalScreen[None]):
             self.dismiss()
         elif event.key in steps:
             self._top += steps[event.key]
-            self._draw()
+            self.draw()
 
 
 class _Page(Lines):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from matchers.rules import ApartRule, IgnoreRule, ModuleRule, OpRule, PairRule, Rule, TemplateRule
 from numtui.edits import Edit
-from numtui.present import Line, fit
+from numtui.screens.modal import Modal
 from numtui.session import Session
 from numtui.terminal import safe_text
+from numtui.text import Line, fit
 from numtui.widgets.lines import Lines
 
 __all__ = ["RuleList", "rule_text"]
@@ -44,7 +44,7 @@ class _Entry:
     line: Line
 
 
-class RuleList(ModalScreen[Edit | None]):
+class RuleList(Modal[Edit | None]):
     """Dismissed with a proposed change (a rule dropped), or with nothing."""
 
     def __init__(self, session: Session) -> None:
@@ -57,15 +57,8 @@ class RuleList(ModalScreen[Edit | None]):
     def compose(self) -> ComposeResult:
         yield _Body()
 
-    def on_mount(self) -> None:
-        """Draw when the size is known."""
-        self.call_after_refresh(self._draw)
-
-    def on_resize(self) -> None:
-        """More or fewer lines fit."""
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """What fits."""
         room = max(self.size.height - 3, 1)
         self._at = min(max(self._at, 0), max(len(self._entries) - 1, 0))
         self._top = min(max(self._top, self._at - room + 1), self._at)
@@ -80,9 +73,8 @@ class RuleList(ModalScreen[Edit | None]):
             [title, [], *shown, *blank], reverse=self._at - self._top + 2 if self._entries else -1
         )
 
-    def on_key(self, event: events.Key) -> None:
+    def pressed(self, event: events.Key) -> None:
         """Move, drop a rule, close."""
-        event.stop()
         page = max(self.size.height - 5, 1)
         steps = {
             "j": 1, "down": 1, "k": -1, "up": -1, "ctrl+d": page // 2, "ctrl+u": -page // 2, "space": page,
@@ -92,7 +84,7 @@ class RuleList(ModalScreen[Edit | None]):
             self.dismiss(None)
         elif event.key in steps:
             self._at += steps[event.key]
-            self._draw()
+            self.draw()
         elif event.key in ("x", "d", "delete") and self._entries:
             rule = self._entries[self._at].rule
             if rule is not None:

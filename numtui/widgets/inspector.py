@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matchers.explain import Explanation
 from numtui.inspection import Inspection, inspect
-from numtui.present import Line
 from numtui.session import Session
+from numtui.text import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Inspector"]
@@ -36,12 +36,17 @@ class Inspector(Lines, can_focus=True):
         if about != self._about:
             self._about, self._top, self.chosen = about, 0, -1
             self._told = session.explain()
-        if self.has_focus and self.chosen < 0 and self._told is not None and self._told.inputs:
-            self.chosen = 0
-        if not self.has_focus:
-            self.chosen = -1
         self._inspection = inspect(session, self._told, self.size.width, self.chosen)
         self._draw()
+
+    def enter(self, session: Session) -> None:
+        """It gets the focus: the first input is the chosen one."""
+        self.show(session)
+        self.chosen = 0 if self._inspection.inputs else -1
+
+    def leave(self) -> None:
+        """It loses the focus."""
+        self.chosen = -1
 
     def move(self, session: Session, by: int) -> None:
         """Choose another input; beyond the last, and without any, scroll."""

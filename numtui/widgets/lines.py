@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from numtui.present import Line, fit_line
+from numtui.text import Line, fit_line
 
 __all__ = ["ROLES", "Lines"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numtui.present import Line
+from numtui.line_editor import LineEditor
 from numtui.session import Proposal, Session
 from numtui.summary import join
 from numtui.terminal import safe_text
+from numtui.text import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["StatusLine"]
@@ -25,16 +26,25 @@ class StatusLine(Lines):
             left = _search(session)
         self.paint([join(left, right, self.size.width)])
 
+    def show_editor(self, editor: LineEditor) -> None:
+        """The line that is being typed, and what it has found so far."""
+        self.paint([join(_editor(editor), [(f"{editor.told} ", "key")], self.size.width)])
+
+
+def _editor(editor: LineEditor) -> Line:
+    text = editor.text
+    under = text[editor.at : editor.at + 1] or " "
+    return [
+        (f" {editor.sign}", "key"),
+        (safe_text(text[: editor.at]), ""),
+        (safe_text(under), "chosen"),
+        (safe_text(text[editor.at + 1 :]), ""),
+    ]
+
 
 def _proposal(p: Proposal) -> Line:
     effect = p.effect.sentence() if p.effect is not None else "…"
-    other = " · tab: another way" if len(p.edits) > 1 else ""
-    # The keys come before the title, which may be long and may be cut.
-    return [
-        (f" {effect}", "good"),
-        (f"  enter: do it{other} · esc: no", "key"),
-        (f"  {safe_text(p.edit.title, 400)}", ""),
-    ]
+    return [(f" {effect}", "good"), (f"   {safe_text(p.edit.title, 400)}", "")]
 
 
 def _search(session: Session) -> Line:

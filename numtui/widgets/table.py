@@ -6,8 +6,9 @@ window over the view instead of a virtual canvas: no scroll bar, no animation, a
 
 from __future__ import annotations
 
-from numtui.present import Columns, Line, Piece, RowWriter, longest_key, map_pieces
+from numtui.present import Columns, RowWriter, longest_key, map_pieces
 from numtui.session import Session
+from numtui.text import Line, Piece
 from numtui.view import View
 from numtui.widgets.lines import Lines
 

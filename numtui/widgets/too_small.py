@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.geometry import Size
 
-from numtui.present import Line
+from numtui.text import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["MINIMUM", "TooSmall"]

@@ -102,7 +102,9 @@ def comparison_of(
     role[cause & (role != Role.NONE)] = Role.ORIGIN
     given: dict[str, Any] = {
         "a": log_of([n for n, has in zip(names, has_a, strict=True) if has], path="run/step_2/rank_0_activations.log"),
-        "b": log_of([n for n, has in zip(names_b, has_b, strict=True) if has], path="other/step_2/rank_0_activations.log"),
+        "b": log_of(
+            [n for n, has in zip(names_b, has_b, strict=True) if has], path="other/step_2/rank_0_activations.log"
+        ),
         "pairing": pairing,
         "row_a": row_a,
         "row_b": row_b,

@@ -113,8 +113,8 @@ def test_step_agrees_with_the_slow_one(found: list[int], at: int, by: int) -> No
     rows = np.array(sorted(found), np.int32)
     below = [r for r in sorted(found) if r > at]
     above = [r for r in sorted(found, reverse=True) if r < at]
-    assert step(rows, at, by) == (below[: by][-1] if below else None)
-    assert step(rows, at, -by) == (above[: by][-1] if above else None)
+    assert step(rows, at, by) == (below[:by][-1] if below else None)
+    assert step(rows, at, -by) == (above[:by][-1] if above else None)
 
 
 def test_errors_in_order_of_size() -> None:

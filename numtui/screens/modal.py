@@ -1,0 +1,41 @@
+"""What the pages and dialogs over the explorer have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from textual import events
+from textual.screen import ModalScreen
+
+__all__ = ["Modal"]
+
+T = TypeVar("T")
+
+
+class Modal(ModalScreen[T]):
+    """A screen of lines that takes every key itself, and draws when its size is known."""
+
+    def on_mount(self) -> None:
+        """Draw."""
+        self.call_after_refresh(self.draw)
+
+    def on_resize(self) -> None:
+        """More or fewer lines fit."""
+        self.call_after_refresh(self.draw)
+
+    def on_key(self, event: events.Key) -> None:
+        """A key; one that was typed for what is under this screen, after it was closed, goes there."""
+        event.stop()
+        if self.is_current:
+            self.pressed(event)
+        else:
+            self.app.post_message(events.Key(event.key, event.character))
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Bring the screen up to date."""
+
+    @abstractmethod
+    def pressed(self, event: events.Key) -> None:
+        """A key was pressed."""

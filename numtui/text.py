@@ -1,0 +1,51 @@
+"""Lines of text with roles, cut and padded to cells of the terminal.
+
+A line is a list of pieces, each a text and the role it plays (`red`, `dim`, …); what a role looks like is said in
+app.tcss. Needs nothing that is slow to import: the first screen is drawn with it.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+
+__all__ = ["Line", "Piece", "fit", "fit_line", "width_of"]
+
+Piece = tuple[str, str]
+"""A text and its role, "" for plain."""
+
+Line = list[Piece]
+
+
+def width_of(text: str) -> int:
+    """Cells of the terminal that a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def fit(text: str, width: int, *, keep_end: bool = False) -> str:
+    """A text in exactly `width` cells: padded on the right, or cut with an ellipsis at the end (or the start)."""
+    have = width_of(text)
+    if have <= width:
+        return text + " " * (width - have)
+    if width <= 1:
+        return "…" * width
+    if not keep_end:
+        return set_cell_size(text, width - 1) + "…"
+    tail = text[-(width - 1) :]
+    while width_of(tail) > width - 1:
+        tail = tail[1:]
+    return "…" + tail + " " * (width - 1 - width_of(tail))
+
+
+def fit_line(line: Line, width: int) -> Line:
+    """A line in exactly `width` cells."""
+    out: Line = []
+    left = width
+    for text, role in line:
+        if left <= 0:
+            break
+        need = width_of(text)
+        out.append((text if need <= left else fit(text, left), role))
+        left -= min(need, left)
+    if left > 0:
+        out.append((" " * left, ""))
+    return out

@@ -1,0 +1,322 @@
+"""The program on a screen that is not there: few tests, for what only the screen does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual import events
+from textual.geometry import Region
+from textual.keys import _character_to_key
+from textual.pilot import Pilot
+
+from matchers.errors import InputError, LogError
+from matchers.rule_file import RuleFile
+from numtui.actions import ACTIONS
+from numtui.app import Numtui
+from numtui.inputs import OpenRequest
+from numtui.journal import Journal
+from numtui.screens.explorer import Explorer
+from numtui.screens.pager import Pager
+from numtui.screens.rules import RuleList
+from tests.builders import Op, op, training_step, write_log
+
+WRONG = """\
+# agreed with Kim on Monday
+pairs:
+  - a: layers.0.attention.wq/op_0_mm
+    b: layers.0.attention.wk/op_0_mm
+"""
+
+
+def request(folder: Path, ops_a: list[Op] | None = None, ops_b: list[Op] | None = None, rules: str = "") -> OpenRequest:
+    a = write_log(folder / "step_2" / "rank_0_activations.log", training_step() if ops_a is None else ops_a)
+    b = write_log(folder / "b" / "step_2" / "rank_0_activations.log", training_step() if ops_b is None else ops_b)
+    path = folder / "overrides.yaml"
+    if rules:
+        path.write_text(rules, encoding="utf-8")
+    return OpenRequest(path_a=str(a), path_b=str(b), name_a="one", name_b="two", rules_path=path)
+
+
+def not_a_log(folder: Path) -> OpenRequest:
+    asked = request(folder)
+    Path(asked.path_b).write_bytes(bytes(range(256)) * 64)
+    return asked
+
+
+@asynccontextmanager
+async def opened(asked: OpenRequest, size: tuple[int, int] = (160, 40)) -> AsyncIterator[tuple[Pilot[None], Explorer]]:
+    """The program with everything read and compared."""
+    app = Numtui(asked)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        assert app.explorer is not None
+        yield pilot, app.explorer
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    """Wait for all work in the background and for what it brings about."""
+    await pilot.pause()
+    while any(not worker.is_finished for worker in pilot.app.workers):
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+    await pilot.pause()
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+def screen(pilot: Pilot[Any]) -> str:
+    """What the terminal would show."""
+    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+
+
+async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        shown = screen(pilot)
+        assert "one ⇄ two" in shown
+        assert "rank 0 · step 2" in shown
+        assert "✗ 1 red" in shown
+        assert "layers.0.attention.wq/op_0_mm" in shown
+        await press(pilot, "n")
+        assert "red 1/1" in screen(pilot)
+        await press(pilot, "x")
+        assert "1 fewer red" in screen(pilot)
+        assert "enter do it" in screen(pilot)
+        assert explorer.session.comparison.red.any(), "not before it is confirmed"
+        await press(pilot, "enter")
+        assert "✗ 0 red" in screen(pilot)
+        assert "rules not saved" in screen(pilot)
+        await press(pilot, "u")
+        assert "✗ 1 red" in screen(pilot)
+        await press(pilot, "ctrl+r", "ctrl+s")
+        assert "saved to" in screen(pilot)
+        assert RuleFile.load(tmp_path / "overrides.yaml").rules.rules == ()
+        assert (tmp_path / "overrides.yaml").read_text(encoding="utf-8").startswith("# agreed with Kim")
+        await press(pilot, "q")
+        assert pilot.app.return_code == 0
+
+
+async def test_pairing_by_hand_with_m_and_m(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "/", *"0.attention.wk", "enter", "m", "j", "m")
+        assert "pair layers.0.attention.wk/op_0_mm ↔" in screen(pilot)
+        assert "tab another way (1/2)" in screen(pilot)
+        await press(pilot, "escape")
+        assert explorer.session.proposal is None
+        assert not explorer.session.dirty
+        await press(pilot, "m", "m")
+        assert len(explorer.session.rules) == 1
+        assert explorer.session.comparison.rules == explorer.session.rules
+
+
+async def test_counts_sequences_and_lone_digits(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, *"12G")
+        assert session.cursor == 11
+        await press(pilot, *"3k")
+        assert session.cursor == 8
+        await press(pilot, "g", "g")
+        assert session.cursor == 0
+        await press(pilot, "G", "z", "z")
+        assert session.cursor == len(session.comparison) - 1
+        await pilot.press("3")
+        assert len(session.view) == len(session.comparison), "a digit waits for what follows"
+        explorer.settle()
+        await settled(pilot)
+        assert len(session.view) == 0
+        assert "no row is listed: esc drops the filters" in screen(pilot)
+        await press(pilot, "escape")
+        assert len(session.view) == len(session.comparison)
+
+
+async def test_searching_counts_hits_and_can_be_taken_back(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "/", *"wk")
+        assert "1/2" in screen(pilot)
+        at = explorer.session.cursor
+        assert at > 0
+        await press(pilot, "escape")
+        assert (explorer.session.cursor, explorer.session.search) == (0, None)
+        await press(pilot, "/", *"wk", "enter", "semicolon")
+        assert explorer.session.cursor > at
+        assert "/wk  2/2" in screen(pilot)
+        await press(pilot, "comma")
+        assert explorer.session.cursor == at
+        await press(pilot, "ctrl+o")
+        assert explorer.session.cursor != at
+
+
+async def test_filters_and_commands(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "&", *"softmax", "enter")
+        assert len(explorer.session.view) == 2
+        assert "filter: softmax" in screen(pilot)
+        await press(pilot, "f", *" is:rot", "enter")
+        assert "is:rot is unknown" in screen(pilot)
+        await press(pilot, "escape", "colon", *"7", "enter")
+        assert explorer.session.cursor == 6
+        await press(pilot, "colon", *"nonsense", "enter")
+        assert "there is no such command" in screen(pilot)
+        await press(pilot, "colon", *"fold", "enter")
+        assert explorer.session.folded
+        await press(pilot, "colon", *"q!", "enter")
+    assert pilot.app.return_code == 0
+
+
+async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, "/", *"0.attention/op_0_bmm", "enter", "enter")
+        assert explorer.inspector.has_focus
+        await press(pilot, "j", "enter")
+        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm"
+        assert explorer.table.has_focus
+        await press(pilot, "ctrl+o")
+        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention/op_0_bmm"
+        await press(pilot, "tab")
+        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm", (
+            "right after, tab is ctrl+i"
+        )
+        await press(pilot, "j", "tab")
+        assert explorer.inspector.has_focus
+        await press(pilot, "escape", "c")
+        assert explorer.table.has_focus
+
+
+async def test_leaving_with_unsaved_rules_asks(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        await press(pilot, "n", "x", "enter", "q")
+        assert "The rules have changed" in screen(pilot)
+        await press(pilot, "escape")
+        assert pilot.app.screen is explorer
+        await press(pilot, "q", "s")
+    assert pilot.app.return_code == 0
+    assert len(RuleFile.load(tmp_path / "overrides.yaml").rules) == 0
+
+
+async def test_a_file_changed_on_disk_is_asked_about(tmp_path: Path) -> None:
+    asked = request(tmp_path, rules=WRONG)
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "n", "x", "enter")
+        asked.rules_path.write_text("# mine\n" + WRONG, encoding="utf-8")
+        await press(pilot, "ctrl+s")
+        assert "The file has changed on disk" in screen(pilot)
+        await press(pilot, "c")
+        assert explorer.session.dirty
+        await press(pilot, "ctrl+s", "o")
+        assert not explorer.session.dirty
+
+
+async def test_work_of_a_lost_session_is_offered(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    lost = Journal(asked.path_a, asked.path_b, asked.rules_path)
+    lost.write(WRONG)
+    lost.close()
+    async with opened(asked) as (pilot, explorer):
+        assert "Unsaved rules of an earlier session" in screen(pilot)
+        await press(pilot, "r")
+        assert len(explorer.session.rules) == 1
+        assert "✗ 1 red" in screen(pilot)
+        assert explorer.session.dirty
+        await press(pilot, "u")
+        assert not explorer.session.dirty
+
+
+async def test_moving_the_cursor_repaints_two_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "j", "j")
+        painted: list[Region] = []
+        refresh = explorer.table.refresh
+
+        def spy(*regions: Region, **options: bool) -> Any:
+            painted.extend(regions)
+            return refresh(*regions, **options)
+
+        monkeypatch.setattr(explorer.table, "refresh", spy)
+        await press(pilot, "j")
+        assert sorted(region.y for region in painted) == [3, 4]
+
+
+async def test_text_of_a_log_is_never_markup_nor_an_escape_sequence(tmp_path: Path) -> None:
+    ops = [
+        op("[bold]m[/bold]/op_0_mm"),
+        op("evil\x1b[31m\x07\x9b2J/op_0_mm"),
+        op("back\u202ewards/op_0_mm"),
+        op("宽宽宽/op_0_mm"),
+    ]
+    async with opened(request(tmp_path, ops, ops), size=(80, 24)) as (pilot, _):
+        shown = screen(pilot)
+        assert "[bold]m[/bold]/op_0_mm" in shown
+        assert "evil␛[31m␇" in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        await press(pilot, "j", "j", "j", "r")
+        assert isinstance(pilot.app.screen, RuleList)
+        await press(pilot, "escape", "I")
+        assert isinstance(pilot.app.screen, Pager)
+        assert "excluded operations: detach, t" in screen(pilot)
+
+
+async def test_a_terminal_that_is_too_small_says_so_and_recovers(tmp_path: Path) -> None:
+    async with opened(request(tmp_path), size=(40, 8)) as (pilot, _):
+        assert "too small" in screen(pilot)
+        await press(pilot, "j", "G", "question_mark", "q")
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert "output/op_0_mm" in screen(pilot)
+        assert "? help" in screen(pilot)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_every_key_at_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
+    """Nothing that a person can press ends the program, except the keys that should."""
+    asked = request(tmp_path, training_step(), training_step(seed=1)[:-3], rules=WRONG)
+    harmless = [a for a in ACTIONS if a.id not in ("quit", "suspend")]
+    async with opened(asked, size) as (pilot, explorer):
+        for action in harmless:
+            for key in action.keys:
+                # In a burst, as a slow line delivers them; the names of the keys are those of a real terminal.
+                for name in (*key.split(" "), "escape", "escape", "j"):
+                    pilot.app.post_message(events.Key(_character_to_key(name) if len(name) == 1 else name, name))
+            await pilot.pause()
+            assert pilot.app.is_running, action.id
+        await settled(pilot)
+        await press(pilot, "escape", "escape", "escape")
+        assert pilot.app.screen is explorer
+
+
+async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p", *"fold stretches")
+        await press(pilot, "down", "enter")
+        assert explorer.session.folded
+
+
+async def test_empty_logs(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, [], [])) as (pilot, explorer):
+        assert "the logs hold no operation" in screen(pilot)
+        await press(pilot, "j", "n", "o", "e", "p", "c", "m", "x", "i", "y", "enter", "escape", "=", "G", "ctrl+d")
+        assert explorer.session.cursor == -1
+
+
+async def test_a_file_that_is_no_log_ends_with_its_error(tmp_path: Path) -> None:
+    asked = not_a_log(tmp_path)
+    app = Numtui(asked)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+    assert isinstance(app.error, LogError)
+    assert app.return_code == 2
+
+
+def test_an_unknown_theme_is_an_error_of_the_user(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="--theme mauve"):
+        Numtui(replace(request(tmp_path), theme="mauve"))
