@@ -38,9 +38,9 @@ _REACH = 24
 _RELAXED = 0.5
 _SURE = 0.9
 _CLEAR = 0.97
-_SAMPLE, _STRETCH = 8_192, 256
+_SAMPLE, _STRETCH = 4_096, 256
 """Free rows that the weights are learned on, at most, and how many of them in a row."""
-_LESSON = 3_000
+_LESSON = 2_000
 """Pairs that one lesson looks at, at most."""
 _FEW = 200
 _ALONE = 0.0

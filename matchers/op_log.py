@@ -73,7 +73,7 @@ class Strings(Sequence[str]):
     __slots__ = ("raw",)
 
     def __init__(self, raw: Sequence[bytes]) -> None:
-        self.raw = tuple(raw)
+        self.raw = raw
 
     def __len__(self) -> int:
         return len(self.raw)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from capture import log_format
 from matchers.errors import LogError
+from matchers.intern import InternTable, hash_text
 from matchers.numbers import PADDING, Words, parse_numbers
 from matchers.op_log import Header, KeyColumn, OpLog, Phase, Problem, Ragged, STATISTICS, Strings, decode
 
@@ -154,10 +155,7 @@ class _Builder:
         self.problem_count = 0
         self.footer: int | None = None
         self.tail_is_open = False
-        self.key_ids: defaultdict[bytes, int] = defaultdict(count().__next__)
-        self.interned: dict[str, defaultdict[bytes, int]] = {
-            name: defaultdict(count().__next__) for name in ("module", "op", "shape line", "location")
-        }
+        self.tables = {name: InternTable() for name in ("module", "op", "shape line", "location")}
         self.key_text: list[bytes] = []
         self.columns: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
         self.extra: dict[str, dict[int, bytes]] = {}
@@ -291,9 +289,9 @@ class _Builder:
         end = end - closed
         self.key_text.extend(f.cut(start, end))
         module_end, op_start, counter = self._split_keys(f, start, end)
-        self.columns["key"].append(_ids(self.key_ids, self.key_text[self.rows :]))
-        self.columns["module"].append(_ids(self.interned["module"], f.cut(start, module_end)))
-        self.columns["op"].append(_ids(self.interned["op"], f.cut(op_start, end)))
+        self.columns["key"].append(hash_text(f.buffer, f.words, start, end))
+        self.columns["module"].append(self.tables["module"].ids(f.buffer, f.words, start, module_end))
+        self.columns["op"].append(self.tables["op"].ids(f.buffer, f.words, op_start, end))
         self.columns["counter"].append(counter)
         self.columns["line"].append((lines + f.first_line).astype(np.int32))
 
@@ -377,12 +375,9 @@ class _Builder:
     def _producers(self, f: _Piece) -> None:
         lines = f.lines("Input producers")
         start, end, owner = f.tokens(lines, "Input producers", 0x3B, keep_empty=True)
-        ids = np.full(len(start), -1, np.int64)
-        named = np.flatnonzero(end > start)
-        texts = [f.buffer[s:e] for s, e in zip(start[named].tolist(), end[named].tolist(), strict=True)]
-        get = self.key_ids.get
-        ids[named] = [get(text, -2) for text in texts]
-        self._ragged(f, "producers", f.row[lines[owner]], ids)
+        # keys by their hash until all are known; 0 stands for "names none"
+        keys = hash_text(f.buffer, f.words, start, end)
+        self._ragged(f, "producers", f.row[lines[owner]], np.where(end > start, keys, np.uint64(0)))
 
     def _ragged(self, f: _Piece, column: str, row: Index, value: NDArray[Any]) -> None:
         if len(row) and (np.diff(row) < 0).any():  # cannot be: lines are in the order of their records
@@ -394,7 +389,8 @@ class _Builder:
         for column, name in (("shape line", "Shape"), ("location", "Location")):
             lines = f.lines(name)
             ids = np.full(f.rows, -1, np.int32)
-            ids[f.row[lines]] = _ids(self.interned[column], f.slices(lines, name))
+            start = f.value_start(lines, name)
+            ids[f.row[lines]] = self.tables[column].ids(f.buffer, f.words, start, f.end[lines])
             self.columns[column].append(ids)
         self.columns["shape at"].append(self._first_line_of_shape(f))
 
@@ -467,16 +463,16 @@ class _Builder:
             path=self.path,
             header=header,
             keys=KeyColumn.of(self.key_text),
-            modules=Strings(tuple(self.interned["module"])),
+            modules=Strings(self.tables["module"].names),
             module=self._column("module", np.int32),
-            ops=Strings(tuple(self.interned["op"])),
+            ops=Strings(self.tables["op"].names),
             op=self._column("op", np.int32),
             counter=self._column("counter", np.int32),
             shapes=shapes,
             shape=shape,
             dtypes=dtypes,
             dtype=dtype,
-            locations=Strings(tuple(self.interned["location"])),
+            locations=Strings(self.tables["location"].names),
             location=self._column("location", np.int32),
             phase=self._column("phase", np.int8),
             present=self._column("present", np.uint8),
@@ -511,7 +507,7 @@ class _Builder:
         shapes: defaultdict[bytes, int] = defaultdict(count().__next__)
         dtypes: defaultdict[bytes, int] = defaultdict(count().__next__)
         to_shape, to_dtype = [], []
-        for i, raw in enumerate(self.interned["shape line"]):
+        for i, raw in enumerate(self.tables["shape line"].names):
             parsed = log_format.parse_shape(decode(raw[:2000]))
             if parsed is None:
                 to_shape.append(-1)
@@ -528,22 +524,35 @@ class _Builder:
 
     def _resolved_producers(self) -> Ragged:
         """Producers as rows: the last record of that key before the one that names it."""
-        lists = self._lists("producers", np.int64)
-        ids, owner = lists.value, lists.row
-        key = self._column("key", np.int64)
-        n = len(key)
-        rows = ids.astype(np.int32)
-        named = ids >= 0
-        if len(self.key_ids) == n:  # no key repeats: a key's number is its row
-            rows[named & (ids >= owner)] = -2
-        elif named.any():
+        lists = self._lists("producers", np.uint64)
+        wanted, owner = lists.value, lists.row
+        key = self._column("key", np.uint64)
+        rows = np.where(wanted == 0, np.int32(-1), np.int32(-2))
+        named = np.flatnonzero(wanted)
+        if len(named) and len(key):
             order = np.argsort(key, kind="stable")
-            span = np.int64(n + 1)
-            place = np.searchsorted(key[order] * span + order, ids[named] * span + owner[named]) - 1
-            found = order[np.maximum(place, 0)]
-            ok = (place >= 0) & (key[found] == ids[named])
-            rows[named] = np.where(ok, found, -2)
+            ordered = key[order]
+            # rows of one key stand in their order: the last one before the reader
+            at = np.searchsorted(ordered, wanted[named], side="right") - 1
+            if (ordered[1:] == ordered[:-1]).any():
+                at = _last_before(ordered, order, wanted[named], owner[named])
+            at = np.maximum(at, 0)
+            ok = (ordered[at] == wanted[named]) & (order[at] < owner[named])
+            rows[named[ok]] = order[at[ok]]
         return Ragged(lists.start, rows)
+
+
+def _last_before(key: NDArray[np.uint64], row: Index, wanted: NDArray[np.uint64], before: Index) -> Index:
+    """Position of the last row of a wanted key before another row, in columns sorted by key and then by row.
+
+    Positions that are out of range or of another key mean that there is none.
+    """
+    distinct, first = np.unique(key, return_index=True)
+    size = np.diff(np.append(first, len(key)))
+    group = np.repeat(np.arange(len(distinct)), size)
+    span = np.int64(len(key) + 1)
+    of = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
+    return np.searchsorted(group * span + row, of * span + before) - 1
 
 
 class _Piece:
@@ -622,7 +631,3 @@ class _Piece:
             full = ends > starts
             starts, ends, owner = starts[full], ends[full], owner[full]
         return starts, ends, owner
-
-
-def _ids(table: defaultdict[bytes, int], names: list[bytes]) -> NDArray[np.int32]:
-    return np.fromiter(map(table.__getitem__, names), np.int32, len(names))

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import stat
 import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -63,6 +59,8 @@ class ExitCode(IntEnum):
 
 def run() -> NoReturn:
     """Entry point of the console script and of `python -m numtui`."""
+    # Nothing here multiplies matrices, and starting numpy's threads for it costs as much as importing numpy.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(main())
 
 
@@ -229,6 +227,8 @@ def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
 
     The explorer reads a log twice: its head, to show something at once, and then the whole.
     """
+    import tempfile  # 3 ms, for a rare case
+
     paths = {"path_a": request.path_a, "path_b": request.path_b}
     with ExitStack() as stack:
         for side, path in paths.items():
@@ -240,6 +240,8 @@ def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
 
 
 def _copied(path: str, copy: Path) -> str:
+    import shutil
+
     try:
         # A duplicate, because closing descriptor 0 itself would give its number to the next file that is opened.
         with os.fdopen(os.dup(0), "rb") if path == STDIN else open(path, "rb") as source, copy.open("wb") as out:
@@ -266,6 +268,9 @@ def _complain(text: str) -> None:
 
 def _report_bug(error: Exception) -> None:
     """One line for the user, the traceback in a file that can be attached to a report."""
+    import time
+    import traceback
+
     from numtui.journal import state_folder
 
     details = "".join(traceback.format_exception(error))

@@ -11,7 +11,6 @@ from typing import TextIO
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError
 from matchers.parse import read_log
-from matchers.rule_file import RuleFile
 from numtui.atomic import atomic_writer
 from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
@@ -33,7 +32,11 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
     with ProgressLine() as progress:
         a = read_log(request.path_a, progress=progress)
         b = read_log(request.path_b, progress=progress)
-        rules = RuleFile.load(rules_path).rules if rules_path is not None else None
+        rules = None
+        if rules_path is not None:
+            from matchers.rule_file import RuleFile  # with PyYAML: 20 ms that most reports do not need
+
+            rules = RuleFile.load(rules_path).rules
         comparison = compare(a, b, rules, progress=progress)
     options = ReportOptions(
         names=(request.name_a, request.name_b),

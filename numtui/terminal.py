@@ -6,9 +6,7 @@ the text report alike, so that a name can neither move the cursor nor turn the r
 
 from __future__ import annotations
 
-import base64
 import os
-import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -99,6 +97,8 @@ def reopen_keyboard() -> bool:
 
 def osc52(text: str) -> str:
     """The sequence that asks a terminal to put `text` on the clipboard of the machine it runs on."""
+    import base64
+
     return f"\x1b]52;c;{base64.b64encode(text.encode(errors='replace')).decode()}\x07"
 
 
@@ -109,6 +109,8 @@ def copy_in_tmux(text: str) -> bool:
     """
     if not os.environ.get("TMUX"):
         return False
+    import subprocess  # 6 ms that a report does not need
+
     try:
         done = subprocess.run(
             ["tmux", "load-buffer", "-w", "-"],  # noqa: S607 - the tmux of the user's PATH is the one that is meant

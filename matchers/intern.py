@@ -1,0 +1,87 @@
+"""Names to small integers, thousands at a time.
+
+A log repeats a few hundred names a hundred thousand times. Slicing each out to look it up in a dictionary costs more
+than all numbers of the log, so names are told apart by a 64-bit hash that is computed on whole arrays; only a name that
+was not seen before is sliced out. Two names of one log would have to agree in 64 bits to be confused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.numbers import Words
+
+__all__ = ["InternTable", "hash_text"]
+
+Index = NDArray[np.int64]
+Hash = NDArray[np.uint64]
+
+_U = np.uint64
+_MULTIPLIER = _U(0x9E3779B97F4A7C15)
+_KEEP = np.array([(1 << (8 * k)) - 1 for k in range(9)], np.uint64)
+_LONG = 256
+"""Names longer than this are rare, and hashed one by one."""
+
+
+def hash_text(buffer: bytes, words: Words, start: Index, end: Index) -> Hash:
+    """A hash of each `buffer[start[i]:end[i]]`, good within this process."""
+    length = end - start
+    out = length.astype(np.uint64) * _MULTIPLIER
+    active = np.flatnonzero((length > 0) & (length <= _LONG))
+    offset = 0
+    while len(active):
+        word = words.at(start[active] + offset)
+        rest = length[active] - offset
+        tail = np.flatnonzero(rest < 8)
+        word[tail] &= _KEEP[rest[tail]]
+        mixed = (out[active] ^ word) * _MULTIPLIER
+        out[active] = mixed ^ (mixed >> _U(32))
+        offset += 8
+        active = active[rest > 8]
+    for i in np.flatnonzero(length > _LONG).tolist():
+        out[i] = hash(buffer[start[i] : end[i]]) & 0xFFFFFFFFFFFFFFFF
+    return out
+
+
+class InternTable:
+    """Distinct names in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.names: list[bytes] = []
+        self._hashes = np.zeros(0, np.uint64)  # ascending
+        self._ids = np.zeros(0, np.int32)
+
+    def ids(self, buffer: bytes, words: Words, start: Index, end: Index) -> NDArray[np.int32]:
+        """The number of each name."""
+        hashes = hash_text(buffer, words, start, end)
+        found = self._find(hashes)
+        if found is None:
+            self._add(hashes, buffer, start, end)
+            found = self._find(hashes)
+            assert found is not None  # all are there now  # noqa: S101
+        return found
+
+    def _find(self, hashes: Hash) -> NDArray[np.int32] | None:
+        """The numbers of some hashes, None when one is new."""
+        if not len(self._hashes):
+            return None if len(hashes) else np.zeros(0, np.int32)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return self._ids[at] if np.array_equal(self._hashes[at], hashes) else None
+
+    def _add(self, hashes: Hash, buffer: bytes, start: Index, end: Index) -> None:
+        new, first = np.unique(hashes, return_index=True)
+        if len(self._hashes):
+            at = np.minimum(np.searchsorted(self._hashes, new), len(self._hashes) - 1)
+            unseen = self._hashes[at] != new
+            new, first = new[unseen], first[unseen]
+        by_place = np.argsort(first)
+        ids = np.empty(len(new), np.int32)
+        ids[by_place] = np.arange(len(new)) + len(self.names)
+        places = first[by_place]
+        self.names.extend(
+            buffer[s:e] for s, e in zip(start[places].tolist(), end[places].tolist(), strict=True)
+        )
+        together = np.concatenate((self._hashes, new))
+        order = np.argsort(together, kind="stable")
+        self._hashes, self._ids = together[order], np.concatenate((self._ids, ids))[order]
