@@ -90,9 +90,11 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The automatic matching: partners, and the weights they were chosen by (None: nothing had to be chosen)."""
+    """The automatic matching: partners, where rows are expected, and the weights the partners were chosen by
+    (None: nothing had to be chosen)."""
 
     state: State
+    order: Order
     weights: Weights | None
 
 
@@ -102,7 +104,7 @@ def align(f: Features) -> Alignment:
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
-        return Alignment(state, None)
+        return Alignment(state, expected(f, state), None)
     weights = _learn(f, state)
     for nearest, window, least in _PASSES:
         order = expected(f, state)
@@ -110,11 +112,12 @@ def align(f: Features) -> Alignment:
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         compete(state, i, j, weights.score(seen), least)
-    pair_leftovers(f, state)
-    return Alignment(state, weights)
+    order = expected(f, state)
+    _pair_leftovers(f, state, order)
+    return Alignment(state, order, weights)
 
 
-def pair_leftovers(f: Features, state: State) -> None:
+def _pair_leftovers(f: Features, state: State, order: Order) -> None:
     """Pairs what is left of one op in one module and nobody else can be: another shape, or a value that changed
     altogether, does not make it another operation."""
     rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
@@ -125,7 +128,6 @@ def pair_leftovers(f: Features, state: State) -> None:
     rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
     name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
     name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
-    order = expected(f, state)
     at_b = order.before[rows_a]
     # nearest leftover of the same name on either side must be each other's only one within reach
     span = np.int64(len(f.b) + 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.align import Alignment, State, compete, expected, nearest_of_kind
+from matchers.align import Alignment, State, compete, nearest_of_kind
 from matchers.evidence import observe
 from matchers.features import Features
 from matchers.pairing import Method
@@ -73,7 +73,7 @@ def apply_rules(
     free_a = np.flatnonzero((state.of_a < 0) & ~held_a & _touched(again_a, held_a))
     free_b = (state.of_b < 0) & ~held_b
     if auto.weights is not None and len(free_a) and free_b.any():
-        order = expected(f, state)
+        order = auto.order
         i, j = nearest_of_kind(f, free_a, np.flatnonzero(free_b), order)
         if blocked:
             allowed = np.array([pair not in blocked for pair in zip(i.tolist(), j.tolist(), strict=True)], bool)
