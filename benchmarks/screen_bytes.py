@@ -49,6 +49,7 @@ def read_quiet(fd: int, quiet: float = QUIET) -> tuple[bytes, float]:
 
 
 def main() -> int:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("a")
     parser.add_argument("b")

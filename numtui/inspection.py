@@ -78,7 +78,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
 
 def _table(session: Session, told: Explanation, width: int, chosen: int) -> tuple[list[Line], list[int]]:
     """Facts and inputs, side by side; and the line of each input."""
-    name, difference = 13, 12
+    name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
     a, b = (safe_text(n, each) for n in session.names)
     lines: list[Line] = [[(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")]]

@@ -25,7 +25,7 @@ __all__ = [
     "GLYPHS",
     "Columns",
     "RowWriter",
-    "longest_key",
+    "usual_key",
     "map_pieces",
     "short_dtype",
 ]
@@ -102,29 +102,24 @@ class Columns:
     units: int
     shape: int
 
-    WIDE = 120
-    """From this width on each side has a column of its own."""
-
     @classmethod
     def of(cls, width: int, rows: int, key_a: int, key_b: int) -> Columns:
-        """The columns that fit in `width`; `key_a`, `key_b` are the longest keys of the sides."""
+        """The columns that fit in `width`; `key_a`, `key_b` are the usual lengths of the keys of the sides.
+
+        Each side has a column of its own when most keys fit: two keys that are cut where they differ say less than
+        one that is whole, with the other behind it where it differs.
+        """
         number = max(len(str(rows)), 3)
-        # map, window mark, cause; number; glyph, each number and key followed by a blank
-        left = width - 3 - number - 1 - 2
         error, units = 9, 6
-        left -= error + units
-        if width < cls.WIDE:
-            via = 12 if width >= 100 else 0
-            return cls(number, max(left - via, 8), via, 0, error, 0, units, 0)
-        via, bar = 12, 6
-        left -= via + bar
-        shape = min(max(left // 5, 14), 28)
-        left -= shape
-        each = left // 2
-        a = min(key_a + 1, left - min(each, key_b + 1))
-        return cls(
-            number, a, via, min(key_b + 1, left - a), error, bar, units, left - a - min(key_b + 1, left - a) + shape
-        )
+        via = 12 if width >= 100 else 0
+        bar = 6 if width >= 110 else 0
+        shape = min(max(width // 8, 16), 28) if width >= 120 else 0
+        # map, window mark, cause; number; glyph, each of the two followed by a blank
+        left = width - 3 - (number + 1) - 2 - error - units - via - bar - shape
+        spare = left - (key_a + 1) - (key_b + 1)
+        if width >= 120 and spare >= 0:
+            return cls(number, key_a + 1 + spare // 2, via, key_b + 1 + spare - spare // 2, error, bar, units, shape)
+        return cls(number, max(left, 8), via, 0, error, bar, units, shape)
 
 
 class RowWriter:
@@ -267,9 +262,9 @@ def _typed(log: OpLog, record: int) -> str:
     return f"{shape} {dtype}".strip()
 
 
-def longest_key(log: OpLog) -> int:
-    """Bytes of the longest key of a log (its newline not counted)."""
-    return int(np.diff(log.keys.start).max()) - 1 if len(log) else 0
+def usual_key(log: OpLog) -> int:
+    """The length (in bytes) that nineteen of twenty keys of a log do not exceed."""
+    return int(np.percentile(np.diff(log.keys.start), 95)) - 1 if len(log) else 0
 
 
 def map_pieces(view: View, height: int) -> list[Piece]:

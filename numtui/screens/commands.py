@@ -44,7 +44,7 @@ class Commands(Asking):
     # -- move
 
     def _move(self, by: int) -> None:
-        if self.inspector.has_focus:
+        if self.inspector.active:
             self.inspector.move(self.session, by)
         else:
             self.session.move(by)
@@ -57,7 +57,7 @@ class Commands(Asking):
         self._move(-self._times())
 
     def _scroll(self, pages: float) -> None:
-        if self.inspector.has_focus:
+        if self.inspector.active:
             self.inspector.scroll_lines(round(pages * self.inspector.room))
         else:
             self.table.scroll_pages(self.session, pages * self._times())
@@ -132,7 +132,7 @@ class Commands(Asking):
 
     def action_inspect(self) -> None:
         """Into the inspector; there, to the producer of the chosen input."""
-        if self.inspector.has_focus:
+        if self.inspector.active:
             position = self.inspector.position
             if position is not None:
                 self._told(self.session.producer(position))
@@ -147,13 +147,11 @@ class Commands(Asking):
         if self._went_back >= 0 and self._went_back == self.session.cursor:
             self.action_forward()
             return
-        if to_list or self.inspector.has_focus:
+        if to_list or self.inspector.active:
             self.inspector.leave()
-            self.table.focus()
         else:
             self.inspector.enter(self.session)
-            self.inspector.focus()
-        self.call_later(self.resize_inspector)
+        self.resize_inspector()
         self.draw()
 
     def action_producer(self) -> None:
@@ -209,7 +207,7 @@ class Commands(Asking):
     def action_reset(self) -> None:
         """Drop one thing that is pending, the newest first."""
         session = self.session
-        if self.inspector.has_focus:
+        if self.inspector.active:
             self.action_switch(to_list=True)
         elif self.reader.clear() or session.cancel():
             self.draw()

@@ -117,7 +117,6 @@ class Explorer(Commands):
         """Find the widgets once; start the work when the first frame is out."""
         self.table = self.query_one(Table)
         self.inspector = self.query_one(Inspector)
-        self.table.focus()
         if self._request is not None:
             self._work = "reading"
             self.call_after_refresh(self._start_loading)
@@ -137,8 +136,8 @@ class Explorer(Commands):
 
     def resize_inspector(self) -> None:
         """Less than a third of the screen; with the focus more than half, when there is more to say."""
-        more = self.inspector.has_focus and self.inspector.wanted > self.inspector.size.height
-        self.inspector.set_class(more or (self.inspector.has_focus and self.inspector.has_class("-large")), "-large")
+        more = self.inspector.active and self.inspector.wanted > self.inspector.size.height
+        self.inspector.set_class(more or (self.inspector.active and self.inspector.has_class("-large")), "-large")
 
     def draw(self) -> None:
         """Bring the screen up to the session, once, after everything that was typed has been handled."""

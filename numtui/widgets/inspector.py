@@ -11,9 +11,11 @@ from numtui.widgets.lines import Lines
 __all__ = ["Inspector"]
 
 
-class Inspector(Lines, can_focus=True):
+class Inspector(Lines):
     """The line that parts it from the list comes first."""
 
+    active = False
+    """Whether the keys that move are for it. (Not Textual's focus, which comes a moment after it is asked for.)"""
     chosen = -1
     """The chosen input, an index into the explanation's; -1: none."""
 
@@ -41,11 +43,13 @@ class Inspector(Lines, can_focus=True):
 
     def enter(self, session: Session) -> None:
         """It gets the focus: the first input is the chosen one."""
+        self.active = True
         self.show(session)
         self.chosen = 0 if self._inspection.inputs else -1
 
     def leave(self) -> None:
         """It loses the focus."""
+        self.active = False
         self.chosen = -1
 
     def move(self, session: Session, by: int) -> None:
@@ -80,12 +84,12 @@ class Inspector(Lines, can_focus=True):
         lines = self._inspection.lines
         self._top = min(max(self._top, 0), max(len(lines) - self.room, 0))
         below = len(lines) - self._top - self.room
-        more = f" {below} more lines: enter " if below > 0 and not self.has_focus else ""
-        hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.has_focus else more
+        more = f" {below} more lines: enter " if below > 0 and not self.active else ""
+        hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.active else more
         width = self.size.width
         rule: Line = [
             ("─" * 3, "dim"),
-            (hint, "key" if self.has_focus else "dim"),
+            (hint, "key" if self.active else "dim"),
             ("─" * max(width - 3 - len(hint), 0), "dim"),
         ]
         self.paint([rule, *lines[self._top : self._top + self.room]])

@@ -6,7 +6,7 @@ window over the view instead of a virtual canvas: no scroll bar, no animation, a
 
 from __future__ import annotations
 
-from numtui.present import Columns, RowWriter, longest_key, map_pieces
+from numtui.present import Columns, RowWriter, map_pieces, usual_key
 from numtui.session import Session
 from numtui.text import Line, Piece
 from numtui.view import View
@@ -15,7 +15,7 @@ from numtui.widgets.lines import Lines
 __all__ = ["Table"]
 
 
-class Table(Lines, can_focus=True):
+class Table(Lines):
     """The rows of a session's view around its cursor. The first line is the heading."""
 
     top = 0
@@ -96,7 +96,7 @@ class Table(Lines, can_focus=True):
         c, width = session.comparison, self.size.width
         if self._writer is None or self._writer.comparison is not c or self._width != width:
             self._width = width
-            self._writer = RowWriter(c, Columns.of(width, len(c), longest_key(c.a), longest_key(c.b)))
+            self._writer = RowWriter(c, Columns.of(width, len(c), usual_key(c.a), usual_key(c.b)))
         return self._writer
 
     def _map_for(self, view: View) -> list[Piece]:

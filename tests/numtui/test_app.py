@@ -174,10 +174,10 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session
         await press(pilot, "/", *"0.attention/op_0_bmm", "enter", "enter")
-        assert explorer.inspector.has_focus
+        assert explorer.inspector.active
         await press(pilot, "j", "enter")
         assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm"
-        assert explorer.table.has_focus
+        assert not explorer.inspector.active
         await press(pilot, "ctrl+o")
         assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention/op_0_bmm"
         await press(pilot, "tab")
@@ -185,9 +185,9 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
             "right after, tab is ctrl+i"
         )
         await press(pilot, "j", "tab")
-        assert explorer.inspector.has_focus
+        assert explorer.inspector.active
         await press(pilot, "escape", "c")
-        assert explorer.table.has_focus
+        assert not explorer.inspector.active
 
 
 async def test_leaving_with_unsaved_rules_asks(tmp_path: Path) -> None:
