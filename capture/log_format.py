@@ -4,8 +4,8 @@ This module is the single owner of the format (docs/log-format.md describes it f
 library alone, so that a reader needs no torch and a writer needs no numpy.
 
 A log is a header, a line of `=`, and records. A record starts at a line whose first character is `[`; its fields are
-lines of two spaces, a name, `: ` and a value. Logs of torchtitan's `numerics_debugging` have the fields of `TORCHTITAN`;
-our own capture adds those of `SUPERSET`.
+lines of two spaces, a name, `: ` and a value. Logs of torchtitan's `numerics_debugging` have the fields of
+`TORCHTITAN`; our own capture adds those of `SUPERSET`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueE
 from matchers.features import Features
 from matchers.pairing import Method
 
-__all__ = ["Alignment", "State", "Weights", "align", "compete", "expected", "nearest_of_kind"]
+__all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -35,7 +35,9 @@ _TURNS = 2
 _PASSES = ((2, 32, 0.98), (_NEAREST, _WINDOW, 0.5), (_NEAREST, _WINDOW, 0.0))
 """(candidates on either side, how far away, least probability): the clear ones first, then the others."""
 _REACH = 24
-_RELAXED = 0.5
+"""How far from where it is expected a leftover row may be."""
+LEFTOVER = 0.5
+"""Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
 _SURE = 0.9
 _CLEAR = 0.97
 _SAMPLE, _STRETCH = 4_096, 256
@@ -91,7 +93,8 @@ class Weights:
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """The automatic matching: partners, where rows are expected, and the weights the partners were chosen by
-    (None: nothing had to be chosen)."""
+    (None: nothing had to be chosen).
+    """
 
     state: State
     order: Order
@@ -113,33 +116,33 @@ def align(f: Features) -> Alignment:
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         compete(state, i, j, weights.score(seen), least)
     order = expected(f, state)
-    _pair_leftovers(f, state, order)
+    i, j = leftovers(f, order, np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0))
+    state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, order, weights)
 
 
-def _pair_leftovers(f: Features, state: State, order: Order) -> None:
-    """Pairs what is left of one op in one module and nobody else can be: another shape, or a value that changed
-    altogether, does not make it another operation."""
-    rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
-    if not len(rows_a) or not len(rows_b):
-        return
-    width = np.int64(f.sizes[3] + 2)
+def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int, Int]:
+    """Of the given rows without partner, those of one op in one module that can only be each other.
+
+    Another shape, or a value that changed altogether, does not make it another operation.
+    """
     # collectives are bucketed differently from run to run: neither name nor place says that two are the same
     rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
+    if not len(rows_a) or not len(rows_b):
+        return rows_a[:0], rows_b[:0]
+    width, span = np.int64(f.sizes[3] + 2), np.int64(len(f.b) + 1)
     name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
     name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
-    at_b = order.before[rows_a]
-    # nearest leftover of the same name on either side must be each other's only one within reach
-    span = np.int64(len(f.b) + 1)
-    sort = np.argsort(name_b * span + rows_b)
-    code = (name_b * span + rows_b)[sort]
-    low = np.searchsorted(code, name_a * span + np.clip(at_b - _REACH, 0, len(f.b)))
-    high = np.searchsorted(code, name_a * span + np.clip(at_b + _REACH, 0, len(f.b)), side="right")
+    at = order.before[rows_a]
+    by_name = np.argsort(name_b * span + rows_b)
+    place = (name_b * span + rows_b)[by_name]
+    low = np.searchsorted(place, name_a * span + np.clip(at - _REACH, 0, len(f.b)))
+    high = np.searchsorted(place, name_a * span + np.clip(at + _REACH, 0, len(f.b)), side="right")
     single = np.flatnonzero(high - low == 1)
-    i, j = rows_a[single], rows_b[sort[low[single]]]
+    i, j = rows_a[single], rows_b[by_name[low[single]]]
     wanted = np.bincount(j, minlength=len(f.b))
-    ok = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j]
-    state.pair(i[ok], j[ok], Method.RELAXED, _RELAXED)
+    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j]
+    return i[only], j[only]
 
 
 def _learn(f: Features, found: State) -> Weights:
@@ -211,7 +214,9 @@ def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
     partner[i] = j
     ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order)
     wrong = partner[ci] != cj
-    return Lesson(observe(f, i, j, order, state.of_a, state.of_b), observe(f, ci[wrong], cj[wrong], order, state.of_a, state.of_b))
+    return Lesson(
+        observe(f, i, j, order, state.of_a, state.of_b), observe(f, ci[wrong], cj[wrong], order, state.of_a, state.of_b)
+    )
 
 
 def nearest_of_kind(

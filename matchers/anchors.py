@@ -33,7 +33,7 @@ def ranked_join(a: NDArray[np.uint64], b: NDArray[np.uint64], most: int | None =
     `most`: only keys that occur at most so often.
     """
     order_a, rank_a, size_a = _groups(a)
-    order_b, rank_b, size_b = _groups(b)
+    order_b, _, size_b = _groups(b)
     if not len(order_a) or not len(order_b):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     key_a, key_b = a[order_a], b[order_b]

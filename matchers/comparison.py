@@ -35,7 +35,8 @@ Progress = Callable[[str, float], None]
 
 class Matching:
     """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
-    logs under the same module and op rules."""
+    logs under the same module and op rules.
+    """
 
     def __init__(self, a: OpLog, b: OpLog, names: _Names) -> None:
         self.names = names
@@ -148,7 +149,7 @@ class Comparison:
         return ((a,) if a >= 0 else ()), ((b,) if b >= 0 else ())
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
-        """The same logs under other rules; equal to `compare(self.a, self.b, rules)`, but only what changed is redone."""
+        """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""
         return _compare(self.a, self.b, rules, self.matching, self.flow, progress)
 
 
@@ -160,7 +161,7 @@ def compare(a: OpLog, b: OpLog, rules: RuleSet | None = None, *, progress: Progr
 def _compare(
     a: OpLog, b: OpLog, rules: RuleSet, matching: Matching | None, flow: _Flow | None, progress: Progress | None
 ) -> Comparison:
-    tell = progress if progress is not None else lambda what, fraction: None
+    tell = progress if progress is not None else _silent
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
     names = _Names.of(resolved)
@@ -190,6 +191,10 @@ def _compare(
         none = np.zeros(len(pairing), bool)
         origins = Origins(none.astype(np.int8), none, np.zeros(len(a), bool), np.zeros(len(b), bool))
     return _rows(a, b, rules, resolved, matching, flow, pairing, verdicts, origins, policy)
+
+
+def _silent(_what: str, _fraction: float) -> None:
+    """Progress that nobody wants to hear of."""
 
 
 def _pairing(f: Features, state: State, forced: list[ForcedPair]) -> Pairing:
@@ -254,7 +259,9 @@ def _rows(
     pair = np.concatenate((np.arange(pairs), none_a, none_b))[order].astype(np.int32)
 
     f = matching.features
-    lone = np.concatenate((_lone(f.a.original, a, Status.ONLY_A)[alone_a], _lone(f.b.original, b, Status.ONLY_B)[alone_b]))
+    lone = np.concatenate(
+        (_lone(f.a.original, a, Status.ONLY_A)[alone_a], _lone(f.b.original, b, Status.ONLY_B)[alone_b])
+    )
     ignored = np.concatenate((resolved.ignored_a[alone_a], resolved.ignored_b[alone_b]))
     lone = np.where(ignored, np.int8(Status.IGNORED), lone)
     alone = len(alone_a) + len(alone_b)

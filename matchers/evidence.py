@@ -94,7 +94,8 @@ def _input_bins(a: Side, b: Side, i: Int, j: Int) -> Int:
 @dataclass(frozen=True, slots=True)
 class Order:
     """Where rows of a are expected in b: `before` and `after` are int64[n_a], the expected row of b by the
-    nearest anchor on either side."""
+    nearest anchor on either side.
+    """
 
     before: Int
     after: Int

@@ -160,7 +160,10 @@ def _what_is_unknown(inputs: tuple[InputFact, ...]) -> str:
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     noun = "input" if len(differing) == 1 else "inputs"
     verb = "differs" if len(differing) == 1 else "differ"
-    return f"{noun} {positions} {verb} already though no captured operation is to blame: suspect what was not captured one hop before"
+    return (
+        f"{noun} {positions} {verb} already though no captured operation is to blame: "
+        "suspect what was not captured one hop before"
+    )
 
 
 def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
@@ -178,7 +181,10 @@ def _nan_sides(c: Comparison, row: int) -> str:
     sides = []
     for name, log, record in (("a", c.a, int(c.row_a[row])), ("b", c.b, int(c.row_b[row]))):
         numbers = [*log.outputs[record].tolist(), *log.stats[:, record].tolist()]
-        shown = [*log.outputs[record].tolist(), *(x for k, x in enumerate(log.stats[:, record]) if log.present[record] >> k & 1)]
+        shown = [
+            *log.outputs[record].tolist(),
+            *(x for k, x in enumerate(log.stats[:, record]) if log.present[record] >> k & 1),
+        ]
         if any(not math.isfinite(x) for x in shown) and numbers:
             sides.append(name)
     return "in both runs" if len(sides) == 2 else f"only in {sides[0]}" if sides else "in an input"
@@ -223,7 +229,8 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
     status = Status(c.status[row])
     i, j = int(c.row_a[row]), int(c.row_b[row])
     if i >= 0 and j >= 0:
-        same, other = [], []
+        same: list[str] = []
+        other: list[str] = []
         for what, x, y in (
             ("module", c.a.module_name(i), c.b.module_name(j)),
             ("op", c.a.op_name(i), c.b.op_name(j)),
@@ -329,7 +336,13 @@ def _facts(c: Comparison, i: int, j: int) -> list[Fact]:
         scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
         number(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
     if (i >= 0 and len(c.a.digests[i])) or (j >= 0 and len(c.b.digests[j])):
-        text("digest", *(" ".join(f"{d:016x}" for d in log.digests[r].tolist()) if r >= 0 else "" for log, r in ((c.a, i), (c.b, j))))
+        text(
+            "digest",
+            *(
+                " ".join(f"{d:016x}" for d in log.digests[r].tolist()) if r >= 0 else ""
+                for log, r in ((c.a, i), (c.b, j))
+            ),
+        )
     text("shape", c.a.shape_text(i) if i >= 0 else "", c.b.shape_text(j) if j >= 0 else "")
     text("dtype", c.a.dtype_text(i) if i >= 0 else "", c.b.dtype_text(j) if j >= 0 else "")
     text("phase", _phase(c.a, i), _phase(c.b, j))

@@ -153,7 +153,8 @@ class Features:
         chains_a: Sequence[Chain] = (),
         chains_b: Sequence[Chain] = (),
     ) -> None:
-        """
+        """Computes the features.
+
         Args:
             modules_a, modules_b: the module tables after the user's renames; default: as logged.
             chains_a, chains_b: ops of each side that stand for one op of the other side, from the user's rules;

@@ -55,33 +55,28 @@ class InternTable:
     def ids(self, buffer: bytes, words: Words, start: Index, end: Index) -> NDArray[np.int32]:
         """The number of each name."""
         hashes = hash_text(buffer, words, start, end)
-        found = self._find(hashes)
-        if found is None:
+        if not len(hashes):
+            return np.zeros(0, np.int32)
+        at = self._places(hashes)
+        if not len(self._hashes) or not np.array_equal(self._hashes[at], hashes):
             self._add(hashes, buffer, start, end)
-            found = self._find(hashes)
-            assert found is not None  # all are there now  # noqa: S101
-        return found
+            at = self._places(hashes)
+        return self._ids[at]
 
-    def _find(self, hashes: Hash) -> NDArray[np.int32] | None:
-        """The numbers of some hashes, None when one is new."""
-        if not len(self._hashes):
-            return None if len(hashes) else np.zeros(0, np.int32)
-        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return self._ids[at] if np.array_equal(self._hashes[at], hashes) else None
+    def _places(self, hashes: Hash) -> Index:
+        """Where each hash is in the table, or would be."""
+        return np.minimum(np.searchsorted(self._hashes, hashes), max(len(self._hashes) - 1, 0))
 
     def _add(self, hashes: Hash, buffer: bytes, start: Index, end: Index) -> None:
         new, first = np.unique(hashes, return_index=True)
         if len(self._hashes):
-            at = np.minimum(np.searchsorted(self._hashes, new), len(self._hashes) - 1)
-            unseen = self._hashes[at] != new
+            unseen = self._hashes[self._places(new)] != new
             new, first = new[unseen], first[unseen]
         by_place = np.argsort(first)
         ids = np.empty(len(new), np.int32)
         ids[by_place] = np.arange(len(new)) + len(self.names)
         places = first[by_place]
-        self.names.extend(
-            buffer[s:e] for s, e in zip(start[places].tolist(), end[places].tolist(), strict=True)
-        )
+        self.names.extend(buffer[s:e] for s, e in zip(start[places].tolist(), end[places].tolist(), strict=True))
         together = np.concatenate((self._hashes, new))
         order = np.argsort(together, kind="stable")
         self._hashes, self._ids = together[order], np.concatenate((self._ids, ids))[order]

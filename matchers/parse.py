@@ -27,7 +27,7 @@ from capture import log_format
 from matchers.errors import LogError
 from matchers.intern import InternTable, hash_text
 from matchers.numbers import PADDING, Words, parse_numbers
-from matchers.op_log import Header, KeyColumn, OpLog, Phase, Problem, Ragged, STATISTICS, Strings, decode
+from matchers.op_log import STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
 
 __all__ = ["read_log"]
 
@@ -45,9 +45,7 @@ _TEXT_FIELDS = ("Seq", "Mutated", "Sketch", "Counts", "Placement", "Group", "Sta
 """Fields of the superset that are kept as text, for the screen and for later."""
 
 
-def read_log(
-    source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None
-) -> OpLog:
+def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None) -> OpLog:
     """Reads a log: a path, a path that ends in `.gz`, or `-` for standard input.
 
     Args:
@@ -60,7 +58,7 @@ def read_log(
     path = os.fspath(source)
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
     try:
-        with _open(path) as (stream, fraction):
+        with _Source(path) as (stream, fraction):
             for piece, last in _pieces(stream, builder, head):
                 builder.add(piece, last)
                 if progress is not None:
@@ -71,7 +69,7 @@ def read_log(
     return builder.finish()
 
 
-class _open:
+class _Source:
     """Opens a source as (binary stream, function that tells how far reading has come)."""
 
     def __init__(self, path: str) -> None:
@@ -83,7 +81,7 @@ class _open:
             return sys.stdin.buffer, lambda: 0.0
         if os.path.isdir(self._path):
             raise LogError(f"{self._path}: is a directory, not a log")
-        raw = open(self._path, "rb")  # noqa: SIM115 - closed in __exit__, or by the gzip file's owner
+        raw = open(self._path, "rb")
         self._file = raw
         size = max(os.fstat(raw.fileno()).st_size, 1)
         magic = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
@@ -149,6 +147,7 @@ class _Builder:
         self.partial = partial
         self.cut_off: str | None = None
         self.header: Header | None = None
+        self.recognised = False
         self.lines_read = 0
         self.rows = 0
         self.problems: list[Problem] = []
@@ -204,13 +203,11 @@ class _Builder:
             piece = piece[3:]
         size = 0 if piece.startswith(b"[") else piece.find(b"\n[") + 1 or len(piece)
         raw = piece[: min(size, _MAX_HEADER)]
-        lines = [decode(line) for line in raw.splitlines()]
+        lines = [decode(line.rstrip(b"\r")) for line in raw.removesuffix(b"\n").split(b"\n")]
         above = next((i for i, line in enumerate(lines) if line.startswith("====")), len(lines))
-        if size == len(piece) and above == len(lines) and not any(map(log_format.looks_like_header, lines)):
-            what = "is empty" if not piece else "is not an operation log"
-            raise LogError(
-                f"{self.path}:1: {what}: expected a line 'Total captured activations: N' and records that start with '['"
-            )
+        self.recognised = above < len(lines) or any(map(log_format.looks_like_header, lines))
+        if size == len(piece) and not self.recognised:
+            raise self._no_log("is empty" if not piece else "is not an operation log")
         parsed = log_format.parse_header(lines[:above])
         self.header = Header(
             parsed.declared, parsed.excluded, parsed.format, parsed.run, tuple(lines[: min(above, 100)])
@@ -221,6 +218,11 @@ class _Builder:
         for line in lines[above + 1 :]:
             self._outside(line)
         return piece[size:]
+
+    def _no_log(self, what: str) -> LogError:
+        return LogError(
+            f"{self.path}:1: {what}: expected 'Total captured activations: N' and records '[module/op_N_name]'"
+        )
 
     def _outside(self, line: str) -> None:
         footer = log_format.parse_footer(line)
@@ -296,7 +298,7 @@ class _Builder:
         self.columns["line"].append((lines + f.first_line).astype(np.int32))
 
     def _split_keys(self, f: _Piece, start: Index, end: Index) -> tuple[Index, Index, NDArray[np.int32]]:
-        """(end of the module, start of the op, counter) of the keys `module/op_N_op`; counter -1 where there is none."""
+        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none."""
         slash = f.marks(0x2F)
         line = np.searchsorted(start, slash, side="right") - 1
         inside = line >= 0
@@ -436,8 +438,8 @@ class _Builder:
                 self.extra.setdefault(name, {}).update(zip(rows, f.slices(lines, name), strict=True))
         lines = f.lines("Output k")
         for line in lines.tolist():
-            name, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
-            self.extra.setdefault(decode(name[:20]), {})[int(f.row[line]) + self.rows] = value
+            label, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
+            self.extra.setdefault(decode(label[:20]), {})[int(f.row[line]) + self.rows] = value
 
     # ------------------------------------------------------------------ the whole
 
@@ -445,7 +447,9 @@ class _Builder:
         """The log, after the last piece."""
         header = self.header
         if header is None:
-            raise LogError(f"{self.path}:1: is empty: expected an operation log")
+            raise self._no_log("is empty")
+        if not self.recognised and not any((counter >= 0).any() for counter in self.columns["counter"]):
+            raise self._no_log("is not an operation log")
         if self.cut_off is not None:
             self.problem(self.lines_read, self.cut_off)
         shape, dtype, shapes, dtypes = self._shapes()
@@ -608,9 +612,7 @@ class _Piece:
             found = self._marks[byte] = np.flatnonzero(self.text == byte)
         return found
 
-    def tokens(
-        self, lines: Index, name: str, separator: int, keep_empty: bool = False
-    ) -> tuple[Index, Index, Index]:
+    def tokens(self, lines: Index, name: str, separator: int, keep_empty: bool = False) -> tuple[Index, Index, Index]:
         """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped."""
         begin, end = self.value_start(lines, name), self.end[lines]
         marks = self.marks(separator)

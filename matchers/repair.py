@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.align import Alignment, State, compete, nearest_of_kind
+from matchers.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
 from matchers.evidence import observe
 from matchers.features import Features
 from matchers.pairing import Method
@@ -21,6 +21,7 @@ from matchers.pairing import Method
 __all__ = ["ForcedPair", "apply_rules"]
 
 Int = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _REACH = 48
 """Rows on either side of a forced pair that are matched again."""
@@ -35,66 +36,65 @@ class ForcedPair:
     method: Method
 
 
-def apply_rules(
-    f: Features, auto: Alignment, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]
-) -> State:
+def apply_rules(f: Features, auto: Alignment, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> State:
     """The alignment with the forced pairs in, the pairs that are apart cut, and the rows around them matched again."""
     state = auto.state.copy()
     if not forced and not apart:
         return state
-    held_a, held_b = np.zeros(len(f.a), bool), np.zeros(len(f.b), bool)
-    again_a, again_b = np.zeros(len(f.a), bool), np.zeros(len(f.b), bool)
-    for pair in forced:
-        for i in pair.a:
-            held_a[i] = True
-            _free_around(state, again_a, again_b, i, int(state.of_a[i]))
-        for j in pair.b:
-            held_b[j] = True
-            _free_around(state, again_a, again_b, int(state.of_b[j]), j)
-    for i, j in apart:
-        if state.of_a[i] == j:
-            again_a[i] = again_b[j] = True
-    # what a rule holds is not up for matching; exact pairs around it stay unless a rule took one of the two
-    kept = (state.of_a >= 0) & (state.method == Method.EXACT)
-    again_a &= ~kept
-    again_b[state.of_a[kept]] = False
-    for i, j in apart:
-        if state.of_a[i] == j:
-            again_a[i] = again_b[j] = True
-    loose_a = np.flatnonzero(again_a | held_a)
-    loose_b = np.flatnonzero(again_b | held_b)
-    partners = state.of_b[loose_b]
-    state.free(np.unique(np.concatenate((loose_a, partners[partners >= 0]))))
-    for pair in forced:
-        i, j = np.array([pair.a[-1]]), np.array([pair.b[-1]])
-        state.pair(i, j, pair.method, 1.0)
+    named_a = _mask(len(f.a), [row for pair in forced for row in pair.a])
+    named_b = _mask(len(f.b), [row for pair in forced for row in pair.b])
+    again_a, again_b = _neighbourhood(state, named_a, named_b)
+    cut = [i for i, j in apart if state.of_a[i] == j]
+    again_a[cut], again_b[state.of_a[cut]] = True, True
 
-    blocked = set(apart)
-    free_a = np.flatnonzero((state.of_a < 0) & ~held_a & _touched(again_a, held_a))
-    free_b = (state.of_b < 0) & ~held_b
-    if auto.weights is not None and len(free_a) and free_b.any():
-        order = auto.order
-        i, j = nearest_of_kind(f, free_a, np.flatnonzero(free_b), order)
-        if blocked:
-            allowed = np.array([pair not in blocked for pair in zip(i.tolist(), j.tolist(), strict=True)], bool)
-            i, j = i[allowed], j[allowed]
+    paired = np.flatnonzero(state.of_a >= 0)
+    partner = state.of_a[paired]
+    loose = (again_a[paired] | again_b[partner]) & (state.method[paired] != Method.EXACT)
+    # what a rule names is parted from whatever it had, exact or not
+    state.free(np.union1d(paired[loose | named_a[paired] | named_b[partner]], np.array(cut, np.int64)))
+    for pair in forced:
+        state.pair(np.array([pair.a[-1]]), np.array([pair.b[-1]]), pair.method, 1.0)
+
+    free_a = np.flatnonzero((state.of_a < 0) & again_a & ~named_a)
+    free_b = np.flatnonzero((state.of_b < 0) & ~named_b)
+    if auto.weights is not None:
+        i, j = _allowed(*nearest_of_kind(f, free_a, free_b, auto.order), apart)
         if len(i):
-            seen = observe(f, i, j, order, state.of_a, state.of_b)
+            seen = observe(f, i, j, auto.order, state.of_a, state.of_b)
             compete(state, i, j, auto.weights.score(seen), 0.0)
+    i, j = _allowed(*leftovers(f, auto.order, free_a[state.of_a[free_a] < 0], free_b[state.of_b[free_b] < 0]), apart)
+    state.pair(i, j, Method.RELAXED, LEFTOVER)
     return state
 
 
-def _touched(again: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The rows within reach of a rule."""
-    mark = np.zeros(len(again) + 1, np.int64)
-    rows = np.flatnonzero(again | held)
-    np.add.at(mark, np.maximum(rows - _REACH, 0), 1)
-    np.add.at(mark, np.minimum(rows + _REACH + 1, len(again)), -1)
-    return np.asarray(np.cumsum(mark)[:-1] > 0)
+def _mask(size: int, rows: list[int]) -> Mask:
+    out = np.zeros(size, bool)
+    out[rows] = True
+    return out
 
 
-def _free_around(state: State, again_a: NDArray[np.bool_], again_b: NDArray[np.bool_], i: int, j: int) -> None:
-    """Marks the rows around both ends of what a rule changes."""
-    for again, row in ((again_a, i), (again_b, j)):
-        if row >= 0:
-            again[max(row - _REACH, 0) : row + _REACH + 1] = True
+def _neighbourhood(state: State, named_a: Mask, named_b: Mask) -> tuple[Mask, Mask]:
+    """The rows within reach of what the rules name, and of the partners that it had."""
+    touched_a, touched_b = named_a.copy(), named_b.copy()
+    had = state.of_a[named_a]
+    touched_b[had[had >= 0]] = True
+    had = state.of_b[named_b]
+    touched_a[had[had >= 0]] = True
+    return _within_reach(touched_a), _within_reach(touched_b)
+
+
+def _within_reach(rows: Mask) -> Mask:
+    mark = np.zeros(len(rows) + 1, np.int64)
+    at = np.flatnonzero(rows)
+    np.add.at(mark, np.maximum(at - _REACH, 0), 1)
+    np.add.at(mark, np.minimum(at + _REACH + 1, len(rows)), -1)
+    return np.cumsum(mark)[:-1] > 0
+
+
+def _allowed(i: Int, j: Int, apart: Sequence[tuple[int, int]]) -> tuple[Int, Int]:
+    """The candidates without those that a rule keeps apart."""
+    if not apart or not len(i):
+        return i, j
+    span = np.int64(max(int(j.max()), *(b for _, b in apart)) + 1)
+    keep = ~np.isin(i * span + j, np.array([a * span + b for a, b in apart], np.int64))
+    return i[keep], j[keep]
