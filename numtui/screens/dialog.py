@@ -34,7 +34,6 @@ class Dialog(Modal[str]):
         """As high as what it says."""
         body = self.query_one(_Body)
         body.styles.height = len(self._lines(72)) + 2
-        super().on_mount()
 
     def draw(self) -> None:
         """The question and its answers."""

@@ -16,13 +16,9 @@ T = TypeVar("T")
 class Modal(ModalScreen[T]):
     """A screen of lines that takes every key itself, and draws when its size is known."""
 
-    def on_mount(self) -> None:
-        """Draw."""
-        self.call_after_refresh(self.draw)
-
-    def on_resize(self) -> None:
-        """More or fewer lines fit."""
-        self.call_after_refresh(self.draw)
+    def on_lines_resized(self) -> None:
+        """The size of what is drawn is known, or is another."""
+        self.draw()
 
     def on_key(self, event: events.Key) -> None:
         """A key; one that was typed for what is under this screen, after it was closed, goes there."""

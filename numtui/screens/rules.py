@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 
 from matchers.rules import ApartRule, IgnoreRule, ModuleRule, OpRule, PairRule, Rule, TemplateRule
 from numtui.edits import Edit
+from numtui.inspection import wrap
 from numtui.screens.modal import Modal
 from numtui.session import Session
 from numtui.terminal import safe_text
@@ -50,7 +51,7 @@ class RuleList(Modal[Edit | None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
-        self._entries = _entries(session)
+        self._entries: list[_Entry] = []
         self._at = 0
         self._top = 0
 
@@ -59,6 +60,7 @@ class RuleList(Modal[Edit | None]):
 
     def draw(self) -> None:
         """What fits."""
+        self._entries = _entries(self._session, self.size.width)
         room = max(self.size.height - 3, 1)
         self._at = min(max(self._at, 0), max(len(self._entries) - 1, 0))
         self._top = min(max(self._top, self._at - room + 1), self._at)
@@ -96,20 +98,23 @@ class _Body(Lines):
     """The list."""
 
 
-def _entries(session: Session) -> list[_Entry]:
+def _entries(session: Session, width: int) -> list[_Entry]:
+    """The lines of the list; a long rule takes several, each of which stands for it."""
     usage = {u.rule: u for u in session.comparison.usage} if session.comparison.rules == session.rules else {}
+    indent = 27
     entries = []
     for i, rule in enumerate(session.rules.rules):
-        where = f"line {rule.line}" if rule.line else "new"
         used = usage.get(i)
-        count = "" if used is None else f"{used.matched:,}"
-        line: Line = [
-            (f" {fit(rule.section, 10)}{fit(where, 10)}{count.rjust(8)}  {safe_text(rule_text(rule), 300)}", "")
-        ]
+        where = f"line {rule.line}" if rule.line else "new"
+        count = "" if used is None else f"{used.matched:,}×"
+        head = f" {fit(rule.section, 10)}{fit(where, 9)}{count.rjust(5)}  "
+        texts = [(text, "") for text in wrap(rule_text(rule), width - indent - 1)]
         if rule.why:
-            line.append((f"   {safe_text(rule.why, 200)}", "dim"))
-        entries.append(_Entry(rule, line))
+            texts += [(text, "dim") for text in wrap(rule.why, width - indent - 1)]
         if used is not None and used.problem:
-            entries.append(_Entry(rule, [(f"      {safe_text(used.problem, 300)}", "close")]))
-    entries.extend(_Entry(None, [(f" broken    {safe_text(str(p), 300)}", "red")]) for p in session.rules.problems)
+            texts += [(text, "close") for text in wrap(used.problem, width - indent - 1)]
+        for n, (text, role) in enumerate(texts):
+            entries.append(_Entry(rule, [(head if n == 0 else " " * indent, ""), (text, role)]))
+    for problem in session.rules.problems:
+        entries.extend(_Entry(None, [(f" {text}", "red")]) for text in wrap(f"broken: {problem}", width - 2, "  "))
     return entries

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from numtui.inspection import wrap
 from numtui.line_editor import LineEditor
 from numtui.session import Proposal, Session
 from numtui.summary import join
 from numtui.terminal import safe_text
-from numtui.text import Line
+from numtui.text import Line, width_of
 from numtui.widgets.lines import Lines
 
 __all__ = ["StatusLine"]
 
+_MOST = 4
+"""Lines that a message may take."""
+
 
 class StatusLine(Lines):
-    """One line of words."""
+    """One line of words; more for what does not fit into one, because the end of a message is its reason."""
 
     def show(self, session: Session, message: str = "", trouble: bool = False, typed: str = "") -> None:
         """What matters most comes first: a proposal, a message, the mark, unsaved rules."""
+        width = self.size.width
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
             left = _proposal(session.proposal)
@@ -24,11 +31,24 @@ class StatusLine(Lines):
             left = [(f" {safe_text(message, 600)}", "red" if trouble else "")]
         else:
             left = _search(session)
-        self.paint([join(left, right, self.size.width)])
+        if (message or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
+            self._say([[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)])
+        else:
+            self._say([join(left, right, width)])
 
     def show_editor(self, editor: LineEditor) -> None:
         """The line that is being typed, and what it has found so far."""
-        self.paint([join(_editor(editor), [(f"{editor.told} ", "key")], self.size.width)])
+        self._say([join(_editor(editor), [(f"{editor.told} ", "key")], self.size.width)])
+
+    def _say(self, lines: Sequence[Line]) -> None:
+        shown = list(lines[:_MOST])
+        if self.size.height != len(shown):
+            self.styles.height = len(shown)
+        self.paint(shown)
+
+
+def _width(line: Line) -> int:
+    return sum(width_of(text) for text, _ in line)
 
 
 def _editor(editor: LineEditor) -> Line:

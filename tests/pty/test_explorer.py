@@ -1,0 +1,194 @@
+"""The explorer in a real terminal, told as a story: a wrong rule, seen, cut, mended by hand, saved, opened again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders import training_step, write_log
+from tests.pty.tmux import Terminal
+
+NUMTUI = [sys.executable, "-m", "numtui"]
+
+WRONG = """\
+# agreed with Kim on Monday
+version: 1
+pairs:
+  - a: layers.0.feed_forward.w1/op_0_mm   # this is the wrong one
+    b: layers.1.feed_forward.w3/op_0_mm
+    why: a guess
+
+ignore:   # nothing yet
+"""
+"""The shipped example has no red row without this rule."""
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "overrides.yaml"
+    path.write_text(WRONG, encoding="utf-8")
+    return path
+
+
+def explorer(logs: tuple[str, str], rules: Path, size: tuple[int, int] = (120, 40), **env: str) -> Terminal:
+    command = [*NUMTUI, *logs, "-r", str(rules), "--name-a", "eager", "--name-b", "traced"]
+    return Terminal(command, columns=size[0], rows=size[1], env=env)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_story(example_logs: tuple[str, str], rules: Path, size: tuple[int, int]) -> None:
+    with explorer(example_logs, rules, size) as t:
+        t.wait_for("✗ 1 red")
+        t.keys("n")
+        t.wait_for("red 1/1")
+        # Cut it: the effect is said first.
+        t.keys("x")
+        t.wait_for("1 fewer red")
+        t.keys("Enter")
+        t.wait_for("✗ 0 red")
+        t.keys("u")
+        t.wait_for("✗ 1 red")
+        # The same by hand: the right partner is the row that only b has.
+        t.keys("m")
+        t.wait_for("mark at #")
+        t.type("/w1/op_0_mm")
+        t.keys("Enter", "C-o")
+        t.type("f")
+        t.type("is:only-b w1")
+        t.keys("Enter")
+        t.wait_for("filter: is:only-b w1")
+        t.keys("m")
+        t.wait_for("1 fewer red")
+        t.keys("Enter")
+        t.wait_for("✗ 0 red")
+        t.keys("C-s")
+        t.wait_for("saved to")
+        assert t.exit_code("q") == 0
+    text = rules.read_text(encoding="utf-8")
+    assert text.startswith("# agreed with Kim on Monday\nversion: 1\n")
+    assert "ignore:   # nothing yet" in text
+    assert "layers.1.feed_forward.w3/op_0_mm" not in text
+    with explorer(example_logs, rules, size) as t:
+        t.wait_for("✗ 0 red")
+        t.keys("r")
+        t.wait_for(lambda screen: screen.count("layers.0.feed_forward.w1/op_0_mm") == 2)
+        t.keys("q")
+        t.wait_for("? help")
+        assert t.exit_code("q") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_loses_nothing(example_logs: tuple[str, str], rules: Path, number: signal.Signals) -> None:
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 1 red")
+        t.keys("n", "x", "Enter")
+        t.wait_for("rules not saved")
+        os.kill(t.pid, number)
+        assert t.exit_code() == 128 + number
+        assert "numtui " not in t.screen(), "the terminal is as it was before"
+    assert rules.read_text(encoding="utf-8") == WRONG
+    with explorer(example_logs, rules) as t:
+        t.wait_for("Unsaved rules of an earlier session")
+        t.keys("r")
+        t.wait_for("✗ 0 red")
+        t.keys("q")
+        t.wait_for("The rules have changed")
+        t.keys("s")
+        assert t.exit_code() == 0
+    assert "layers.1.feed_forward.w3/op_0_mm" not in rules.read_text(encoding="utf-8")
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 0 red")
+        assert "Unsaved rules" not in t.screen()
+
+
+def test_a_terminal_that_goes_away_loses_nothing(example_logs: tuple[str, str], rules: Path) -> None:
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 1 red")
+        t.keys("n", "x", "Enter")
+        t.wait_for("rules not saved")
+        t.close()
+    with explorer(example_logs, rules) as t:
+        t.wait_for("Unsaved rules of an earlier session")
+        t.keys("d")
+        t.wait_for("were discarded")
+        assert t.exit_code("q") == 1
+
+
+def test_without_colours_everything_can_still_be_read(example_logs: tuple[str, str], rules: Path) -> None:
+    with explorer(example_logs, rules, NO_COLOR="1") as t:
+        t.wait_for("✗ 1 red")
+        t.keys("n")
+        screen = t.wait_for("red 1/1")
+        line = next(line for line in screen.splitlines() if "w1/op_0_mm ⇄ " in line)
+        assert "●" in line
+        assert "✗" in line
+        styled = t.screen(styles=True)
+        assert "\x1b[31m" not in styled
+        assert "\x1b[38" not in styled
+        assert "\x1b[40m" not in styled, "no black behind the text"
+
+
+def test_keys_in_a_burst_keep_their_order(example_logs: tuple[str, str], rules: Path) -> None:
+    """A slow line delivers many keys at once: the letters of a search are no commands, and q is one of them."""
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 1 red")
+        t.type("/wq")
+        t.wait_for("/wq")
+        t.keys("Escape")
+        t.type("12G/w3\r;;:quit")
+        t.wait_for(":quit")
+        t.keys("Enter")
+        assert t.exit_code() == 1
+
+
+def test_keys_before_the_logs_are_read_are_kept(example_logs: tuple[str, str], rules: Path) -> None:
+    with explorer(example_logs, rules) as t:
+        t.type("j/silu\r")
+        t.wait_for("/silu  ")
+        t.wait_for("✗ 1 red")
+
+
+def test_a_read_only_place_is_said_and_nothing_is_lost(example_logs: tuple[str, str], tmp_path: Path) -> None:
+    with explorer(example_logs, tmp_path / "no" / "such" / "folder.yaml") as t:
+        t.wait_for("✗ 0 red")
+        t.keys("i", "Enter")
+        t.wait_for("rules not saved")
+        t.keys("C-s")
+        t.wait_for("not saved:")
+        t.type(f":w {tmp_path / 'mine.yaml'}\r")
+        t.wait_for("saved to")
+        assert t.exit_code("q") == 0
+    assert "ignore:" in (tmp_path / "mine.yaml").read_text(encoding="utf-8")
+
+
+def test_help_and_a_small_terminal(example_logs: tuple[str, str], rules: Path) -> None:
+    with explorer(example_logs, rules, (80, 24)) as t:
+        t.wait_for("✗ 1 red")
+        t.keys("?")
+        t.wait_for("q or esc closes")
+        t.keys("q")
+        t.wait_for("? help")
+        t.resize(40, 8)
+        t.wait_for("too small")
+        t.resize(100, 30)
+        t.wait_for("? help")
+        assert t.exit_code("q") == 1
+
+
+def test_a_larger_pair_opens_with_rows_at_once(tmp_path: Path, rules: Path) -> None:
+    ops = training_step(layers=300)
+    logs = tuple(str(write_log(tmp_path / side / "rank_0_activations.log", ops)) for side in "ab")
+    rules.write_text("version: 1\n", encoding="utf-8")
+    with explorer((logs[0], logs[1]), rules, (200, 50)) as t:
+        t.wait_for("layers.0.attention.wq/op_0_mm")
+        t.keys("G")
+        t.wait_for("✗ 0 red")
+        t.keys("G")
+        t.wait_for("layers.0.attention.wq/op_1_mm")
+        assert t.exit_code("q") == 0
