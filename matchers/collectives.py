@@ -7,6 +7,7 @@ other side has the in-place form. A user's `ops` rule declares other chains of t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,9 @@ LOWERED_FROM = {
 }
 """Functional collectives by the in-place collective that does the same."""
 
-_IN_PLACE = frozenset({*LOWERED_FROM.values(), "allgather_", "reduce_scatter_", "alltoall_", "reduce_", "send", "recv_"})
+_IN_PLACE = frozenset(
+    {*LOWERED_FROM.values(), "allgather_", "reduce_scatter_", "alltoall_", "reduce_", "send", "recv_"}
+)
 _COPIES = frozenset({"all_gather_copy_in"})
 """Not a collective, but one of its outputs is the buffer that a collective has yet to fill."""
 
@@ -147,18 +150,13 @@ class _Open:
             if producer in self._free:
                 return int(producer)
         rows = self._by_place.get((int(log.module[row]), int(log.shape[row])), [])
-        for at in range(int(np.searchsorted(rows, row)) - 1, -1, -1):
-            if rows[at] in self._free:
-                return rows[at]
-        return -1
+        at = bisect_left(rows, row)
+        return rows[at - 1] if at else -1
 
     def take(self, row: int) -> None:
+        """Marks a row as taken."""
         self._free.discard(row)
         rows = self._by_place[int(self._log.module[row]), int(self._log.shape[row])]
-        # a taken row is never looked at again, so that a long log of collectives stays linear
-        if rows and rows[-1] != row:
-            at = int(np.searchsorted(rows, row))
-            if at < len(rows) and rows[at] == row:
-                del rows[at]
-        elif rows:
-            rows.pop()
+        at = bisect_left(rows, row)
+        if at < len(rows) and rows[at] == row:
+            del rows[at]
