@@ -85,7 +85,7 @@ class Listing:
         self.cursor = row if row >= 0 else min(max(self.cursor, 0), len(comparison) - 1)
         self._rebuild(on_fold)
         if self.search is not None:
-            self.search = self._find(self.search.text)
+            self.search = self.hits(self.search.text)
 
     # -- what is listed
 
@@ -122,7 +122,7 @@ class Listing:
         self._opened = None
         self._rebuild()
         if self.search is not None:
-            self.search = self._find(self.search.text)
+            self.search = self.hits(self.search.text)
 
     def toggle_fold(self) -> None:
         """Fold the stretches of equal rows, or unfold them."""
@@ -287,16 +287,15 @@ class Listing:
 
     # -- searching
 
-    def find(self, text: str, origin: int) -> Search:
+    def go_to_hits(self, search: Search, origin: int) -> None:
         """Search as the person types: the cursor goes to the first hit from row `origin` on, around the end."""
-        self.search = self._find(text)
-        rows = self.search.rows
+        self.search = search
+        rows = search.rows
         if len(rows):
             at = int(np.searchsorted(rows, origin))
             self._show(int(rows[at % len(rows)]))
         else:
             self._show(origin)
-        return self.search
 
     def accept_search(self, origin: int) -> None:
         """The search stays; where it started is a jump to come back to."""
@@ -320,7 +319,8 @@ class Listing:
         self.go(int(rows[0] if by > 0 else rows[-1]) if row is None else row, "hit")
         return "" if row is not None else f"around the {'end' if by > 0 else 'start'}"
 
-    def _find(self, text: str) -> Search:
+    def hits(self, text: str) -> Search:
+        """The rows to find. Changes nothing, so that any thread may ask."""
         found = (
             keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import monotonic
 
+from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
@@ -16,7 +17,7 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.session import Session
 
-__all__ = ["Cancelled", "Loaded", "Throttled", "load", "open_heads"]
+__all__ = ["Cancelled", "Loaded", "Throttled", "load", "open_heads", "warm"]
 
 HEAD = 96 << 10
 """Bytes of each log that are read for the first screen: some 280 operations, more than any terminal has lines."""
@@ -62,6 +63,12 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
     b = read_log(request.path_b, progress=reading(request.name_b, 0.25))
     comparison = compare(a, b, file.rules, progress=lambda what, fraction: progress(what, 0.5 + fraction / 2))
     return Loaded(comparison, file)
+
+
+def warm(loaded: Loaded) -> None:
+    """Make what the first change of a rule needs and what takes long on large logs: the index of keys."""
+    for log in (loaded.comparison.a, loaded.comparison.b):
+        key_index.warm(log)
 
 
 class Throttled:

@@ -81,13 +81,23 @@ class Asking(Screen[None]):
         editor = self.editor
         if editor is None or editor.kind != "search":
             return
-        search = self.session.find(editor.text, self._origin)
-        if not editor.text:
-            editor.told = ""
+        self.search_for(editor.text)
+
+    @abstractmethod
+    def search_for(self, text: str) -> None:
+        """Find the hits and show them, now or in a moment."""
+
+    def show_hits(self, search: Search) -> None:
+        """Go to the first hit from where the search started."""
+        self.session.go_to_hits(search, self._origin)
+        if self.editor is None:
+            return
+        if not search.text:
+            self.editor.told = ""
         elif len(search.rows):
-            editor.told = f"{search.place(self.session.cursor)}/{len(search.rows)}"
+            self.editor.told = f"{search.place(self.session.cursor)}/{len(search.rows)}"
         else:
-            editor.told = "no hit"
+            self.editor.told = "no hit"
 
     def begin_search(self) -> None:
         """Search from the cursor on."""
@@ -107,6 +117,9 @@ class Asking(Screen[None]):
 
     def _searched(self, text: str) -> None:
         if text:
+            if self.session.search is None or self.session.search.text != text:
+                # Enter came before the hits did.
+                self.show_hits(self.session.hits(text))
             self.session.accept_search(self._origin)
         elif self._before is not None:
             self.session.end_search(self._origin, self._before)

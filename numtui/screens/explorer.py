@@ -24,9 +24,9 @@ from numtui.actions import ACTIONS
 from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
-from numtui.loading import Cancelled, Loaded, Throttled, load
+from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.screens.commands import Commands
-from numtui.session import Job, Session
+from numtui.session import Job, Search, Session
 from numtui.shims import bound_action, output_waits
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
@@ -38,6 +38,9 @@ from numtui.widgets.table import Table
 from numtui.widgets.too_small import MINIMUM, TooSmall
 
 __all__ = ["Explorer"]
+
+SEARCH_AT_ONCE = 20_000
+"""Rows up to which a search takes less than a frame."""
 
 PAUSE = 0.5
 """Seconds after which a digit stands alone: long enough to type a count over a slow line."""
@@ -69,6 +72,12 @@ class Explorer(Commands):
         """A job has run."""
 
         job: Job
+
+    @dataclass
+    class Found(Message):
+        """A search over large logs has ended."""
+
+        search: Search
 
     @dataclass
     class Progressed(Message):
@@ -271,6 +280,24 @@ class Explorer(Commands):
             self._work = ""
         self.draw()
 
+    def search_for(self, text: str) -> None:
+        """Search at once; large logs in a thread, so that typing goes on."""
+        comparison, session = self.session.comparison, self.session
+        if len(comparison) < SEARCH_AT_ONCE:
+            self.show_hits(session.hits(text))
+        else:
+            self.run_worker(lambda: self._search(text), thread=True, group="search", exclusive=True)
+
+    def _search(self, text: str) -> None:
+        """In a worker's thread."""
+        self.post_message(self.Found(self.session.hits(text)))
+
+    @on(Found)
+    def _found(self, event: Found) -> None:
+        if self.editor is not None and self.editor.kind == "search" and self.editor.text == event.search.text:
+            self.show_hits(event.search)
+            self.draw()
+
     def _start_loading(self) -> None:
         self._loading = Throttled(self._report)
         self.run_worker(self._load, thread=True)
@@ -290,6 +317,7 @@ class Explorer(Commands):
             self.post_message(self.Failed(error, opening=True))
         else:
             self.post_message(self.Opened(loaded))
+            warm(loaded)
 
     def on_unmount(self) -> None:
         """Nobody waits for the work any more."""

@@ -20,7 +20,7 @@ from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet
 from matchers.status import Status
 from numtui.edits import Edit, EditError, Effect
 from numtui.journal import Journal
-from numtui.listing import Listing
+from numtui.listing import Listing, Search
 from numtui.query import QueryError
 from numtui.session import Session
 from numtui.view import Group
@@ -219,7 +219,6 @@ class TestFileAndJournal:
     def test_saving_keeps_the_comments(self, session: Session) -> None:
         session.propose_rules("i", _ignoring(session))
         confirm(session)
-        assert session.dirty
         session.save()
         assert not session.dirty
         text = session.file.path.read_text(encoding="utf-8")
@@ -278,6 +277,12 @@ class TestFileAndJournal:
         taken.write_text("version: 1\n", encoding="utf-8")
         with pytest.raises(RulesChangedError):
             session.save_to(taken)
+
+
+def find(listing: Listing, text: str, origin: int) -> Search:
+    search = listing.hits(text)
+    listing.go_to_hits(search, origin)
+    return search
 
 
 class TestListing:
@@ -396,13 +401,13 @@ class TestListing:
         keys = ["x/op_0_mm", "x/op_1_add", "y/op_0_mm", "y/op_1_add"]
         listing = Listing(comparison_of([E] * 4, keys=keys))
         listing.move(1)
-        search = listing.find("MM", listing.cursor)
+        search = find(listing, "MM", listing.cursor)
         assert search.rows.tolist() == [0, 2]
         assert listing.cursor == 2, "the first hit from where it started"
         assert search.place(2) == 2
-        assert listing.find("mmx", 1).rows.tolist() == []
+        assert find(listing, "mmx", 1).rows.tolist() == []
         assert listing.cursor == 1, "no hit: back where it started"
-        listing.find("mm", 1)
+        find(listing, "mm", 1)
         listing.accept_search(1)
         assert listing.next_hit() == "around the end"
         assert listing.cursor == 0
@@ -415,7 +420,7 @@ class TestListing:
     def test_hits_hidden_by_the_filter_do_not_count(self) -> None:
         listing = Listing(comparison_of([E, R], keys=["a/op_0_mm", "b/op_0_mm"]))
         listing.toggle(Group.EQUAL)
-        assert listing.find("mm", 1).rows.tolist() == [1]
+        assert find(listing, "mm", 1).rows.tolist() == [1]
         listing.toggle(Group.EQUAL)
         assert listing.search is not None
         assert listing.search.rows.tolist() == [0, 1], "the hits follow the filter"
