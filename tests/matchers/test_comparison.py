@@ -1,0 +1,443 @@
+"""Two logs compared: what holds for any two, and what is known of real ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matchers.collectives import unfinished
+from matchers.comparison import Comparison, compare, preview
+from matchers.explain import explain
+from matchers.op_log import OpLog
+from matchers.pairing import Method, Pairing
+from matchers.parse import read_log
+from matchers.resolve import key_reference, resolve
+from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
+from matchers.status import RED, Role, Status
+from tests.builders import op, training_step
+from tests.conftest import EXAMPLES
+from tests.matchers.drift import made_up_log, pairs_of_logs, rule_sets
+
+DATA = Path(__file__).parent.parent / "data"
+REAL = (
+    ("eager", "traced"),
+    ("ac_none", "ac_selective"),
+    ("ac_none", "ac_full"),
+    ("ac_selective", "ac_full"),
+    ("ac_none", "dtype_bf16"),
+    ("fsdp2", "fsdp2_sac"),
+    ("fsdp2", "fsdp2_traced"),
+    ("fsdp2_sac", "fsdp2_traced"),
+    ("bug_base", "bug_rope_theta_l3"),
+    ("bug_base", "bug_attn_scale_l2"),
+    ("bug_base", "bug_neg_attn_l2"),
+    ("bug_base", "bug_base"),
+)
+"""Pairs of real logs: those of `tests/data`, and the example."""
+
+
+@cache
+def real(name: str) -> OpLog:
+    path = EXAMPLES / name / "rank_0_activations.log" if name in ("eager", "traced") else DATA / f"{name}.log.gz"
+    return read_log(path)
+
+
+@cache
+def compared(a: str, b: str) -> Comparison:
+    return compare(real(a), real(b))
+
+
+def counted(c: Comparison) -> dict[str, int]:
+    """Rows per status, without zeros."""
+    return {status.label: n for status, n in c.counts.items() if n}
+
+
+def identity(log: OpLog, record: int) -> tuple[object, ...]:
+    """What makes a partner right beyond doubt where it is equal: op, shape, output and input hashes."""
+    hashes = (log.outputs[record].tobytes(), log.inputs[record].tobytes())
+    return log.op_name(record), log.shape_text(record), *hashes
+
+
+def found_and_wrong(c: Comparison) -> tuple[int, int, int]:
+    """(partners that exist, pairs that are right, pairs that are wrong because a right partner exists)."""
+    a, b = ([identity(log, record) for record in range(len(log))] for log in (c.a, c.b))
+    exist = sum((Counter(a) & Counter(b)).values())
+    leads = list(zip(c.pairing.lead_a.tolist(), c.pairing.lead_b.tolist(), strict=True))
+    right = [a[i] == b[j] for i, j in leads]
+    known = set(a) & set(b)
+    wrong = sum(not ok and (a[i] in known or b[j] in known) for (i, j), ok in zip(leads, right, strict=True))
+    return exist, sum(right), wrong
+
+
+def causes(c: Comparison) -> list[tuple[str, str, Status, Role]]:
+    """Key of a, key of b, status and role of each first cause."""
+    return [
+        (c.a.keys[int(c.row_a[row])], c.b.keys[int(c.row_b[row])], Status(c.status[row]), Role(c.role[row]))
+        for row in np.flatnonzero(c.cause).tolist()
+    ]
+
+
+# ---------------------------------------------------------------------- real logs
+
+
+def test_eager_and_traced_are_the_same_run() -> None:
+    """Every one of the 82 differences that a comparison by name reports is a wrong pair."""
+    c = compared("eager", "traced")
+    assert found_and_wrong(c) == (400, 400, 0)
+    assert counted(c) == {"same-print": 400, "recompute": 78}
+    assert not c.red.any()
+    assert not c.cause.any()
+
+
+@pytest.mark.parametrize(("other", "copies"), [("ac_selective", 96), ("ac_full", 114)])
+def test_activation_checkpointing_only_runs_things_again(other: str, copies: int) -> None:
+    c = compared("ac_none", other)
+    assert found_and_wrong(c) == (408, 408, 0)
+    assert counted(c) == {"same-print": 408, "recompute": copies}
+    again = np.flatnonzero(c.status == Status.RECOMPUTE)
+    assert (c.row_a[again] == -1).all()
+    # each copy is shown with what it is a copy of: an earlier row with the same numbers
+    assert (c.original[again] >= 0).all()
+    assert (c.status[c.original[again]] == Status.SAME_PRINT).all()
+    for row, original in zip(again.tolist(), c.original[again].tolist(), strict=True):
+        copy, source = int(c.row_b[row]), int(c.row_b[original])
+        assert source < copy
+        assert identity(c.b, source) == identity(c.b, copy)
+
+
+def test_two_kinds_of_checkpointing() -> None:
+    """What both run again is a pair, of copy and copy; the first pass pairs with the first pass."""
+    c = compared("ac_selective", "ac_full")
+    assert not c.red.any()
+    assert counted(c)["same-print"] >= 408
+    phases = c.a.phase[c.pairing.lead_a] == c.b.phase[c.pairing.lead_b]
+    assert phases.all()
+
+
+def test_collectives_that_were_read_before_they_were_done_are_not_red() -> None:
+    """All 40 differences that a comparison by name reports are buffers not yet filled; the waited values agree."""
+    c = compared("fsdp2", "fsdp2_sac")
+    assert not c.red.any()
+    assert found_and_wrong(c)[0] == found_and_wrong(c)[1]
+    assert c.counts[Status.RECOMPUTE] == 96
+    assert c.counts[Status.ONLY_A] == c.counts[Status.ONLY_B] == c.counts[Status.CLOSE] == 0
+    loose = np.flatnonzero(c.status == Status.UNFINISHED)
+    assert 0 < len(loose) <= 40
+    assert unfinished(c.a)[c.row_a[loose]].all()
+
+
+def test_fsdp2_with_checkpointing_against_a_traced_graph() -> None:
+    c = compared("fsdp2_sac", "fsdp2_traced")
+    assert found_and_wrong(c) == (466, 466, 0)
+    assert not c.red.any()
+
+
+def test_collectives_of_one_row_and_of_two_are_grouped() -> None:
+    """Judged at the wait: what the start of a functional collective holds is not yet the result."""
+    c = compared("fsdp2_sac", "fsdp2_traced")
+    groups = np.flatnonzero(c.pairing.grouped).tolist()
+    assert groups
+    for pair in groups:
+        members_a, members_b = c.pairing.members(pair)
+        assert len(members_a) == 1
+        assert c.b.op_name(members_b[-1]) == "wait_tensor"
+        assert int(c.pairing.lead_b[pair]) == members_b[-1]
+        assert (c.a.op_name(members_a[0]), c.b.op_name(members_b[0])) in {
+            ("_allgather_base_", "all_gather_into_tensor"),
+            ("_allgather_base_", "all_gather_into_tensor_out"),
+            ("_reduce_scatter_base_", "reduce_scatter_tensor"),
+            ("allreduce_", "all_reduce"),
+        }
+
+
+def test_the_first_cause_of_another_rope_base_is_the_attention_that_reads_what_was_rotated() -> None:
+    """The rotation is complex and not in the log: one hop later, layer 3's attention, with inputs nobody made."""
+    (cause,) = causes(compared("bug_base", "bug_rope_theta_l3"))
+    key = "layers.3.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu"
+    assert cause == (key, key, Status.DIVERGED, Role.UNKNOWN)
+
+
+def test_the_first_cause_of_another_softmax_scale_is_that_attention() -> None:
+    (cause,) = causes(compared("bug_base", "bug_attn_scale_l2"))
+    key = "layers.2.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu"
+    assert cause == (key, key, Status.DIVERGED, Role.ORIGIN)
+
+
+def test_the_first_cause_of_a_negated_output_is_the_neg_that_only_one_run_has() -> None:
+    """It leaves every norm as it was: the attention and what reads it agree in print."""
+    c = compared("bug_base", "bug_neg_attn_l2")
+    assert causes(c) == [("", "layers.2.attention.inner_attention/op_1_neg", Status.ONLY_B, Role.NONE)]
+    assert c.red.any()
+
+
+def test_another_dtype_throughout_is_a_policy() -> None:
+    """Said once, and then judged at the coarser ε; a row is not red for its dtype."""
+    c = compared("ac_none", "dtype_bf16")
+    assert c.policy == (("float32", "bfloat16"),)
+    assert c.counts[Status.SHAPE] == 0
+    assert c.counts[Status.CLOSE] > 380
+    # backward through a norm, three gradients are added up in another order: half of a sum is not the same number
+    sums = {f"layers.{layer}.{norm}_norm" for layer in range(6) for norm in ("attention", "ffn")}
+    for row in np.flatnonzero(c.red).tolist():
+        assert c.a.op_name(int(c.row_a[row])) == "add"
+        assert c.a.module_name(int(c.row_a[row])) in sums
+
+
+@pytest.mark.parametrize("name", sorted({name for pair in REAL for name in pair}))
+def test_a_log_is_the_same_as_itself(name: str) -> None:
+    """Also where operations repeat to the digit; what was read too early cannot be told to be equal, but is not red."""
+    log = real(name)
+    c = compare(log, log)
+    assert c.row_a.tolist() == c.row_b.tolist() == list(range(len(log)))
+    assert c.pairing.of_a.tolist() == c.pairing.of_b.tolist()
+    assert set(counted(c)) <= {"same-print", "unfinished"}
+    assert (c.status[~unfinished(log)] == Status.SAME_PRINT).all()
+
+
+@pytest.mark.parametrize(("a", "b"), REAL)
+def test_swapping_the_sides_mirrors_the_pairs(a: str, b: str) -> None:
+    forth, back = compared(a, b), compare(real(b), real(a))
+    pairs = sorted(zip(forth.pairing.lead_a.tolist(), forth.pairing.lead_b.tolist(), strict=True))
+    mirrored = sorted(zip(back.pairing.lead_b.tolist(), back.pairing.lead_a.tolist(), strict=True))
+    assert pairs == mirrored
+    assert forth.red.sum() == back.red.sum()
+    assert causes(forth) == [(x, y, MIRRORED.get(status, status), role) for y, x, status, role in causes(back)]
+
+
+MIRRORED = {Status.ONLY_A: Status.ONLY_B, Status.ONLY_B: Status.ONLY_A}
+
+
+@pytest.mark.parametrize(("a", "b"), REAL)
+def test_what_holds_for_any_two_logs_holds_for_real_ones(a: str, b: str) -> None:
+    check(compared(a, b))
+
+
+# ---------------------------------------------------------------------- any two logs
+
+
+def check(c: Comparison) -> None:
+    """What holds for every comparison."""
+    p = c.pairing
+    n_a, n_b, rows, pairs = len(c.a), len(c.b), np.arange(len(c)), np.arange(len(p))
+
+    # pairs: the leads are members, no record is in two, and `grouped` says which have more than two members
+    np.testing.assert_array_equal(p.of_a[p.lead_a], pairs)
+    np.testing.assert_array_equal(p.of_b[p.lead_b], pairs)
+    assert len(p.of_a) == n_a
+    assert len(p.of_b) == n_b
+    size = np.bincount(p.of_a[p.of_a >= 0], minlength=len(p)) + np.bincount(p.of_b[p.of_b >= 0], minlength=len(p))
+    np.testing.assert_array_equal(p.grouped, size > 2)
+    assert ((p.confidence >= 0) & (p.confidence <= 1)).all()
+    assert ((p.runner_up_score >= 0) & (p.runner_up_score <= 1)).all()
+    assert ((p.runner_up >= -1) & (p.runner_up < max(n_b, 1))).all()
+    assert (p.method != Method.NONE).all()
+
+    # rows: every record is shown once, on the row that `at_a` and `at_b` name
+    for records, at, side in ((n_a, c.at_a, 0), (n_b, c.at_b, 1)):
+        shown = [(record, row) for row in rows.tolist() for record in c.members(row)[side]]
+        assert sorted(shown) == list(enumerate(at.tolist()))
+        assert len(at) == records
+    for row, lead in ((c.row_a, p.lead_a), (c.row_b, p.lead_b)):
+        np.testing.assert_array_equal(row[c.pair >= 0], lead[c.pair[c.pair >= 0]])
+    assert sorted(c.pair[c.pair >= 0].tolist()) == pairs.tolist()
+    assert ((c.row_a >= 0) | (c.row_b >= 0)).all()
+    np.testing.assert_array_equal((c.row_a >= 0) & (c.row_b >= 0), c.pair >= 0)
+
+    # their order: those of a as dispatched; one that only b has right behind what came before it in b
+    assert (np.diff(c.row_a[c.row_a >= 0]) > 0).all()
+    for row in np.flatnonzero(c.row_a < 0).tolist():
+        before = np.flatnonzero(p.of_b[: c.row_b[row]] >= 0)
+        anchor = int(c.at_b[before[-1]]) if len(before) else -1
+        between = c.row_b[anchor + 1 : row + 1]
+        assert (c.row_a[anchor + 1 : row] < 0).all()
+        assert (np.diff(between) > 0).all()
+
+    # verdicts
+    red = np.isin(c.status, RED)
+    np.testing.assert_array_equal(c.red, red)
+    np.testing.assert_array_equal(c.role != Role.NONE, red)
+    alone = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B))
+    assert (red | alone)[c.cause].all()
+    assert not (alone & (c.pair >= 0)).any()
+    assert not (red & (c.pair < 0)).any()
+    assert red.any() or not c.cause.any()
+    if (np.diff(p.lead_b) > 0).all():  # pairs that cross can explain each other in a circle, see test_origin.py
+        assert c.cause.any() or not red.any()
+    assert np.isnan(c.error[c.pair < 0]).all()
+    assert not (c.error < 0).any()
+    assert (c.original[c.status != Status.RECOMPUTE] == -1).all()
+    assert (c.status != Status.PENDING).all()
+    assert sum(c.counts.values()) == len(c)
+    for row in rows.tolist():
+        assert explain(c, row).headline
+
+
+def same(x: Any, y: Any) -> None:
+    """Two comparisons (or parts of them) agree in every column."""
+    for field in fields(x):
+        left, right = getattr(x, field.name), getattr(y, field.name)
+        if field.name in ("a", "b"):
+            assert left is right
+        elif isinstance(left, Pairing):
+            same(left, right)
+        elif isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype, field.name
+            np.testing.assert_array_equal(left, right, field.name)
+        elif field.name not in ("flow", "matching"):
+            assert left == right, field.name
+
+
+@given(pairs_of_logs())
+def test_what_holds_for_any_two_logs(logs: tuple[OpLog, OpLog]) -> None:
+    check(compare(*logs))
+
+
+@settings(max_examples=25)
+@given(pairs_of_logs())
+def test_the_same_logs_compare_the_same(logs: tuple[OpLog, OpLog]) -> None:
+    same(compare(*logs), compare(*logs))
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_rules_one_after_the_other_are_those_rules_from_the_start(data: st.DataObject) -> None:
+    """Also: what they force is paired, what they keep apart is not, and all else holds as without rules."""
+    a, b = data.draw(pairs_of_logs())
+    c = compare(a, b)
+    for rules in data.draw(rule_sets(a, b)):
+        c = c.with_rules(rules)
+        same(c, compare(a, b, rules))
+        check(c)
+        resolved = resolve(rules, a, b)
+        for forced in resolved.forced:
+            pair = c.pairing.of_a[forced.a[0]]
+            assert pair >= 0
+            assert set(c.pairing.of_a[list(forced.a)]) == set(c.pairing.of_b[list(forced.b)]) == {pair}
+            assert c.pairing.method[pair] == (Method.TEMPLATE if forced.template else Method.OVERRIDE)
+        for i, j in resolved.apart:
+            assert c.pairing.of_a[i] < 0 or c.pairing.of_a[i] != c.pairing.of_b[j]
+        for row in np.flatnonzero(c.status == Status.IGNORED).tolist():
+            in_a, in_b = c.members(row)
+            assert resolved.ignored_a[list(in_a)].any() or resolved.ignored_b[list(in_b)].any()
+        assert c.rules == rules
+        assert len(c.usage) == len(rules)
+
+
+def test_empty_logs() -> None:
+    some, none = made_up_log(training_step(1)), made_up_log([])
+    for a, b in ((some, none), (none, some), (none, none)):
+        c = compare(a, b)
+        check(c)
+        assert len(c) == len(a) + len(b)
+        check(c.with_rules(RuleSet((IgnoreRule(op="mm"),))))
+
+
+# ---------------------------------------------------------------------- rules on real logs
+
+
+def test_a_rule_takes_effect_and_taking_it_back_undoes_it() -> None:
+    before = compared("eager", "traced")
+    i, j = (int(rows[200]) for rows in (before.pairing.lead_a, before.pairing.lead_b))
+    wrong = next(row for row in range(j + 1, len(before.b)) if before.b.shape[row] == before.b.shape[j])
+    rules = RuleSet((PairRule(a=(key_reference(before.a, i),), b=(key_reference(before.b, wrong),)),))
+    forced = before.with_rules(rules)
+    assert forced.pairing.partner_of_a[i] == wrong
+    assert forced.red[forced.at_a[i]]
+    assert [(usage.matched, usage.problem) for usage in forced.usage] == [(1, None)]
+    same(forced, compare(before.a, before.b, rules))
+    same(forced.with_rules(RuleSet()), before)
+
+
+def test_a_wrong_pair_leaves_the_others_alone() -> None:
+    """The one that lost its partner is alone or finds another; nothing else turns red."""
+    before = compared("eager", "traced")
+    for i in (3, 77, 250, 399):
+        j = int(before.pairing.partner_of_a[(i + 1) % len(before.a)])
+        rule = PairRule(a=(key_reference(before.a, i),), b=(key_reference(before.b, j),))
+        after = before.with_rules(RuleSet((rule,)))
+        moved = np.flatnonzero(after.pairing.partner_of_a != before.pairing.partner_of_a)
+        assert i in moved
+        assert len(moved) <= 3
+        assert after.red.sum() <= 2
+
+
+def test_apart_cuts_a_pair_and_says_so() -> None:
+    before = compared("eager", "traced")
+    i, j = int(before.pairing.lead_a[100]), int(before.pairing.lead_b[100])
+    rule = ApartRule(a=key_reference(before.a, i), b=key_reference(before.b, j))
+    after = before.with_rules(RuleSet((rule,)))
+    assert after.pairing.partner_of_a[i] != j
+    assert after.usage[0].matched == 1
+
+
+def test_ignored_rows_are_counted_and_never_a_cause() -> None:
+    before = compared("bug_base", "bug_attn_scale_l2")
+    rules = RuleSet((IgnoreRule(op="_scaled_dot_product_flash_attention_for_cpu"),))
+    after = before.with_rules(rules)
+    assert after.counts[Status.IGNORED] == 6
+    assert not after.red[after.status == Status.IGNORED].any()
+    assert not after.cause[after.status == Status.IGNORED].any()
+    assert after.pairing.lead_b.tolist() == before.pairing.lead_b.tolist()
+
+
+def test_a_tolerance_changes_verdicts_and_nothing_else() -> None:
+    before = compared("bug_base", "bug_attn_scale_l2")
+    loose = before.with_rules(RuleSet((ToleranceRule(match="*", rtol=1.0),)))
+    assert not loose.red.any()
+    assert (loose.tolerance[loose.pair >= 0] == 1.0).all()
+    tight = before.with_rules(RuleSet((ToleranceRule(match="*", rtol=0.0),)))
+    assert tight.counts[Status.CLOSE] == 0
+    assert tight.red.sum() == before.red.sum() + before.counts[Status.CLOSE]
+    for after in (loose, tight):
+        np.testing.assert_array_equal(after.error, before.error)
+        same(after.pairing, before.pairing)
+
+
+# ---------------------------------------------------------------------- preview, progress
+
+
+def test_a_preview_shows_both_logs_row_by_row_and_judges_nothing() -> None:
+    a, b = made_up_log(training_step(1)), made_up_log(training_step(2))
+    c = preview(a, b)
+    assert len(c) == len(b)
+    assert c.row_a.tolist() == [*range(len(a)), *[-1] * (len(b) - len(a))]
+    assert c.row_b.tolist() == list(range(len(b)))
+    assert (c.status == Status.PENDING).all()
+    assert not c.red.any()
+    assert not c.cause.any()
+    assert len(c.pairing) == 0
+    for row in range(len(c)):
+        assert explain(c, row).headline == "not paired yet"
+
+
+def test_progress_is_told_and_may_cancel() -> None:
+    a, b = real("eager"), real("traced")
+    told: list[tuple[str, float]] = []
+    compare(a, b, progress=lambda what, fraction: told.append((what, fraction)))
+    fractions = [fraction for _, fraction in told]
+    assert fractions == sorted(fractions)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert all(what for what, _ in told)
+
+    def cancel(what: str, fraction: float) -> None:
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(a, b, progress=cancel)
+
+
+def test_rows_that_only_b_has_stand_where_b_ran_them() -> None:
+    ops = training_step(1)
+    extra = [op(f"new/op_{k}_erf", 77.0 + k) for k in range(3)]
+    c = compare(made_up_log(ops), made_up_log([extra[0], *ops[:5], extra[1], extra[2], *ops[5:]]))
+    assert np.flatnonzero(c.row_a < 0).tolist() == [0, 6, 7]
+    assert c.counts[Status.ONLY_B] == 3
