@@ -109,7 +109,8 @@ class Columns:
         Each side has a column of its own when most keys fit: two keys that are cut where they differ say less than
         one that is whole, with the other behind it where it differs.
         """
-        number = max(len(str(rows)), 3)
+        # One more than the digits, so that the mark of a cause stands by itself.
+        number = max(len(str(rows)), 3) + 1
         error, units = 9, 6
         via = 12 if width >= 100 else 0
         bar = 6 if width >= 110 else 0
@@ -250,16 +251,16 @@ class RowWriter:
         return method if confidence >= 0.995 else f"{method}·{confidence:.2f}".replace("·0.", "·.")
 
     def _shape(self, a: int, b: int) -> str:
+        """`[4,8] f32`; what differs as `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16`."""
         c = self.comparison
-        left = _typed(c.a, a) if a >= 0 else ""
-        right = _typed(c.b, b) if b >= 0 else ""
-        return f"{left} ≠ {right}" if left and right and left != right else left or right
+        typed = [_typed(log, record) for log, record in ((c.a, a), (c.b, b)) if record >= 0]
+        shapes, dtypes = (list(dict.fromkeys(texts)) for texts in zip(*typed, strict=True))
+        return f"{'≠'.join(shapes)} {'≠'.join(dtypes)}".strip()
 
 
-def _typed(log: OpLog, record: int) -> str:
+def _typed(log: OpLog, record: int) -> tuple[str, str]:
     shape = safe_text(log.shape_text(record), 60).replace(", ", ",")
-    dtype = short_dtype(log.dtype_text(record))
-    return f"{shape} {dtype}".strip()
+    return shape, short_dtype(log.dtype_text(record))
 
 
 def usual_key(log: OpLog) -> int:

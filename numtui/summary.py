@@ -67,7 +67,8 @@ def _facts(session: Session) -> Iterator[str]:
     if dtypes[0] and dtypes[0] == dtypes[1]:
         yield dtypes[0]
     elif all(dtypes):
-        yield f"{dtypes[0]} ⇄ {dtypes[1]}"
+        # Said once here, so that the rows need not be red for it.
+        yield f"{dtypes[0]} ⇄ {dtypes[1]}" + (", judged at the coarser ε" if c.policy else "")
     seeds = [log.header.run.get("seed") for log in (c.a, c.b)]
     if seeds[0] is not None and seeds[0] == seeds[1]:
         yield safe_text(f"seed {seeds[0]}", 24)
@@ -150,9 +151,7 @@ def info(session: Session) -> list[Line]:
         role = "" if not told else "close"
         lines.append([(f"   {len(log):,} operations{told}", role)])
         if log.complete is not None:
-            said = (
-                "   complete: the footer is there" if log.complete else "   cut off: the capture did not end in order"
-            )
+            said = "   complete" if log.complete else "   cut off: the capture did not end in order"
             lines.append([(said, "" if log.complete else "red")])
         excluded = ", ".join(log.header.excluded) if log.header.excluded else "not said"
         lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])

@@ -8,8 +8,9 @@ from textual import events
 from textual.app import ComposeResult
 
 from numtui.actions import by_group
+from numtui.inspection import wrap
 from numtui.screens.modal import Modal
-from numtui.text import Line, fit
+from numtui.text import Line, fit, width_of
 from numtui.widgets.lines import Lines
 
 __all__ = ["Pager", "help_lines"]
@@ -22,6 +23,7 @@ class Pager(Modal[None]):
         super().__init__()
         self._title = title
         self._lines = list(lines)
+        self._wrapped: list[Line] = []
         self._top = 0
         self._opened_by = opened_by
 
@@ -34,10 +36,11 @@ class Pager(Modal[None]):
 
     def draw(self) -> None:
         """What fits."""
-        self._top = min(max(self._top, 0), max(len(self._lines) - self._room, 0))
-        below = len(self._lines) - self._top - self._room
+        self._wrapped = [part for line in self._lines for part in _wrapped(line, self.size.width)]
+        self._top = min(max(self._top, 0), max(len(self._wrapped) - self._room, 0))
+        below = len(self._wrapped) - self._top - self._room
         tail = f"{below} more lines: space, j, ctrl+d" if below > 0 else "the end"
-        shown = self._lines[self._top : self._top + self._room]
+        shown = self._wrapped[self._top : self._top + self._room]
         blank: list[Line] = [[] for _ in range(self._room - len(shown))]
         page = self.query_one(_Page)
         title: Line = [(f" {self._title}", "title"), ("   q or esc closes", "dim")]
@@ -45,12 +48,13 @@ class Pager(Modal[None]):
 
     def pressed(self, event: events.Key) -> None:
         """Move, or close."""
+        end = len(self._wrapped)
         steps = {
             "j": 1, "down": 1, "enter": 1, "k": -1, "up": -1,
             "ctrl+d": self._room // 2, "ctrl+u": -self._room // 2,
             "space": self._room - 2, "pagedown": self._room - 2, "ctrl+f": self._room - 2,
             "b": 2 - self._room, "pageup": 2 - self._room,
-            "g": -len(self._lines), "home": -len(self._lines), "G": len(self._lines), "end": len(self._lines),
+            "g": -end, "home": -end, "G": end, "end": end,
         }  # fmt: skip
         if event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
             self.dismiss()
@@ -61,6 +65,17 @@ class Pager(Modal[None]):
 
 class _Page(Lines):
     """The text."""
+
+
+def _wrapped(line: Line, width: int) -> list[Line]:
+    """A line, in several when it is too long: the last piece is broken, under where it starts."""
+    if not line or sum(width_of(text) for text, _ in line) <= width:
+        return [line]
+    *head, (text, role) = line
+    start = sum(width_of(piece) for piece, _ in head)
+    indent = start + len(text) - len(text.lstrip())
+    first, *rest = wrap(text.strip(), max(width - indent - 1, 20))
+    return [[*head, (" " * (indent - start) + first, role)], *([(" " * indent + part, role)] for part in rest)]
 
 
 _GLYPHS = """\

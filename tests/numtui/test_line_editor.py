@@ -1,0 +1,65 @@
+"""The line that searches, filters and commands are typed into."""
+
+from __future__ import annotations
+
+import pytest
+
+from numtui.line_editor import LineEditor, Typed
+
+
+def typed(editor: LineEditor, *keys: str) -> LineEditor:
+    for key in keys:
+        editor.key(key, key if len(key) == 1 else None)
+    return editor
+
+
+def test_typing_and_moving() -> None:
+    line = typed(LineEditor("search", "/"), *"ac", "left", "b", "end", "d", "home", "delete")
+    assert (line.text, line.at) == ("bcd", 0)
+    assert typed(line, "right", "backspace").text == "cd"
+
+
+def test_killing_words_and_ends() -> None:
+    line = LineEditor("filter", ": ", "op:mm is:red")
+    assert typed(line, "ctrl+w").text == "op:mm "
+    assert typed(line, "ctrl+w").text == ""
+    assert typed(LineEditor("", "", "abc"), "left", "ctrl+u").text == "c"
+    assert typed(LineEditor("", "", "abc"), "home", "right", "ctrl+k").text == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what"),
+    [
+        ("x", "enter", Typed.ENTERED),
+        ("x", "escape", Typed.CANCELLED),
+        ("x", "ctrl+c", Typed.CANCELLED),
+        ("", "backspace", Typed.CANCELLED),
+        ("x", "backspace", Typed.EDITED),
+        ("x", "delete", Typed.NOTHING),
+        ("x", "f5", Typed.NOTHING),
+        ("x", "left", Typed.EDITED),
+    ],
+)
+def test_what_a_key_did(text: str, key: str, what: Typed) -> None:
+    assert LineEditor("search", "/", text).key(key) is what
+
+
+def test_control_characters_are_not_typed() -> None:
+    line = LineEditor("search", "/")
+    assert line.key("ctrl+x", "\x18") is Typed.NOTHING
+    assert line.text == ""
+
+
+def test_a_paste_is_one_line() -> None:
+    line = LineEditor("search", "/", "ad")
+    line.key("left")
+    line.insert("b\nc\r\n")
+    assert (line.text, line.at) == ("ab cd", 4)
+
+
+def test_tab_completes_as_far_as_the_words_agree() -> None:
+    words = ("toggle-red", "toggle-close", "top")
+    assert typed(LineEditor("", ":", "to", words=words), "tab").text == "to"
+    assert typed(LineEditor("", ":", "tog", words=words), "tab").text == "toggle-"
+    assert typed(LineEditor("", ":", "toggle-r", words=words), "tab").text == "toggle-red"
+    assert typed(LineEditor("", ":", "x", words=words), "tab").text == "x"

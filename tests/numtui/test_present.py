@@ -1,0 +1,181 @@
+"""How a comparison is written on lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchers.explain import Explanation, Fact, InputFact
+from matchers.op_log import Header, Problem
+from matchers.rule_file import RuleFile
+from matchers.status import Status
+from numtui.inspection import inspect
+from numtui.present import Columns, RowWriter, error_bar, short_dtype
+from numtui.session import Session
+from numtui.summary import breadcrumb, header, info, join
+from numtui.text import Line, fit, fit_line, width_of
+from numtui.view import Group
+from tests.numtui.fakes import comparison_of
+
+E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
+
+
+def text(line: Line) -> str:
+    return "".join(piece for piece, _ in line)
+
+
+def session_of(*statuses: Status, **options: object) -> Session:
+    return Session(comparison_of(statuses, **options), RuleFile.empty("r.yaml"), names=("one", "two"))  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=40), st.integers(0, 60), st.booleans())
+def test_fit_is_exact(given_text: str, width: int, keep_end: bool) -> None:
+    printable = "".join(c for c in given_text if c.isprintable())
+    assert width_of(fit(printable, width, keep_end=keep_end)) == width
+    assert sum(width_of(t) for t, _ in fit_line([(printable, ""), ("x", "red")], width)) == width
+
+
+def test_fit_keeps_the_end_that_tells_keys_apart() -> None:
+    assert fit("layers.0/op_1_mm", 8, keep_end=True) == "…op_1_mm"
+    assert fit("layers.0/op_1_mm", 8) == "layers.…"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 119, 120, 160, 200, 300])
+@pytest.mark.parametrize("key", [10, 34, 90])
+def test_the_columns_fill_the_line(width: int, key: int) -> None:
+    c = comparison_of([E, R, A, B, Status.RECOMPUTE])
+    writer = RowWriter(c, Columns.of(width, len(c), key, key))
+    for row in range(len(c)):
+        assert sum(width_of(t) for t, _ in writer.row(row, ("█", "red"), "┃", False)) <= width
+    w = writer.columns
+    assert 3 + w.number + 3 + w.a + w.via + w.b + w.error + w.bar + w.units + w.shape == width
+
+
+def test_one_column_for_both_keys_where_two_would_be_cut() -> None:
+    keys, keys_b = ["layers.0.wq/op_0_mm"] * 3, ["layers.0.wq/op_0_mm", "layers.0.wq/op_7_mm", "layers.1.wk/op_0_mm"]
+    c = comparison_of([E, R, R], keys=keys, keys_b=keys_b)
+    writer = RowWriter(c, Columns.of(80, 3, 60, 60))
+    shown = [text(writer.row(row, (" ", ""), " ", False)) for row in range(3)]
+    assert "⇄" not in shown[0]
+    assert "layers.0.wq/op_0_mm ⇄ op_7_mm" in shown[1], "the module is said once"
+    assert "layers.0.wq/op_0_mm ⇄ layers.1.wk/op_0_mm" in shown[2]
+
+
+def test_both_keys_where_they_fit() -> None:
+    c = comparison_of([E, A, B], keys=["x/op_0_mm", "y/op_0_mm", "z/op_0_mm"])
+    writer = RowWriter(c, Columns.of(160, 3, 20, 20))
+    shown = [text(writer.row(row, (" ", ""), " ", False)) for row in range(3)]
+    assert shown[0].count("x/op_0_mm") == 2
+    assert "—" in shown[1]
+    assert shown[2].index("—") < shown[2].index("z/op_0_mm")
+    assert "[4,8] f32" in shown[0]
+
+
+def test_a_recomputed_copy_names_its_original() -> None:
+    c = comparison_of([E, Status.RECOMPUTE])
+    original = c.original.copy()
+    original[1] = 0
+    c = replace(c, original=original)
+    line = text(RowWriter(c, Columns.of(200, 2, 30, 30)).row(1, (" ", ""), " ", False))
+    assert "(recompute of #1 layers.0.mlp/op_0_mm)" in line
+
+
+def test_a_group_shows_how_many_more_it_has() -> None:
+    c = comparison_of([E, E], keys=["x/op_0_gather", "x/op_1_wait"])
+    p = c.pairing
+    grouped = replace(p, of_b=np.array([0, 0], np.int32), grouped=np.array([True, False]))
+    line = text(RowWriter(replace(c, pairing=grouped), Columns.of(200, 2, 30, 30)).row(0, (" ", ""), " ", False))
+    assert line.count("+1") == 1
+
+
+def test_doubt_is_shown_and_never_rounded_away() -> None:
+    c = comparison_of([E], confidence=0.61)
+    assert "aligned·.61" in text(RowWriter(c, Columns.of(200, 1, 30, 30)).row(0, (" ", ""), " ", False))
+    sure = comparison_of([E], confidence=1.0)
+    assert "·" not in text(RowWriter(sure, Columns.of(200, 1, 30, 30)).row(0, (" ", ""), " ", False))
+
+
+def test_bars_grow_with_the_exponent() -> None:
+    bars = [error_bar(10.0**e, 5).rstrip() for e in range(-9, 2)]
+    assert bars[0] == ""
+    assert bars[-1] == bars[-2] == "█████"
+    assert [len(b) for b in bars] == sorted(len(b) for b in bars)
+    assert error_bar(float("inf"), 5) == "█████"
+    assert error_bar(float("nan"), 5) == "     "
+
+
+def test_dtypes_in_short() -> None:
+    assert [short_dtype(d) for d in ("float32", "bfloat16", "int64", "bool", "")] == ["f32", "bf16", "i64", "bool", ""]
+
+
+def test_the_header_says_whose_runs_these_are() -> None:
+    session = session_of(E, R, A, B, causes=[1])
+    shown = text(header(session, 160))
+    assert "one ⇄ two · rank 0 · step 2 · f32" in shown
+    assert "● 1 origin  ✗ 1 red" in shown
+    assert "= 1 equal" in shown
+    assert width_of(shown) == 160
+    assert width_of(text(header(session, 60))) == 60
+    assert "reading one 42%" in text(header(session_of(Status.PENDING), 100, "reading one 42%"))
+
+
+def test_the_breadcrumb_says_what_is_hidden() -> None:
+    session = session_of(E, R, R)
+    session.next_red()
+    assert text(breadcrumb(session, 80)).endswith("red 1/2 ")
+    assert "layers › 0 › mlp" in text(breadcrumb(session, 80))
+    session.toggle(Group.EQUAL)
+    session.set_query("mm")
+    assert "hidden: equal  filter: mm" in text(breadcrumb(session, 80))
+
+
+@given(st.text(max_size=60), st.text(max_size=30), st.integers(1, 80))
+def test_join_never_widens_beyond_what_the_right_needs(left: str, right: str, width: int) -> None:
+    one, other = ("".join(c for c in t if c.isascii() and c.isprintable()) for t in (left, right))
+    shown = text(join([(one, "")], [(other, "")], width))
+    assert shown.endswith(other)
+    assert len(shown) <= max(width, len(other) + 1)
+
+
+def test_the_logs_tell_about_themselves() -> None:
+    c = comparison_of([E])
+    log = replace(
+        c.a,
+        header=Header(declared=9, excluded=("detach", "t"), run={"seed": 42, "mesh": {"tp": 2}}, lines=("Total: 9",)),
+        problems=(Problem(7, "no number: \x1b[31m"),),
+        problem_count=3,
+        complete=False,
+    )
+    shown = [text(line) for line in info(Session(replace(c, a=log), RuleFile.empty("r.yaml")))]
+    assert "   1 operations, the header promises 9" in shown
+    assert "   excluded operations: detach, t" in shown
+    assert "     seed: 42" in shown
+    assert "       tp: 2" in shown
+    assert "     run/step_2/rank_0_activations.log:7: no number: ␛[31m" in shown
+    assert "     … and 2 more" in shown
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_inspector_lays_out_what_is_known(width: int) -> None:
+    told = Explanation(
+        headline="origin: both inputs agree, the output differs",
+        pairing="paired by order of dispatch",
+        notes=("nothing is known about the weights",),
+        facts=(Fact("L2 norm", "1.0", "2.0", "5.0e-01", False),),
+        inputs=(InputFact(0, "5.2e+04", "5.2e+04", "0", True, 0, 0), InputFact(3, "1", "2", "1", False, -1, -1)),
+    )
+    session = session_of(E, R)
+    session.next_red()
+    made = inspect(session, told, width, chosen=1)
+    shown = [text(line) for line in made.lines]
+    assert "origin: both inputs agree" in shown[0]
+    assert any("paired by order of dispatch" in line for line in shown)
+    assert "input 0" in shown[made.inputs[0]]
+    assert "← layers.0.mlp/op_0_mm" in shown[made.inputs[0]] or "← …" in shown[made.inputs[0]]
+    assert shown[made.inputs[1]].startswith("›input 3")
+    assert all(width_of(line) <= width for line in shown)
+    assert inspect(session, None, width).lines == ()
