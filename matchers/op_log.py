@@ -129,13 +129,14 @@ class KeyColumn(Sequence[str]):
             return found
         if self._lower is None:
             self._lower = self._blob.lower()
-        hits = []
-        at = self._lower.find(needle)
-        while at >= 0:
-            hits.append(at)
-            at = self._lower.find(b"\n", at)
-            at = self._lower.find(needle, at)
-        found[np.searchsorted(self.start, np.array(hits, np.int64), side="right") - 1] = True
+        # the rarest byte of the needle first, then the others at the places that are left
+        text = np.frombuffer(self._lower, np.uint8)
+        rare = max(range(len(needle)), key=lambda k: (needle[k] not in b"aeilnorst._/0123456789", k))
+        at = np.flatnonzero(text == needle[rare]) - rare
+        at = at[(at >= 0) & (at + len(needle) <= len(text))]
+        for k, byte in enumerate(needle):
+            at = at[text[at + k] == byte]
+        found[np.searchsorted(self.start, at, side="right") - 1] = True
         return found
 
 

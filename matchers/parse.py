@@ -11,14 +11,12 @@ single record is refused.
 
 from __future__ import annotations
 
-import gzip
 import os
-import sys
-import zlib
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +24,21 @@ from numpy.typing import NDArray
 from capture import log_format
 from matchers.errors import LogError
 from matchers.intern import InternTable, hash_text
-from matchers.numbers import PADDING, Words, parse_numbers
+from matchers.log_source import LogSource
+from matchers.numbers import parse_numbers
 from matchers.op_log import STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
+from matchers.record_lines import FURTHER_OUTPUT, RecordLines
 
 __all__ = ["read_log"]
 
 Progress = Callable[[str, float], None]
 Index = NDArray[np.int64]
 
-_CHUNK = 4 << 20
 _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file whose first four megabytes hold no record is no log."""
 
+_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
 _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
 _PHASES = {b"forward": Phase.FORWARD, b"backward": Phase.BACKWARD, b"optimizer": Phase.OPTIMIZER}
 _TEXT_FIELDS = ("Seq", "Mutated", "Sketch", "Counts", "Placement", "Group", "Stack", "Parameter")
@@ -58,85 +58,16 @@ def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None
     path = os.fspath(source)
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
     try:
-        with _Source(path) as (stream, fraction):
-            for piece, last in _pieces(stream, builder, head):
+        with LogSource(path) as log:
+            for piece, last in log.pieces(head):
                 builder.add(piece, last)
                 if progress is not None:
-                    progress("reading", fraction())
+                    progress("reading", log.fraction())
+            builder.cut_off = log.cut_off
     except OSError as error:
         # a gzip file that is no gzip file is an OSError too
         raise LogError(f"{builder.path}: cannot be read: {error.strerror or error}") from None
     return builder.finish()
-
-
-class _Source:
-    """Opens a source as (binary stream, function that tells how far reading has come)."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> tuple[IO[bytes], Callable[[], float]]:
-        if self._path == "-":
-            self._file: IO[bytes] | None = None
-            return sys.stdin.buffer, lambda: 0.0
-        if os.path.isdir(self._path):
-            raise LogError(f"{self._path}: is a directory, not a log")
-        raw = open(self._path, "rb")
-        self._file = raw
-        size = max(os.fstat(raw.fileno()).st_size, 1)
-        magic = raw.peek(2)[:2] if hasattr(raw, "peek") else b""
-        stream: IO[bytes] = raw
-        if self._path.endswith(".gz") or magic == b"\x1f\x8b":
-            stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # an IO[bytes] in all that matters
-        return stream, lambda: min(raw.tell() / size, 1.0) if raw.seekable() else 0.0
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def _pieces(stream: IO[bytes], builder: _Builder, head: int | None) -> Iterator[tuple[bytes, bool]]:
-    """Cuts the stream before lines that start a record; yields (piece, whether it is the last)."""
-    size = _CHUNK if head is None else head
-    pending: list[bytes] = []
-    while True:
-        try:
-            block = stream.read(size)
-        except (EOFError, zlib.error) as error:  # half a .gz file, or a damaged one: keep what came out of it
-            builder.cut_off = f"the compressed file ends early ({error})"
-            block = b""
-        if not block:
-            yield b"".join(pending), True
-            return
-        # the newline of "\n[" may be the last byte of what came before
-        if pending and pending[-1][-1:] == b"\n" and block[:1] == b"[":
-            cut = 0
-        else:
-            cut = block.rfind(b"\n[") + 1
-            if cut == 0:
-                pending.append(block)
-                if head is not None:
-                    yield b"".join(pending), False
-                    return
-                continue
-        pending.append(block[:cut])
-        piece = b"".join(pending)
-        if piece:
-            yield piece, False
-        if head is not None:
-            return
-        pending = [block[cut:]]
-
-
-_FIELDS = [*((log_format.field_prefix(name), name) for name in log_format.FIELDS), (b"  Output ", "Output k")]
-"""Start of the line and name of every field; an index into this list is what a line is classified as."""
-_FAMILIES = (("Output hash", "Output k"), ("Input hashes", "Input producers", "Input digests"))
-"""Fields that only the tenth byte of their line tells apart."""
-_SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
-_PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in reversed(list(enumerate(_FIELDS)))}
-_PREFIX = np.array(sorted(_PREFIXES), np.uint64)
-_PREFIX_FIELD = np.array([_PREFIXES[p] for p in sorted(_PREFIXES)], np.int8)
-_FIELD_ID = {name: i for i, (_, name) in enumerate(_FIELDS)}
 
 
 class _Builder:
@@ -167,24 +98,11 @@ class _Builder:
             piece = self._take_header(piece)
         if not piece:
             return
-        self.tail_is_open = last and not piece.endswith(b"\n")
-        buffer = piece + bytes(PADDING)
-        text = np.frombuffer(buffer, np.uint8, len(piece))
-        words = Words(buffer)
-
-        end = np.flatnonzero(text == 0x0A)
-        if not piece.endswith(b"\n"):
-            end = np.append(end, len(piece))
-        start = np.concatenate(([0], end[:-1] + 1))
-        end = end - ((text[end - 1] == 0x0D) & (end > start))  # CRLF
-
-        first = words.at(start)
-        is_key = (first & np.uint64(0xFF)) == np.uint64(0x5B)
-        row = np.cumsum(is_key) - 1  # row within this piece; -1 before the first record
-        kind = self._classify(buffer, first, start, end, is_key, row)
-
-        fields = _Piece(buffer, text, words, start, end, row, kind, self.lines_read + 1, int(is_key.sum()))
-        self._keys(fields, np.flatnonzero(is_key))
+        fields = RecordLines(piece, self.lines_read + 1)
+        self.tail_is_open = last and fields.open
+        for line in fields.odd.tolist():
+            self._odd_line(fields.buffer[fields.start[line] : fields.end[line]], self.lines_read + line + 1)
+        self._keys(fields)
         self._statistics(fields)
         self._names(fields)
         for column, name in (("outputs", "Output hash"), ("inputs", "Input hashes")):
@@ -195,7 +113,7 @@ class _Builder:
         self._flags(fields)
         self._texts(fields)
         self.rows += fields.rows
-        self.lines_read += len(start)
+        self.lines_read += len(fields.start)
 
     def _take_header(self, piece: bytes) -> bytes:
         """Reads the header at the start of the first piece and returns the rest."""
@@ -203,7 +121,7 @@ class _Builder:
             piece = piece[3:]
         size = 0 if piece.startswith(b"[") else piece.find(b"\n[") + 1 or len(piece)
         raw = piece[: min(size, _MAX_HEADER)]
-        lines = [decode(line.rstrip(b"\r")) for line in raw.removesuffix(b"\n").split(b"\n")]
+        lines = [decode(line.rstrip(b"\r")) for line in raw.removesuffix(b"\n").split(b"\n")] if raw else []
         above = next((i for i, line in enumerate(lines) if line.startswith("====")), len(lines))
         self.recognised = above < len(lines) or any(map(log_format.looks_like_header, lines))
         if size == len(piece) and not self.recognised:
@@ -221,48 +139,13 @@ class _Builder:
 
     def _no_log(self, what: str) -> LogError:
         return LogError(
-            f"{self.path}:1: {what}: expected 'Total captured activations: N' and records '[module/op_N_name]'"
+            f"{self.path}:1: {what}: expected a line 'Total captured activations: N', or records '[module/op_N_name]'"
         )
 
     def _outside(self, line: str) -> None:
         footer = log_format.parse_footer(line)
         if footer is not None:
             self.footer = footer
-
-    def _classify(
-        self,
-        buffer: bytes,
-        first: NDArray[np.uint64],
-        start: Index,
-        end: Index,
-        is_key: NDArray[np.bool_],
-        row: Index,
-    ) -> NDArray[np.int8]:
-        """Index into `_FIELDS` of each line, -1 for keys, blank lines and lines that are no field."""
-        seven = first & _SEVEN
-        at = np.minimum(np.searchsorted(_PREFIX, seven), len(_PREFIX) - 1)
-        kind = np.where(_PREFIX[at] == seven, _PREFIX_FIELD[at], np.int8(-1))
-        for family in _FAMILIES:
-            self._tell_apart(buffer, kind, start, [_FIELD_ID[name] for name in family])
-        odd = np.flatnonzero((kind < 0) & ~is_key & (end > start))
-        for line in odd.tolist():
-            self._odd_line(buffer[start[line] : end[line]], self.lines_read + line + 1)
-        kind[row < 0] = -1
-        return kind
-
-    def _tell_apart(self, buffer: bytes, kind: NDArray[np.int8], start: Index, ids: list[int]) -> None:
-        """Decides between fields of one family."""
-        lines = np.flatnonzero(np.isin(kind, ids))
-        if not len(lines):
-            return
-        tenth = np.frombuffer(buffer, np.uint8)[start[lines] + 9]
-        kind[lines] = -1
-        for i in ids:
-            prefix = _FIELDS[i][0]
-            if i == _FIELD_ID["Output k"]:
-                kind[lines[(tenth >= 0x30) & (tenth <= 0x39)]] = i
-            else:
-                kind[lines[tenth == prefix[9]]] = i
 
     def _odd_line(self, line: bytes, number: int) -> None:
         text = decode(line[:200])
@@ -282,7 +165,8 @@ class _Builder:
 
     # ------------------------------------------------------------------ fields
 
-    def _keys(self, f: _Piece, lines: Index) -> None:
+    def _keys(self, f: RecordLines) -> None:
+        lines = f.keys
         start, end = f.start[lines] + 1, f.end[lines]
         closed = f.text[end - 1] == 0x5D
         closed &= end > start
@@ -290,47 +174,14 @@ class _Builder:
             self.problem(f.first_line + line, "the record's key has no closing ']'")
         end = end - closed
         self.key_text.extend(f.cut(start, end))
-        module_end, op_start, counter = self._split_keys(f, start, end)
+        module_end, op_start, counter = f.split_keys(start, end)
         self.columns["key"].append(hash_text(f.buffer, f.words, start, end))
         self.columns["module"].append(self.tables["module"].ids(f.buffer, f.words, start, module_end))
         self.columns["op"].append(self.tables["op"].ids(f.buffer, f.words, op_start, end))
         self.columns["counter"].append(counter)
         self.columns["line"].append((lines + f.first_line).astype(np.int32))
 
-    def _split_keys(self, f: _Piece, start: Index, end: Index) -> tuple[Index, Index, NDArray[np.int32]]:
-        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none."""
-        slash = f.marks(0x2F)
-        line = np.searchsorted(start, slash, side="right") - 1
-        inside = line >= 0
-        slash, line = slash[inside], line[inside]
-        slash, line = slash[slash < end[line]], line[slash < end[line]]
-        # without a counter: the op is what follows the last slash
-        module_end, op_start = start.copy(), start.copy()
-        module_end[line], op_start[line] = slash, slash + 1
-        counter = np.full(len(start), -1, np.int32)
-
-        after = f.words.at(slash)
-        marked = (after & np.uint64(0xFFFFFFFF)) == np.uint64(0x5F706F2F)  # "/op_"
-        slash, line = slash[marked], line[marked]
-        last = np.append(line[1:] != line[:-1], True) if len(line) else np.zeros(0, bool)
-        slash, line = slash[last], line[last]
-        # up to seven digits and "_" fit in the next word; anything longer is no counter
-        digits = f.words.at(slash + 4)
-        value, length, open_ = np.zeros(len(slash), np.int64), np.zeros(len(slash), np.int64), np.ones(len(slash), bool)
-        for k in range(8):
-            byte = ((digits >> np.uint64(8 * k)) & np.uint64(0xFF)).astype(np.int64)
-            digit = open_ & (byte >= 0x30) & (byte <= 0x39)
-            value[digit] = value[digit] * 10 + byte[digit] - 0x30
-            length[digit] += 1
-            open_ = digit
-        stop = slash + 4 + length
-        counted = (length > 0) & (length < 8) & (stop < end[line])
-        counted &= f.text[np.minimum(stop, len(f.text) - 1)] == 0x5F
-        slash, line, stop, value = slash[counted], line[counted], stop[counted], value[counted]
-        module_end[line], op_start[line], counter[line] = slash, stop + 1, value
-        return module_end, op_start, counter
-
-    def _statistics(self, f: _Piece) -> None:
+    def _statistics(self, f: RecordLines) -> None:
         stats = np.full((len(STATISTICS), f.rows), np.nan)
         present = np.zeros(f.rows, np.uint8)
         for k, name in enumerate(STATISTICS):
@@ -343,7 +194,7 @@ class _Builder:
         self.columns["stats"].append(stats)
         self.columns["present"].append(present)
 
-    def _report_numbers(self, f: _Piece, lines: Index, bad: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
+    def _report_numbers(self, f: RecordLines, lines: Index, bad: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
         """Reports the numbers that are none; also the last one of a file that ends in the middle of a line."""
         if self.tail_is_open and len(lines) and lines[-1] == len(f.start) - 1:
             text = f.buffer[f.value_start(lines[-1:], name)[0] : f.end[lines[-1]]]
@@ -355,39 +206,40 @@ class _Builder:
             self.problem(f.first_line + line, f"{name} is not a number")
         return bad
 
-    def _numbers(self, f: _Piece, column: str, name: str) -> None:
+    def _numbers(self, f: RecordLines, column: str, name: str) -> None:
         lines = f.lines(name)
         start, end, owner = f.tokens(lines, name, 0x2C)
         value, bad = parse_numbers(f.buffer, f.words, start, end)
         bad = self._report_numbers(f, lines[owner], bad, name)
         # a broken value keeps its place, so that the others keep theirs
-        self._ragged(f, column, f.row[lines[owner]], value)
+        self._ragged(f, column, f.row[lines[owner]], np.where(bad, np.nan, value))
 
-    def _digests(self, f: _Piece, column: str, name: str) -> None:
+    def _digests(self, f: RecordLines, column: str, name: str) -> None:
         lines = f.lines(name)
         start, end, owner = f.tokens(lines, name, 0x2C)
         value = np.zeros(len(start), np.uint64)
         for i, (s, e) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-            try:
-                value[i] = int(f.buffer[s:e], 16) & 0xFFFFFFFFFFFFFFFF
-            except ValueError:
+            text = f.buffer[s:e]
+            if _HEXADECIMAL.fullmatch(text):
+                value[i] = int(text, 16)
+            else:
                 self.problem(f.first_line + int(lines[owner[i]]), f"{name} is not hexadecimal")
         self._ragged(f, column, f.row[lines[owner]], value)
 
-    def _producers(self, f: _Piece) -> None:
+    def _producers(self, f: RecordLines) -> None:
         lines = f.lines("Input producers")
-        start, end, owner = f.tokens(lines, "Input producers", 0x3B, keep_empty=True)
+        start, end, owner = f.tokens(lines, "Input producers", 0x3B, empty=1)
         # keys by their hash until all are known; 0 stands for "names none"
         keys = hash_text(f.buffer, f.words, start, end)
         self._ragged(f, "producers", f.row[lines[owner]], np.where(end > start, keys, np.uint64(0)))
 
-    def _ragged(self, f: _Piece, column: str, row: Index, value: NDArray[Any]) -> None:
+    def _ragged(self, f: RecordLines, column: str, row: Index, value: NDArray[Any]) -> None:
         if len(row) and (np.diff(row) < 0).any():  # cannot be: lines are in the order of their records
             raise AssertionError(column)
         self.columns[f"{column} count"].append(np.bincount(row, minlength=f.rows))
         self.columns[column].append(value)
 
-    def _names(self, f: _Piece) -> None:
+    def _names(self, f: RecordLines) -> None:
         for column, name in (("shape line", "Shape"), ("location", "Location")):
             lines = f.lines(name)
             ids = np.full(f.rows, -1, np.int32)
@@ -396,13 +248,13 @@ class _Builder:
             self.columns[column].append(ids)
         self.columns["shape at"].append(self._first_line_of_shape(f))
 
-    def _first_line_of_shape(self, f: _Piece) -> NDArray[np.int64]:
+    def _first_line_of_shape(self, f: RecordLines) -> NDArray[np.int64]:
         line = np.full(f.rows, -1, np.int64)
         lines = f.lines("Shape")
         line[f.row[lines]] = lines + f.first_line
         return line
 
-    def _flags(self, f: _Piece) -> None:
+    def _flags(self, f: RecordLines) -> None:
         phase = np.zeros(f.rows, np.int8)
         lines = f.lines("Phase")
         start = f.value_start(lines, "Phase")
@@ -430,13 +282,13 @@ class _Builder:
                 self.problem(f.first_line + line, "Micro-batch is not a number")
         self.columns["micro_batch"].append(batch)
 
-    def _texts(self, f: _Piece) -> None:
+    def _texts(self, f: RecordLines) -> None:
         for name in _TEXT_FIELDS:
             lines = f.lines(name)
             if len(lines):
                 rows = (f.row[lines] + self.rows).tolist()
                 self.extra.setdefault(name, {}).update(zip(rows, f.slices(lines, name), strict=True))
-        lines = f.lines("Output k")
+        lines = f.lines(FURTHER_OUTPUT)
         for line in lines.tolist():
             label, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
             self.extra.setdefault(decode(label[:20]), {})[int(f.row[line]) + self.rows] = value
@@ -557,79 +409,3 @@ def _last_before(key: NDArray[np.uint64], row: Index, wanted: NDArray[np.uint64]
     span = np.int64(len(key) + 1)
     of = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
     return np.searchsorted(group * span + row, of * span + before) - 1
-
-
-class _Piece:
-    """The lines of one piece, with their fields told apart."""
-
-    def __init__(
-        self,
-        buffer: bytes,
-        text: NDArray[np.uint8],
-        words: Words,
-        start: Index,
-        end: Index,
-        row: Index,
-        kind: NDArray[np.int8],
-        first_line: int,
-        rows: int,
-    ) -> None:
-        self.buffer, self.text, self.words = buffer, text, words
-        self.start, self.end, self.row = start, end, row
-        self.first_line, self.rows = first_line, rows
-        order = np.argsort(kind, kind="stable")
-        self._order = order
-        self._bounds = np.searchsorted(kind[order], np.arange(len(_FIELDS) + 1))
-        self._marks: dict[int, Index] = {}
-
-    def lines(self, name: str) -> Index:
-        """Lines of one field, one per record: where a record repeats a field, the first counts."""
-        i = _FIELD_ID[name]
-        lines = self._order[self._bounds[i] : self._bounds[i + 1]]
-        if name != "Output k" and len(lines) > 1:
-            rows = self.row[lines]
-            repeated = rows[1:] == rows[:-1]
-            if repeated.any():
-                lines = lines[np.concatenate(([True], ~repeated))]
-        return lines
-
-    def value_start(self, lines: Index, name: str) -> Index:
-        return np.minimum(self.start[lines] + len(log_format.field_prefix(name)), self.end[lines])
-
-    def cut(self, start: Index, end: Index) -> list[bytes]:
-        """The bytes between positions."""
-        buffer = self.buffer
-        return [buffer[s:e] for s, e in zip(start.tolist(), end.tolist(), strict=True)]
-
-    def slices(self, lines: Index, name: str) -> list[bytes]:
-        """The values of a field."""
-        return self.cut(self.value_start(lines, name), self.end[lines])
-
-    def marks(self, byte: int) -> Index:
-        """Where a byte occurs in the piece."""
-        found = self._marks.get(byte)
-        if found is None:
-            found = self._marks[byte] = np.flatnonzero(self.text == byte)
-        return found
-
-    def tokens(self, lines: Index, name: str, separator: int, keep_empty: bool = False) -> tuple[Index, Index, Index]:
-        """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped."""
-        begin, end = self.value_start(lines, name), self.end[lines]
-        marks = self.marks(separator)
-        first = np.searchsorted(marks, begin)
-        parts = np.searchsorted(marks, end) - first + 1
-        owner = np.repeat(np.arange(len(lines)), parts)
-        last = np.cumsum(parts) - 1
-        inner = np.ones(len(owner), bool)  # parts that a separator ends
-        inner[last] = False
-        within = np.arange(len(owner)) - np.repeat(last - parts + 1, parts)
-        mark = marks[(first[owner] + within)[inner]]
-        starts, ends = np.empty(len(owner), np.int64), np.empty(len(owner), np.int64)
-        ends[inner], ends[last] = mark, end
-        starts[last - parts + 1] = begin
-        starts[np.flatnonzero(inner) + 1] = mark + 1
-        starts = starts + ((self.text[np.minimum(starts, len(self.text) - 1)] == 0x20) & (starts < ends))
-        if not keep_empty:
-            full = ends > starts
-            starts, ends, owner = starts[full], ends[full], owner[full]
-        return starts, ends, owner

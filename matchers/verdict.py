@@ -21,7 +21,17 @@ from matchers.collectives import unfinished
 from matchers.op_log import STATISTICS, FloatArray, OpLog
 from matchers.status import Status
 
-__all__ = ["EPSILON", "TOLERANCE_IN_EPS", "Verdicts", "default_tolerance", "dtype_policy", "epsilon", "judge", "numel", "relative"]
+__all__ = [
+    "EPSILON",
+    "TOLERANCE_IN_EPS",
+    "Verdicts",
+    "default_tolerance",
+    "dtype_policy",
+    "epsilon",
+    "judge",
+    "numel",
+    "relative",
+]
 
 Int = NDArray[np.int64]
 
@@ -62,7 +72,9 @@ def default_tolerance(dtype: str) -> float:
     """Relative error up to which two tensors of a dtype are called close."""
     eps = EPSILON.get(dtype)
     # integers and bools have no rounding: only the print limits what can be seen of them
-    return _PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), _PRINT_RESOLUTION)
+    return (
+        _PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), _PRINT_RESOLUTION)
+    )
 
 
 def _tolerances(log: OpLog) -> FloatArray:
@@ -200,13 +212,17 @@ def _error(
         _inputs(a, b, i, j, nothing, worst, broken, compared)
 
     with np.errstate(invalid="ignore", divide="ignore"):
-        magnitude = np.fmax(np.fmax(np.abs(a.stats[2]), np.abs(a.stats[3]))[i], np.fmax(np.abs(b.stats[2]), np.abs(b.stats[3]))[j])
+        magnitude = np.fmax(
+            np.fmax(np.abs(a.stats[2]), np.abs(a.stats[3]))[i], np.fmax(np.abs(b.stats[2]), np.abs(b.stats[3]))[j]
+        )
         mean_size = np.fmax(l1_a[i], l1_b[j]) / size
     present = a.present[i] & b.present[j]
     for k, name in enumerate(STATISTICS):
         scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
         if scale is not None:
-            scale = np.where((scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(a.stats[k][i]), np.abs(b.stats[k][j])))
+            scale = np.where(
+                (scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(a.stats[k][i]), np.abs(b.stats[k][j]))
+            )
         into = extremes if name in ("Min", "Max") else worst
         add(a.stats[k][i], b.stats[k][j], (present >> k) & 1 == 1, scale, into)
     return worst, extremes, broken, infinite, compared

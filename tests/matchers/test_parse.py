@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from matchers import parse
+from matchers import log_source
 from matchers.errors import LogError
 from matchers.op_log import KeyColumn, OpLog, Phase, Ragged, Strings
 from matchers.parse import read_log
@@ -173,9 +173,9 @@ def test_reads_what_reading_line_by_line_does(text: str) -> None:
 def test_where_the_file_is_cut_into_pieces_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, text: str, size: int
 ) -> None:
-    monkeypatch.setattr(parse, "_CHUNK", 1 << 22)
+    monkeypatch.setattr(log_source, "_CHUNK", 1 << 22)
     whole = read(text)
-    monkeypatch.setattr(parse, "_CHUNK", size)
+    monkeypatch.setattr(log_source, "_CHUNK", size)
     same(whole, read(text))
 
 
@@ -184,7 +184,7 @@ def test_pieces_of_a_training_step(monkeypatch: pytest.MonkeyPatch, size: int) -
     """Producers of earlier pieces and names of all pieces are one log's; every boundary is met."""
     text = log_text(training_step(1), footer=True, run={"seed": 1})
     whole = agree(text)
-    monkeypatch.setattr(parse, "_CHUNK", size)
+    monkeypatch.setattr(log_source, "_CHUNK", size)
     same(whole, read(text))
 
 
@@ -323,7 +323,7 @@ def test_producers_of_repeated_keys(rows: list[tuple[int, list[int]]], size: int
     """Whatever repeats, and wherever the pieces end."""
     ops = [op(f"m/op_{key}_add", producers=[f"m/op_{p}_add" if p >= 0 else "" for p in made]) for key, made in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "_CHUNK", size)
+        patch.setattr(log_source, "_CHUNK", size)
         agree(log_text(ops))
 
 
@@ -562,7 +562,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pipe() -> None:
     """Blocks of a pipe end anywhere, also in the middle of a line."""
-    program = "import matchers.parse as p, sys; p._CHUNK = 1000; print(len(p.read_log('-')), end='')"
+    program = "import matchers.parse as p, matchers.log_source as s; s._CHUNK = 1000; print(len(p.read_log('-')), end='')"
     text = log_text(training_step(3))
     result = subprocess.run([sys.executable, "-c", program], input=text.encode(), capture_output=True, check=True)
     assert int(result.stdout) == len(training_step(3))
@@ -585,7 +585,7 @@ def test_the_head_alone() -> None:
 
 
 def test_progress_ends_with_all_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse, "_CHUNK", 2000)
+    monkeypatch.setattr(log_source, "_CHUNK", 2000)
     path = write_log(tmp_path / "a.log", training_step(3))
     told: list[tuple[str, float]] = []
     read_log(path, progress=lambda what, fraction: told.append((what, fraction)))

@@ -1,0 +1,100 @@
+"""The bytes of a log, in pieces that each start where a record starts.
+
+Plain files, gzip (by name or by content) and standard input look the same from here. A compressed file that ends
+early gives what came out of it; `cut_off` then says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from matchers.errors import LogError
+
+__all__ = ["LogSource"]
+
+_CHUNK = 4 << 20
+
+
+class LogSource:
+    """A log that is open for reading; use it in a `with` statement."""
+
+    def __init__(self, path: str) -> None:
+        """`path` is a file, or `-` for standard input.
+
+        Raises:
+            LogError: a directory.
+            OSError: it cannot be opened.
+        """
+        self.cut_off: str | None = None
+        if path != "-" and os.path.isdir(path):
+            raise LogError(f"{path}: is a directory, not a log")
+        self._file: IO[bytes] = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - see __exit__
+        self._owned = path != "-"
+        self._size = max(os.fstat(self._file.fileno()).st_size, 1) if self._owned else 0
+        magic = self._file.peek(2)[:2] if isinstance(self._file, io.BufferedReader) else b""
+        self._compressed = path.endswith(".gz") or magic == b"\x1f\x8b"
+        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if self._compressed else self._file
+
+    def __enter__(self) -> LogSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owned:
+            self._file.close()
+
+    def fraction(self) -> float:
+        """How far reading has come, 0 to 1; 0 where the size is not known."""
+        return min(self._file.tell() / self._size, 1.0) if self._owned and self._file.seekable() else 0.0
+
+    def pieces(self, head: int | None = None) -> Iterator[tuple[bytes, bool]]:
+        """Yields (piece, whether it is the last), cut before lines that start with `[`.
+
+        Args:
+            head: only one piece of about so many bytes.
+        """
+        size = _CHUNK if head is None else head
+        pending: list[bytes] = []
+        while True:
+            block = self._read(size)
+            if not block:
+                yield b"".join(pending), True
+                return
+            # the newline of "\n[" may be the last byte of what came before
+            if pending and pending[-1][-1:] == b"\n" and block[:1] == b"[":
+                cut = 0
+            else:
+                cut = block.rfind(b"\n[") + 1
+                if cut == 0:
+                    pending.append(block)
+                    if head is not None:
+                        yield b"".join(pending), False
+                        return
+                    continue
+            piece = b"".join((*pending, block[:cut]))
+            if piece:
+                yield piece, False
+            if head is not None:
+                return
+            pending = [block[cut:]]
+
+    def _read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer at the end."""
+        if not isinstance(self._stream, gzip.GzipFile):
+            return self._stream.read(size)
+        # in small steps, because a damaged file takes what was read in the same call with it
+        parts: list[bytes] = []
+        try:
+            while size > 0 and self.cut_off is None and (part := self._stream.read1(size)):
+                parts.append(part)
+                size -= len(part)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            if not parts and self._stream.tell() == 0 and not isinstance(error, EOFError):
+                raise OSError(f"not a gzip file, or a damaged one ({error})") from None
+            self.cut_off = f"the compressed file is damaged or ends early ({error})"
+        return b"".join(parts)
