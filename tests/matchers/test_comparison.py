@@ -215,6 +215,22 @@ def test_swapping_the_sides_mirrors_the_pairs(a: str, b: str) -> None:
 MIRRORED = {Status.ONLY_A: Status.ONLY_B, Status.ONLY_B: Status.ONLY_A}
 
 
+def test_the_runner_up_of_one_that_two_want_is_nobody() -> None:
+    """Two rows of a compete for the one row of b; the winner has no rival in b."""
+    row = op("m/op_0_add", inputs=[2.0])
+    c = compare(made_up_log([row, row]), made_up_log([row]))
+    assert c.pairing.lead_b.tolist() == [0]
+    assert c.pairing.runner_up.tolist() == [-1]
+
+
+@pytest.mark.parametrize(("a", "b"), REAL)
+def test_the_runner_up_is_not_the_partner(a: str, b: str) -> None:
+    """It is the row of b that came second."""
+    p = compared(a, b).pairing
+    assert (p.runner_up != p.lead_b).all()
+    assert (p.runner_up_score[p.runner_up < 0] == 0).all()
+
+
 @pytest.mark.parametrize(("a", "b"), REAL)
 def test_what_holds_for_any_two_logs_holds_for_real_ones(a: str, b: str) -> None:
     check(compared(a, b))
