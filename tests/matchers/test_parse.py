@@ -562,7 +562,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pipe() -> None:
     """Blocks of a pipe end anywhere, also in the middle of a line."""
-    program = "import matchers.parse as p, matchers.log_source as s; s._CHUNK = 1000; print(len(p.read_log('-')), end='')"
+    program = (
+        "import matchers.parse as p, matchers.log_source as s; s._CHUNK = 1000; print(len(p.read_log('-')), end='')"
+    )
     text = log_text(training_step(3))
     result = subprocess.run([sys.executable, "-c", program], input=text.encode(), capture_output=True, check=True)
     assert int(result.stdout) == len(training_step(3))
