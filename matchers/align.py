@@ -38,6 +38,8 @@ _REACH = 24
 """How far from where it is expected a leftover row may be."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
+_BLIND = 0.6
+"""Least probability of a pair whose numbers cannot be compared: what is left of names and order drifts."""
 _SURE = 0.9
 _CLEAR = 0.97
 _SAMPLE, _STRETCH = 4_096, 256
@@ -76,6 +78,7 @@ class State:
     def pair(self, i: Int, j: Int, method: Method, confidence: Float | float) -> None:
         self.of_a[i], self.of_b[j] = j, i
         self.method[i], self.confidence[i] = method, confidence
+        self.runner_up[i], self.runner_up_score[i] = -1, 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +111,15 @@ def align(f: Features) -> Alignment:
     state.pair(i, j, Method.EXACT, 1.0)
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
         return Alignment(state, expected(f, state), None)
-    weights = _learn(f, state)
-    for nearest, window, least in _PASSES:
-        order = expected(f, state)
+    order = expected(f, state)
+    weights = _learn(f, state, order)
+    for turn, (nearest, window, least) in enumerate(_PASSES):
+        if turn == 1:  # after the clear ones; the few that are found later move nothing
+            order = expected(f, state)
         rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         seen = observe(f, i, j, order, state.of_a, state.of_b)
-        compete(state, i, j, weights.score(seen), least)
+        compete(state, i, j, weights.score(seen), np.where(seen.without_values, max(least, _BLIND), least))
     order = expected(f, state)
     i, j = leftovers(f, order, np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0))
     state.pair(i, j, Method.RELAXED, LEFTOVER)
@@ -145,14 +150,13 @@ def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int,
     return i[only], j[only]
 
 
-def _learn(f: Features, found: State) -> Weights:
+def _learn(f: Features, found: State, order: Order) -> Weights:
     """Learns what agreement is worth on a part of the free rows, by turns.
 
     Pairs that are clear by their numbers alone teach what names and order are worth, and pairs that are clear by names
     and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
     """
     state = found
-    order = expected(f, state)
     by_names = _named_seeds(f, state)
     i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.of_b < 0), order)
     for _ in range(_TURNS):
@@ -170,7 +174,6 @@ def _learn(f: Features, found: State) -> Weights:
             by_names = _joined(by_names, _named_seeds(f, state))
         state = found.copy()
         compete(state, i, j, value_score + structure_score, 0.0)
-        order = expected(f, state)
     return Weights(values, structure)
 
 
@@ -262,7 +265,7 @@ def _clear_winners(state: State, i: Int, j: Int, score: Float) -> tuple[Int, Int
     return i[clear], j[clear]
 
 
-def compete(state: State, i: Int, j: Int, score: Float, least: float) -> None:
+def compete(state: State, i: Int, j: Int, score: Float, least: Float | float) -> None:
     """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
     n_a, n_b = len(state.of_a), len(state.of_b)
     chance = _chance(state, i, j, score)

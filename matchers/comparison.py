@@ -89,7 +89,8 @@ class Comparison:
         status: int8[r] of `Status`.
         error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
         bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error).
-        tolerance: float64[r], the relative error up to which the row counts as close; NaN when not judged.
+        tolerance: float64[r], the error up to which the row counts as close (that of Min and Max is larger than that
+            of norms, see verdict.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
         cause: bool[r], the row is a first cause (also a row that only one side has can be one).
         original: int32[r], for a recomputed copy the row of this comparison that shows the original; else -1.
@@ -295,7 +296,7 @@ def _rows(
         status=status,
         error=np.concatenate((verdicts.error, nan))[order],
         bound=np.concatenate((verdicts.bound, no))[order],
-        tolerance=np.concatenate((verdicts.tolerance, nan))[order],
+        tolerance=np.concatenate((verdicts.limit, nan))[order],
         role=np.concatenate((origins.role, no.astype(np.int8)))[order],
         cause=cause & (status != Status.IGNORED),
         original=original,

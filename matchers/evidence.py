@@ -119,6 +119,11 @@ class Observed:
     flow: Int
     near: Int
 
+    @property
+    def without_values(self) -> NDArray[np.bool_]:
+        """bool[m]: no number of the two rows can be compared; only names and order speak, and they drift."""
+        return (self.out == VALUE_BINS) & (self.inputs == VALUE_BINS)
+
     def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Observed:
         return Observed(*(getattr(self, name)[index] for name in Observed.__slots__))
 

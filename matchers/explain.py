@@ -12,6 +12,7 @@ from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.op_log import STATISTICS, OpLog, Phase
 from matchers.pairing import Method
+from matchers.resolve import key_reference
 from matchers.status import Role, Status
 from matchers.verdict import EPSILON, numel
 
@@ -213,7 +214,7 @@ def _pairing(c: Comparison, row: int) -> str:
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
         rival = int(c.pairing.runner_up[pair])
         if rival >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
-            text += f"; runner-up {c.b.keys[rival]} {float(c.pairing.runner_up_score[pair]):.2f}"
+            text += f"; runner-up {key_reference(c.b, rival)} {float(c.pairing.runner_up_score[pair]):.2f}"
         elif method == Method.ALIGNED:
             text += "; no rival worth naming"
     if c.pairing.grouped[pair]:

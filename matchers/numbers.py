@@ -26,18 +26,15 @@ _POWERS = 10.0 ** np.arange(23)  # each exact in float64
 
 
 class Words:
-    """Unaligned little-endian words of a byte buffer: `Words(buffer).at(positions)` is eight bytes from each."""
+    """Little-endian words at any position of a byte buffer: `Words(buffer).at(positions)` is eight bytes from each."""
 
     def __init__(self, buffer: bytes) -> None:
         """`buffer` ends in `PADDING` zero bytes."""
-        usable = len(buffer) & ~7
-        self._aligned = np.frombuffer(buffer, "<u8", usable // 8)
+        # one word per byte: they overlap, and nothing is copied
+        self._words = np.ndarray((max(len(buffer) - 7, 0),), np.dtype("<u8"), buffer, strides=(1,))
 
     def at(self, position: NDArray[np.int64]) -> NDArray[np.uint64]:
-        word = position >> 3
-        shift = ((position & 7) << 3).astype(np.uint64)
-        # two shifts on the right-hand word, because a shift by 64 is undefined
-        return (self._aligned[word] >> shift) | ((self._aligned[word + 1] << (_U(63) - shift)) << _U(1))
+        return self._words[position]
 
 
 def parse_numbers(

@@ -130,12 +130,12 @@ class KeyColumn(Sequence[str]):
         if self._lower is None:
             self._lower = self._blob.lower()
         # the rarest byte of the needle first, then the others at the places that are left
-        text = np.frombuffer(self._lower, np.uint8)
+        blob = np.frombuffer(self._lower, np.uint8)
         rare = max(range(len(needle)), key=lambda k: (needle[k] not in b"aeilnorst._/0123456789", k))
-        at = np.flatnonzero(text == needle[rare]) - rare
-        at = at[(at >= 0) & (at + len(needle) <= len(text))]
+        at = np.flatnonzero(blob == needle[rare]) - rare
+        at = at[(at >= 0) & (at + len(needle) <= len(blob))]
         for k, byte in enumerate(needle):
-            at = at[text[at + k] == byte]
+            at = at[blob[at + k] == byte]
         found[np.searchsorted(self.start, at, side="right") - 1] = True
         return found
 

@@ -92,6 +92,9 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_
     role[red & (differs | explained)] = Role.RECEIVER
     role[red & first & differs & ~explained] = Role.UNKNOWN
     cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & first & ~explained)
+    if not (cause.any() or cause_a.any() or cause_b.any()):
+        # red rows that explain each other, because pairs cross: something has to be looked at first
+        cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
     return Origins(role, cause, cause_a, cause_b)
 
 
@@ -121,7 +124,26 @@ def _any(index: Int, size: int) -> Bool:
 def _inputs(
     a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int
 ) -> _Inputs:
-    """Inputs of some pairs, position by position, as far as both sides have them."""
+    """The inputs of some pairs: position by position where a pair is one row against one, and each for itself where a
+    pair is a group, whose sides do not list the same inputs.
+    """
+    grouped = pairing.grouped[pairs]
+    single = _single_inputs(a, b, pairing, verdicts, flow_a, flow_b, pairs[~grouped], int(pairing.lead_a[pairs].min()))
+    parts = [single]
+    for of, flow, side in ((pairing.of_a, flow_a, "a"), (pairing.of_b, flow_b, "b")):
+        pair_of = of[flow.row].astype(np.int64)
+        inside = _at(_any(pairs[grouped], len(pairing)), pair_of)
+        pair, maker = pair_of[inside], flow.value[inside]
+        maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # handed on within the group
+        none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
+        parts.append(_Inputs(pair, maker, none, no, no) if side == "a" else _Inputs(pair, none, maker, no, no))
+    return _Inputs(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Inputs.__slots__))
+
+
+def _single_inputs(
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int, first: int
+) -> _Inputs:
+    """Inputs position by position, as far as both sides have them; `first` is the first red row of a."""
     i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
     count_a, count_b = a.inputs.count[i], b.inputs.count[j]
     count = np.minimum(count_a, count_b)
@@ -131,7 +153,7 @@ def _inputs(
     value_a, value_b = a.inputs.value[at_a], b.inputs.value[at_b]
     difference = relative(value_a, value_b)
     with np.errstate(invalid="ignore"):
-        later = pairing.lead_a[pairs[owner]] > pairing.lead_a[pairs].min()
+        later = pairing.lead_a[pairs[owner]] > first
         differs = difference > np.where(later, 0.0, verdicts.tolerance[pairs[owner]])
     differs |= np.isnan(value_a) != np.isnan(value_b)
     unhashed = np.isnan(value_a) & np.isnan(value_b)

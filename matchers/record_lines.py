@@ -29,8 +29,10 @@ _SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
 _PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in reversed(list(enumerate(_FIELDS)))}
 _PREFIX = np.array(sorted(_PREFIXES), np.uint64)
 _PREFIX_FIELD = np.array([_PREFIXES[p] for p in sorted(_PREFIXES)], np.int8)
-_LENGTH = np.array([len(prefix) for prefix, _ in _FIELDS])
-_TAIL = np.array([int.from_bytes(prefix[-8:], "little") if len(prefix) > 7 else 0 for prefix, _ in _FIELDS], np.uint64)
+_COLON = np.array([prefix.rindex(b":") if b":" in prefix else 0 for prefix, _ in _FIELDS])
+_TAIL = np.array([int.from_bytes(prefix[-8:], "little") for prefix, _ in _FIELDS], np.uint64)
+_RARE = np.array([name not in log_format.TORCHTITAN or name == "Output hash" for _, name in _FIELDS])
+_RARE &= np.array([len(prefix) >= 8 for prefix, _ in _FIELDS])
 _FIELD_ID = {name: i for i, (_, name) in enumerate(_FIELDS)}
 
 
@@ -84,12 +86,13 @@ class RecordLines:
         for name in _INPUTS:
             i = _FIELD_ID[name]
             kind[inputs[middle == int.from_bytes(_FIELDS[i][0][5:13], "little")]] = i
-        # the rest of the name, up to the colon
+        # of the rest of a frequent name the place of its colon tells enough; other names are compared to their end
         known = np.flatnonzero(kind >= 0)
-        length = _LENGTH[kind[known]]
-        long = length > 7
-        known, length = known[long], length[long]
-        other = known[self.words.at(self.start[known] + length - 8) != _TAIL[kind[known]]]
+        is_it = np.frombuffer(self.buffer, np.uint8)[self.start[known] + _COLON[kind[known]]] == 0x3A
+        rare = np.flatnonzero(_RARE[kind[known]])
+        lines = known[rare]
+        is_it[rare] = self.words.at(self.start[lines] + _COLON[kind[lines]] - 6) == _TAIL[kind[lines]]
+        other = known[~is_it]
         kind[other] = -1
         kind[other[self._further_output(other)]] = _FIELD_ID[FURTHER_OUTPUT]
         return kind

@@ -104,12 +104,16 @@ def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> F
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound`, float64 `tolerance`."""
+    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound`, and two limits in float64.
+
+    `tolerance` is the one for norms; `limit` the one for the statistic that differs most, which `error` is about.
+    """
 
     status: NDArray[np.int8]
     error: FloatArray
     bound: NDArray[np.bool_]
     tolerance: FloatArray
+    limit: FloatArray
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[tuple[str, str], ...]:
@@ -141,14 +145,16 @@ def judge(
     tolerance = np.maximum(_tolerances(a)[a.dtype[i]], _tolerances(b)[b.dtype[j]])
     for names in policy:  # what is computed from a coarser number is no finer than it
         tolerance = np.maximum(tolerance, max(map(default_tolerance, names)))
-    if rtol is not None:
-        tolerance = np.where(np.isnan(rtol), tolerance, rtol)
+    allowance = np.full(len(i), EXTREMES)
+    if rtol is not None:  # a limit that a person set is meant as it is written
+        given = ~np.isnan(rtol)
+        tolerance, allowance = np.where(given, rtol, tolerance), np.where(given, 1.0, allowance)
 
     norms, extremes, broken, both_broken, compared = _error(a, b, i, j)
     error = np.maximum(norms, extremes)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
     status[error > 0] = Status.CLOSE
-    status[(norms > tolerance) | (extremes > EXTREMES * tolerance)] = Status.DIVERGED
+    status[(norms > tolerance) | (extremes > allowance * tolerance)] = Status.DIVERGED
     # the same infinities on both sides hide everything that was summed with them
     status[both_broken & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
@@ -159,8 +165,9 @@ def judge(
     status = _shapes(a, b, i, j, status, policy)
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
-    error[~compared & (error == 0)] = np.nan
-    return Verdicts(status, error, bound, tolerance)
+    error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
+    limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
+    return Verdicts(status, error, bound, tolerance, limit)
 
 
 def _error(

@@ -204,10 +204,18 @@ def test_a_log_is_the_same_as_itself(name: str) -> None:
 
 @pytest.mark.parametrize(("a", "b"), REAL)
 def test_swapping_the_sides_mirrors_the_pairs(a: str, b: str) -> None:
+    """All but collectives whose numbers are not to be believed: those are found by names and order alone, and where
+    these drift the candidates of one side are not quite those of the other.
+    """
     forth, back = compared(a, b), compare(real(b), real(a))
-    pairs = sorted(zip(forth.pairing.lead_a.tolist(), forth.pairing.lead_b.tolist(), strict=True))
-    mirrored = sorted(zip(back.pairing.lead_b.tolist(), back.pairing.lead_a.tolist(), strict=True))
-    assert pairs == mirrored
+    blind = unfinished(real(a))
+
+    def mirrored(rows_a: list[int], rows_b: list[int]) -> list[tuple[int, int]]:
+        return sorted((i, j) for i, j in zip(rows_a, rows_b, strict=True) if not blind[i])
+
+    assert mirrored(forth.pairing.lead_a.tolist(), forth.pairing.lead_b.tolist()) == mirrored(
+        back.pairing.lead_b.tolist(), back.pairing.lead_a.tolist()
+    )
     assert forth.red.sum() == back.red.sum()
     assert causes(forth) == [(x, y, MIRRORED.get(status, status), role) for y, x, status, role in causes(back)]
 
