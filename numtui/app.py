@@ -22,6 +22,8 @@ from textual.screen import Screen
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.screens.opening import Opening
+from numtui.shims import crash_of
+from numtui.terminal import drawing_on_terminal
 
 if TYPE_CHECKING:
     from numtui.screens.explorer import Explorer
@@ -129,6 +131,12 @@ class Numtui(App[None]):
         last.start()
         self.exit(return_code=128 + number)
 
+    def _fatal_error(self) -> None:
+        """End without Textual's page of locals; `run_app` raises what was caught."""
+        if self.session is not None:
+            self.session.record()
+        self._close_messages_no_wait()
+
     async def action_quit(self) -> None:
         """Textual's ctrl+q asks as q does."""
         if self.explorer is not None and self.screen is self.explorer:
@@ -143,15 +151,19 @@ def run_app(request: OpenRequest) -> int:
 
     Raises:
         UserError: a log or the rule file cannot be read; the terminal has been restored.
+        Exception: a bug; the command line reports it in one line and keeps the details.
     """
     if not request.color:
         os.environ["NO_COLOR"] = "1"
     app = Numtui(request)
     try:
-        app.run(mouse=False)
+        with drawing_on_terminal():
+            app.run(mouse=False)
     finally:
         if app.session is not None and app.session.journal is not None:
             app.session.journal.close()
     if app.error is not None:
         raise app.error
+    if (bug := crash_of(app)) is not None:
+        raise bug
     return app.return_code or 0

@@ -9,12 +9,15 @@ from matchers.explain import Explanation, Fact, InputFact
 from matchers.op_log import OpLog
 from numtui.session import Session
 from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.text import Line, fit, side_titles, width_of
 
 __all__ = ["Inspection", "inspect", "wrap"]
 
 _SIDE_BY_SIDE = 120
 """From this width on the words stand beside the numbers."""
+
+_COMMON = ("shape", "dtype", "phase", "location")
+"""Facts that are worth a line of their own only where the sides differ in them."""
 
 _TEXT = 2000
 """Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
@@ -80,13 +83,18 @@ def _table(session: Session, told: Explanation, width: int, chosen: int) -> tupl
     """Facts and inputs, side by side; and the line of each input."""
     name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
-    a, b = (safe_text(n, each) for n in session.names)
+    a, b = side_titles(session.names, each)
     lines: list[Line] = [[(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")]]
-    lines.extend(_fact(fact, name, each, difference) for fact in told.facts)
+    # what both sides have in common takes one line behind what differs, so that the inputs are on the screen
+    shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
+    lines.extend(_fact(fact, name, each, difference) for fact in told.facts if fact not in shared)
     at = []
-    for i, fact in enumerate(told.inputs):
+    for i, given in enumerate(told.inputs):
         at.append(len(lines))
-        lines.append(_input(session, fact, name, each, difference, i == chosen))
+        lines.append(_input(session, given, name, each, difference, i == chosen))
+    if shared:
+        text = " · ".join(safe_text(fact.a, width) for fact in shared)
+        lines.append([(" " + fit(fit("both", name) + text, width - 1), "")])
     return lines, at
 
 

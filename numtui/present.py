@@ -18,7 +18,7 @@ from matchers.op_log import OpLog
 from matchers.pairing import Method
 from matchers.status import Status
 from numtui.terminal import safe_text
-from numtui.text import Line, Piece, fit, fit_line, width_of
+from numtui.text import Line, Piece, fit, fit_line, side_titles, width_of
 from numtui.view import Severity, View
 
 __all__ = [
@@ -140,7 +140,7 @@ class RowWriter:
     def heading(self, names: tuple[str, str]) -> Line:
         """The line above the columns."""
         w = self.columns
-        a, b = (safe_text(n, 40) for n in names)
+        a, b = side_titles(names, 40)
         head = "   " + "#".rjust(w.number) + "   "
         if w.b:
             head += fit(a, w.a) + fit("via", w.via) + fit(b, w.b)

@@ -8,13 +8,19 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.screen import Screen
 
-__all__ = ["bound_action", "output_waits"]
+__all__ = ["bound_action", "crash_of", "output_waits"]
 
 
 def bound_action(screen: Screen[Any], key: str) -> str | None:
     """The action that a key is bound to on a screen, after the user's keymap."""
     bindings = screen._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
     return bindings[0].action if bindings else None
+
+
+def crash_of(app: App[Any]) -> Exception | None:
+    """The exception that ended the program, None when nothing went wrong."""
+    found = app._exception  # noqa: SLF001 - Textual would print it, with all local variables, and return 1
+    return getattr(found, "error", found) if found is not None else None
 
 
 def output_waits(app: App[Any]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from time import monotonic
 from typing import Any, TextIO
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 __all__ = [
     "ProgressLine",
     "copy_in_tmux",
+    "drawing_on_terminal",
     "is_dumb_terminal",
     "is_terminal",
     "osc52",
@@ -93,6 +95,19 @@ def reopen_keyboard() -> bool:
         os.close(keyboard)
     sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
     return True
+
+
+@contextmanager
+def drawing_on_terminal() -> Iterator[None]:
+    """Let Textual, which draws on standard error, draw on standard output when the former goes to a file."""
+    if is_terminal(sys.__stderr__):
+        yield
+        return
+    elsewhere, sys.__stderr__ = sys.__stderr__, sys.__stdout__  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        sys.__stderr__ = elsewhere  # type: ignore[misc]
 
 
 def osc52(text: str) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "width_of"]
+from numtui.terminal import safe_text
+
+__all__ = ["Line", "Piece", "fit", "fit_line", "side_titles", "width_of"]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -49,3 +51,12 @@ def fit_line(line: Line, width: int) -> Line:
     if left > 0:
         out.append((" " * left, ""))
     return out
+
+
+def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:
+    """The headings of the two sides: `a: eager`, so that a sentence about "a" can be understood."""
+    a, b = (
+        safe_text(name if name in {"a", "b"} else f"{side}: {name}", limit)
+        for side, name in zip("ab", names, strict=True)
+    )
+    return a, b
