@@ -22,7 +22,7 @@ from matchers.errors import InputError, UserError
 from numtui import __version__
 from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, resolve_logs
 from numtui.report import FORMATS
-from numtui.terminal import is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
+from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -78,9 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain once more when it flushes at exit.
-        with suppress(OSError, AttributeError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()  # whoever read it has enough
         return ExitCode.BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - a bug: the user gets a sentence, the details go where they can be sent from
         _report_bug(error)

@@ -14,7 +14,7 @@ from matchers.parse import read_log
 from numtui.atomic import atomic_writer
 from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
-from numtui.terminal import ProgressLine, wants_color
+from numtui.terminal import ProgressLine, give_up_stdout, wants_color
 
 __all__ = ["report"]
 
@@ -80,4 +80,5 @@ def _to_stdout(comparison: Comparison, form: str, options: ReportOptions) -> Non
     except BrokenPipeError:
         raise
     except OSError as error:
+        give_up_stdout()
         raise InputError(f"standard output cannot be written: {error.strerror or error}") from None

@@ -10,7 +10,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from time import monotonic
 from typing import Any, TextIO
@@ -19,6 +19,7 @@ __all__ = [
     "ProgressLine",
     "copy_in_tmux",
     "drawing_on_terminal",
+    "give_up_stdout",
     "is_dumb_terminal",
     "is_terminal",
     "osc52",
@@ -95,6 +96,12 @@ def reopen_keyboard() -> bool:
         os.close(keyboard)
     sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
     return True
+
+
+def give_up_stdout() -> None:
+    """Forget what standard output could not take; Python would try, and complain, once more at exit."""
+    with suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

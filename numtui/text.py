@@ -55,8 +55,5 @@ def fit_line(line: Line, width: int) -> Line:
 
 def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:
     """The headings of the two sides: `a: eager`, so that a sentence about "a" can be understood."""
-    a, b = (
-        safe_text(name if name in {"a", "b"} else f"{side}: {name}", limit)
-        for side, name in zip("ab", names, strict=True)
-    )
-    return a, b
+    a, b = names
+    return safe_text(a if a == "a" else f"a: {a}", limit), safe_text(b if b == "b" else f"b: {b}", limit)
