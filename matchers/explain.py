@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.op_log import STATISTICS, OpLog, Phase
 from matchers.pairing import Method
 from matchers.resolve import key_reference
+from matchers.shapes import numel
 from matchers.status import Role, Status
-from matchers.verdict import EPSILON, numel
+from matchers.verdict import EPSILON
 
 __all__ = ["Explanation", "Fact", "InputFact", "consumers", "explain", "format_eps", "format_error", "row_epsilon"]
 
@@ -285,7 +288,7 @@ def _scale(c: Comparison, i: int, j: int, name: str) -> float:
         sizes = [abs(float(x)) for log, r in ((c.a, i), (c.b, j)) for x in log.stats[2:4, r] if math.isfinite(x)]
         return max(sizes, default=math.nan) or math.nan
     if name == "Mean":
-        n = float(numel(c.a)[c.a.shape[i]])
+        n = float(np.fmax(numel(c.a)[c.a.shape[i]], numel(c.b)[c.b.shape[j]]))
         sizes = [float(x) for log, r in ((c.a, i), (c.b, j)) for x in log.outputs[r][:1] if math.isfinite(x)]
         return max(sizes, default=math.nan) / n or math.nan
     return math.nan

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from matchers.collectives import unfinished
 from matchers.op_log import STATISTICS, FloatArray, OpLog
+from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.status import Status
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "dtype_policy",
     "epsilon",
     "judge",
-    "numel",
     "relative",
 ]
 
@@ -80,17 +80,6 @@ def default_tolerance(dtype: str) -> float:
 def _tolerances(log: OpLog) -> FloatArray:
     """float64[dtypes + 1], the default tolerance by dtype; that of float32 where there is no dtype."""
     return np.array([default_tolerance(name) for name in log.dtypes] + [default_tolerance("float32")])
-
-
-def numel(log: OpLog) -> FloatArray:
-    """float64[shapes + 1], number of elements of each entry of the shape table; NaN for no shape."""
-    out = []
-    for text in log.shapes:
-        n = 1.0
-        for part in text.strip("[]").split(","):
-            n *= float(part) if part.strip().isdigit() and len(part) < 300 else 1.0
-        out.append(n)
-    return np.array([*out, np.nan])
 
 
 def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> FloatArray:
@@ -177,7 +166,7 @@ def _error(
 
     Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed.
     """
-    size = numel(a)[a.shape[i]]
+    size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
     worst, extremes = np.zeros(len(i)), np.zeros(len(i))
     broken = np.zeros(len(i), bool)
     infinite = np.zeros(len(i), bool)
@@ -288,10 +277,12 @@ def _shapes(
     shape_b = np.array([names.setdefault(s, len(names)) for s in b.shapes] + [-1])[b.shape[j]]
     both = (shape_a >= 0) & (shape_b >= 0)
     other_shape = both & (shape_a != shape_b)
-    size_a, size_b = numel(a)[a.shape[i]], numel(b)[b.shape[j]]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.maximum(size_a, size_b) / np.minimum(size_a, size_b)
-    shard = other_shape & (ratio >= 2) & (ratio == np.floor(ratio)) & np.isfinite(ratio)
+    shard = np.zeros(len(i), bool)
+    if other_shape.any() and sharded_runs(a, b):
+        dims = [dimensions(text) for text in names]
+        for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
+            if is_shard(dims[x], dims[y]):
+                shard |= (shape_a == x) & (shape_b == y)
 
     dtypes: dict[str, int] = {}
     dtype_a = np.array([dtypes.setdefault(s, len(dtypes)) for s in a.dtypes] + [-1])[a.dtype[i]]

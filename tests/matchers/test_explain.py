@@ -132,7 +132,8 @@ def test_shape() -> None:
 
 def test_sharded() -> None:
     rules = RuleSet((PairRule(a=("m/op_0_mm",), b=("m/op_0_mm",)),))
-    told = explained([op("m/op_0_mm", shape=(8, 4))], [op("m/op_0_mm", 0.7, shape=(4, 4))], "mm", rules)
+    wait = op("m/op_1_wait_tensor", 5.0)
+    told = explained([op("m/op_0_mm", shape=(8, 4)), wait], [op("m/op_0_mm", 0.7, shape=(4, 4)), wait], "mm", rules)
     assert told.headline.startswith("sharded: the two sides hold different parts of one tensor")
 
 

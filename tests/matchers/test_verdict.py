@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.op_log import OpLog
+from matchers.shapes import is_shard, numel
 from matchers.status import Status
-from matchers.verdict import EPSILON, default_tolerance, dtype_policy, judge, numel, relative
+from matchers.verdict import EPSILON, default_tolerance, dtype_policy, judge, relative
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
 
@@ -29,11 +30,19 @@ class Verdict:
     tolerance: float
 
 
-def verdict(a: Op, b: Op, *, rtol: float = NAN, policy: tuple[tuple[str, str], ...] = (), **log: Any) -> Verdict:
-    """The verdict on two records as a pair."""
+def verdict(
+    a: Op,
+    b: Op,
+    *,
+    rtol: float = NAN,
+    policy: tuple[tuple[str, str], ...] = (),
+    elsewhere: tuple[Op, ...] = (),
+    **log: Any,
+) -> Verdict:
+    """The verdict on two records as a pair; `elsewhere` are further records of both logs."""
     one = np.zeros(1, np.int64)
     # a policy is found in the logs: its dtypes occur in them
-    others = [replace(BASE, dtype=dtype) for names in policy for dtype in names]
+    others = [*elsewhere, *(replace(BASE, dtype=dtype) for names in policy for dtype in names)]
     made = judge(made_up_log([a, *others], **log), made_up_log([b, *others], **log), one, one, np.array([rtol]), policy)
     status = Status(made.status[0])
     return Verdict(status, float(made.error[0]), bool(made.bound[0]), float(made.tolerance[0]))
@@ -222,7 +231,25 @@ def test_another_shape_of_the_same_number_of_elements() -> None:
 def test_shapes_that_divide_are_shards_and_not_judged(shape: tuple[int, ...]) -> None:
     """Old logs do not say how tensors are sharded."""
     half = replace(scaled(0.5), shape=shape)
-    assert status(BASE, half) == Status.SHARDED
+    assert status(BASE, half, elsewhere=(op("m/op_9_wait_tensor", 1.0),)) == Status.SHARDED
+
+
+def test_where_nothing_communicates_nothing_is_sharded() -> None:
+    assert status(BASE, replace(scaled(0.5), shape=(2, 8))) == Status.SHAPE
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        ((2048, 256), (32, 2048), False),  # each is larger in one dimension
+        ((256, 256), (256, 768), True),
+        ((8,), (8, 1), False),
+        ((6, 4), (4, 4), False),
+        ((4, 8), (4, 8), False),
+    ],
+)
+def test_a_shard_is_an_even_part(x: tuple[int, ...], y: tuple[int, ...], expected: bool) -> None:
+    assert is_shard(x, y) == is_shard(y, x) == expected
 
 
 def test_nan_in_one_shard_is_still_nan() -> None:
