@@ -139,7 +139,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if status == Status.NAN:
         return f"{role.label.upper()}: NaN or Inf ({_nan_sides(c, row)})"
     if status == Status.SHAPE:
-        return "shape or dtype differ"
+        return _what_shape(c, row)
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
@@ -155,6 +155,19 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: activation checkpointing ran it again",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _what_shape(c: Comparison, row: int) -> str:
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    differing = [
+        f"{what} differs: {x} against {y}"
+        for what, x, y in (
+            ("shape", c.a.shape_text(i), c.b.shape_text(j)),
+            ("dtype", c.a.dtype_text(i), c.b.dtype_text(j)),
+        )
+        if x != y
+    ]
+    return ", ".join(differing)
 
 
 def _what_is_unknown(inputs: tuple[InputFact, ...]) -> str:
@@ -239,6 +252,7 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
             ("module", c.a.module_name(i), c.b.module_name(j)),
             ("op", c.a.op_name(i), c.b.op_name(j)),
             ("counter", str(int(c.a.counter[i])), str(int(c.b.counter[j]))),
+            ("phase", _phase(c.a, i), _phase(c.b, j)),
             ("location", c.a.location_text(i), c.b.location_text(j)),
         ):
             if x or y:

@@ -47,7 +47,7 @@ def test_an_origin() -> None:
     assert told.headline == "ORIGIN: all its inputs agree, the output differs by ≥8.4e-05 (708 ε)"
     assert "first cause: no red row explains it" in told.notes
     assert "the tolerance is 1.5e-05" in told.notes
-    assert "same module, op, counter, location" in told.notes
+    assert "same module, op, counter, phase, location" in told.notes
     facts = {fact.name: fact for fact in told.facts}
     assert facts["L1 of output 0"] == replace(
         facts["L1 of output 0"], a="3.895632e+03", b="3.895961e+03", difference="8.4e-05", agrees=False
@@ -127,7 +127,7 @@ def test_nan_says_on_which_side() -> None:
 def test_shape() -> None:
     other = flow(CHAIN)
     other[2].dtype = "bfloat16"
-    assert explained(flow(CHAIN), other, "mm").headline == "shape or dtype differ"
+    assert explained(flow(CHAIN), other, "mm").headline == "dtype differs: float32 against bfloat16"
 
 
 def test_sharded() -> None:
