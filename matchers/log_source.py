@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from matchers.errors import LogError
+from matchers.numbers import PADDING
 
 __all__ = ["LogSource"]
 
@@ -55,15 +56,19 @@ class LogSource:
     def pieces(self, head: int | None = None) -> Iterator[tuple[bytes, bool]]:
         """Yields (piece, whether it is the last), cut before lines that start with `[`.
 
+        A piece ends in `PADDING` zero bytes that are not of the log: they are put there here, because putting them
+        there later means copying the log once more.
+
         Args:
             head: only one piece of about so many bytes.
         """
         size = _CHUNK if head is None else head
+        padding = bytes(PADDING)
         pending: list[bytes] = []
         while True:
             block = self._read(size)
             if not block:
-                yield b"".join(pending), True
+                yield b"".join((*pending, padding)), True
                 return
             # the newline of "\n[" may be the last byte of what came before
             if pending and pending[-1][-1:] == b"\n" and block[:1] == b"[":
@@ -73,12 +78,11 @@ class LogSource:
                 if cut == 0:
                     pending.append(block)
                     if head is not None:
-                        yield b"".join(pending), False
+                        yield b"".join((*pending, padding)), False
                         return
                     continue
-            piece = b"".join((*pending, block[:cut]))
-            if piece:
-                yield piece, False
+            if pending or cut:
+                yield b"".join((*pending, memoryview(block)[:cut], padding)), False
             if head is not None:
                 return
             pending = [block[cut:]]

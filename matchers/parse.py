@@ -25,7 +25,7 @@ from capture import log_format
 from matchers.errors import LogError
 from matchers.intern import InternTable, hash_text
 from matchers.log_source import LogSource
-from matchers.numbers import parse_numbers
+from matchers.numbers import PADDING, parse_numbers
 from matchers.op_log import STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
 from matchers.record_lines import FURTHER_OUTPUT, RecordLines
 
@@ -92,13 +92,13 @@ class _Builder:
 
     # ------------------------------------------------------------------ one piece
 
-    def add(self, piece: bytes, last: bool) -> None:
-        """Reads the records of one piece; the first piece also holds the header."""
+    def add(self, buffer: bytes, last: bool) -> None:
+        """Reads the records of one piece (with its padding); the first piece also holds the header."""
         if self.header is None:
-            piece = self._take_header(piece)
-        if not piece:
+            buffer = self._take_header(buffer)
+        if len(buffer) == PADDING:
             return
-        fields = RecordLines(piece, self.lines_read + 1)
+        fields = RecordLines(buffer, self.lines_read + 1)
         self.tail_is_open = last and fields.open
         for line in fields.odd.tolist():
             self._odd_line(fields.buffer[fields.start[line] : fields.end[line]], self.lines_read + line + 1)
@@ -115,10 +115,11 @@ class _Builder:
         self.rows += fields.rows
         self.lines_read += len(fields.start)
 
-    def _take_header(self, piece: bytes) -> bytes:
+    def _take_header(self, buffer: bytes) -> bytes:
         """Reads the header at the start of the first piece and returns the rest."""
-        if piece.startswith(b"\xef\xbb\xbf"):
-            piece = piece[3:]
+        if buffer.startswith(b"\xef\xbb\xbf"):
+            buffer = buffer[3:]
+        piece = buffer[:-PADDING]
         size = 0 if piece.startswith(b"[") else piece.find(b"\n[") + 1 or len(piece)
         raw = piece[: min(size, _MAX_HEADER)]
         lines = [decode(line.rstrip(b"\r")) for line in raw.removesuffix(b"\n").split(b"\n")] if raw else []
@@ -135,7 +136,7 @@ class _Builder:
         self.lines_read = len(lines)
         for line in lines[above + 1 :]:
             self._outside(line)
-        return piece[size:]
+        return buffer[size:]
 
     def _no_log(self, what: str) -> LogError:
         return LogError(

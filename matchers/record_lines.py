@@ -49,17 +49,19 @@ class RecordLines:
         open: the piece ends in the middle of a line.
     """
 
-    def __init__(self, piece: bytes, first_line: int) -> None:
-        self.buffer = piece + bytes(PADDING)
-        self.text = np.frombuffer(self.buffer, np.uint8, len(piece))
+    def __init__(self, buffer: bytes, first_line: int) -> None:
+        """`buffer` is a piece as `LogSource.pieces` yields it, padding included."""
+        size = len(buffer) - PADDING
+        self.buffer = buffer
+        self.text = np.frombuffer(buffer, np.uint8, size)
         self.words = Words(self.buffer)
         self.first_line = first_line
-        self.open = not piece.endswith(b"\n")
+        self.open = size > 0 and self.text[-1] != 0x0A
         self._marks: dict[int, Index] = {}
 
         end = self.marks(0x0A)
         if self.open:
-            end = np.append(end, len(piece))
+            end = np.append(end, size)
         self.start = np.concatenate(([0], end[:-1] + 1))
         self.end = end - ((self.text[end - 1] == 0x0D) & (end > self.start))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as json_string
-from math import isfinite
 from typing import Any, TextIO
 
 import numpy as np
@@ -115,8 +114,9 @@ def _verdict(c: Comparison) -> Texts:
 def _errors(c: Comparison) -> Texts:
     """`error`. JSON has neither NaN nor infinity: both are null."""
     texts = np.full(len(c), "0.0", object)
-    other = np.flatnonzero(c.error != 0)
-    texts[other] = [repr(e) if isfinite(e) else "null" for e in c.error[other].tolist()]
+    texts[~np.isfinite(c.error)] = "null"
+    other = np.flatnonzero(np.isfinite(c.error) & (c.error != 0))
+    texts[other] = list(map(repr, c.error[other].tolist()))
     return texts
 
 
