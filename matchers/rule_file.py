@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from matchers.atomic import atomic_binary
 from matchers.errors import RulesError
 from matchers.rule_edit import LayoutError, edited
 from matchers.rule_grammar import Document, parse_document
@@ -211,41 +211,10 @@ def atomic_write(path: str | PathLike[str], data: bytes) -> None:
     a file that is marked read-only is refused although its folder would let it be replaced.
     """
     target = Path(os.path.realpath(path))
-    try:
-        mode = target.stat().st_mode & 0o7777
-    except FileNotFoundError:
-        mode = None
-    else:
+    if target.exists():
         if not target.is_file():
             raise OSError(errno.EINVAL, "not a regular file", str(target))
         if not os.access(target, os.W_OK):
             raise OSError(errno.EACCES, "the file is read-only", str(target))
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-    # Created here rather than by tempfile, so that a new file gets the mode that the user's umask asks for.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the renaming itself last; some file systems cannot, and the content is safe without it."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+    with atomic_binary(target) as file:
+        file.write(data)

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError
 from matchers.parse import read_log
-from numtui.atomic import atomic_writer
 from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
 from numtui.terminal import ProgressLine, give_up_stdout, wants_color

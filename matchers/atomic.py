@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
-__all__ = ["atomic_writer"]
+__all__ = ["atomic_binary", "atomic_writer"]
 
 
 @contextmanager
-def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterator[TextIO]:
-    """Open a text file (UTF-8) that replaces `path` when the block ends without an exception, and else vanishes.
+def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when the block ends without an exception, and else vanishes.
 
     An existing file keeps its permissions and stays where a symbolic link points; `mode` is for a new one and is
-    narrowed by the umask. What is no regular file (`/dev/stdout`, a FIFO) is written to directly.
+    narrowed by the umask.
 
     Raises:
         OSError: the folder cannot be written, the disk is full. Nothing is left behind.
     """
     target = Path(os.path.realpath(path))
     try:
-        old = target.stat()
+        mode = stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
-        old = None
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        with target.open("w", encoding="utf-8", newline="") as direct:
-            yield direct
-        return
+        mode &= ~_umask()
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
-            os.fchmod(out.fileno(), stat.S_IMODE(old.st_mode) if old is not None else mode & ~_umask())
+        with os.fdopen(descriptor, "wb") as out:
+            os.fchmod(out.fileno(), mode)
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -46,6 +43,20 @@ def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterato
             os.unlink(temporary)
         raise
     _sync_folder(target.parent)
+
+
+@contextmanager
+def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterator[TextIO]:
+    """The same for text (UTF-8); what is no regular file (`/dev/stdout`, a FIFO) is written to directly."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8", newline="") as direct:
+            yield direct
+        return
+    with atomic_binary(path, mode=mode) as out:
+        text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+        yield text
+        text.flush()
+        text.detach()
 
 
 def _umask() -> int:
