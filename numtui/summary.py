@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.status import Status
 from numtui.present import GLYPHS, short_dtype
@@ -16,7 +17,7 @@ from numtui.terminal import safe_text
 from numtui.text import Line, width_of
 from numtui.view import Group
 
-__all__ = ["breadcrumb", "header", "info", "join"]
+__all__ = ["breadcrumb", "header", "incomplete", "info", "join", "log_trouble", "rule_trouble"]
 
 _PROBLEMS = 200
 """Problems of a log that are listed; the rest is counted."""
@@ -74,9 +75,38 @@ def _facts(session: Session) -> Iterator[str]:
         yield safe_text(f"seed {seeds[0]}", 24)
     unread = c.a.problem_count + c.b.problem_count
     if unread:
-        yield f"{unread} unreadable spots (I)"
-    if False in (c.a.complete, c.b.complete):
-        yield "cut off (I)"
+        yield f"{unread} unreadable spot{'s' * (unread != 1)} (I)"
+
+
+def incomplete(log: OpLog) -> bool:
+    """Whether operations are known to be missing at the end of a log; of one that is still being read nothing is."""
+    return log.complete is False and not log.partial
+
+
+def log_trouble(c: Comparison) -> Iterator[str]:
+    """What makes a comparison of two logs less than it seems: one of them is cut off, or empty."""
+    for side, log in (("a", c.a), ("b", c.b)):
+        declared = log.header.declared
+        if incomplete(log):
+            of = f"{len(log):,} of {declared:,}" if declared is not None and declared > len(log) else f"{len(log):,}"
+            yield f"{side}: cut off, {of} operations"
+        elif not len(log) and not log.partial:
+            yield f"{side}: the log holds no operation"
+
+
+def rule_trouble(session: Session) -> str:
+    """How many rules are broken, do nothing, or are in doubt; empty when all is well."""
+    c = session.comparison
+    usage = [used for used in c.usage if used.problem] if c.rules == session.rules else []
+    idle = sum(not used.matched for used in usage)
+    counted = (
+        (len(session.rules.problems), "is broken", "are broken"),
+        (idle, "matches nothing", "match nothing"),
+        (len(usage) - idle, "is in doubt", "are in doubt"),
+    )
+    file = safe_text(session.file.path.name, 60)
+    told = [f"{n} rule{'s' * (n != 1)} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
+    return f"{', '.join(told)}: r shows {'it' if sum(n for n, _, _ in counted) == 1 else 'them'}" if told else ""
 
 
 def _of_path(path: str, name: str) -> str | None:

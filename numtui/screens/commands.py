@@ -244,13 +244,13 @@ class Commands(Asking):
 
     def action_undo(self) -> None:
         job, message = self.session.undo()
-        self.start(job)
         self.say(message)
+        self.start(job)
 
     def action_redo(self) -> None:
         job, message = self.session.redo()
-        self.start(job)
         self.say(message)
+        self.start(job)
 
     def action_rules(self) -> None:
         from numtui.screens.rules import RuleList

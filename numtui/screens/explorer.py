@@ -28,6 +28,7 @@ from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.screens.commands import Commands
 from numtui.session import Job, Search, Session
 from numtui.shims import bound_action, output_waits
+from numtui.summary import log_trouble, rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header
@@ -108,6 +109,7 @@ class Explorer(Commands):
         self._work = ""
         self._message = ""
         self._trouble = False
+        self._warning = ""
         self._drawing = False
         self._pause: Timer | None = None
         self.drawn = asyncio.Event()
@@ -138,6 +140,9 @@ class Explorer(Commands):
         """Give each part its height; say so when there is no room."""
         small = event.size.width < MINIMUM.width or event.size.height < MINIMUM.height
         self.set_class(small, "-small")
+        if small:
+            self._stop_pause()
+            self.reader.clear()
 
     @on(Lines.Resized)
     def _lines_resized(self) -> None:
@@ -174,7 +179,7 @@ class Explorer(Commands):
         if self.editor is not None:
             status.show_editor(self.editor)
         else:
-            status.show(session, self._message, self._trouble, self.reader.pending)
+            status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
         self.query_one(Footer).show(session.proposal)
         if self.table.size:
             self.drawn.set()
@@ -182,6 +187,11 @@ class Explorer(Commands):
     def say(self, message: str, *, trouble: bool = False) -> None:
         """Show a sentence until the next key."""
         self._message, self._trouble = message, trouble
+        self.draw()
+
+    def _warn(self, *warnings: str) -> None:
+        """Show what must not be overlooked behind the message, until the next key."""
+        self._warning = " · ".join(warning for warning in warnings if warning)
         self.draw()
 
     # -- keys
@@ -193,9 +203,14 @@ class Explorer(Commands):
             # It was typed for what has just been opened over this screen.
             self.app.post_message(events.Key(event.key, event.character))
             return
-        self._message, self._trouble = "", False
+        self._message, self._trouble, self._warning = "", False, ""
         self._stop_pause()
         self.draw()
+        if self.has_class("-small"):
+            # Whoever cannot see the rows must not change their rules.
+            if bound_action(self, event.key) == "quit":
+                self.action_quit()
+            return
         if self.editor is not None:
             self.type(event.key, event.character)
             return
@@ -215,7 +230,7 @@ class Explorer(Commands):
     def on_paste(self, event: events.Paste) -> None:
         """Into the line that is being typed; commands are not pasted."""
         event.stop()
-        if self.editor is not None:
+        if self.editor is not None and not self.has_class("-small"):
             self.editor.insert(event.text)
             self.edited()
             self.draw()
@@ -239,8 +254,9 @@ class Explorer(Commands):
         if proposal is None:
             return False
         if key in ("enter", proposal.key):
-            self.start(self.session.confirm())
+            job = self.session.confirm()
             self.say(f"{proposal.edit.title}   (u undoes it)")
+            self.start(job)
         elif key == "tab":
             self.session.next_alternative()
             self.start(self.session.preview_job())
@@ -278,6 +294,7 @@ class Explorer(Commands):
     def _matched(self, event: Matched) -> None:
         if self.session.accept(event.job) and not event.job.preview:
             self._work = ""
+            self._warn(rule_trouble(self.session))
         self.draw()
 
     def search_for(self, text: str) -> None:
@@ -335,13 +352,11 @@ class Explorer(Commands):
         self._loading = None
         self._work = ""
         self.session.adopt(event.loaded.comparison, event.loaded.file)
-        problems = self.session.rules.problems
-        if problems:
-            self.say(
-                f"{problems[0]}" + (f" (and {len(problems) - 1} more: r)" if len(problems) > 1 else ""), trouble=True
-            )
+        if self.session.rules.problems:
+            self.say(str(self.session.rules.problems[0]), trouble=True)
         elif self.session.comparison.red.any():
             self.say("n goes to the first red row, o to the first origin")
+        self._warn(*log_trouble(self.session.comparison), rule_trouble(self.session))
         self.draw()
         self._offer_recovery()
 
@@ -371,8 +386,9 @@ class Explorer(Commands):
                 self.session.journal.clear()
             self.say("the unsaved rules were discarded")
         else:
-            self.start(self.session.recover(found))
+            job = self.session.recover(found)
             self.say("the rules of the earlier session are back; they are not saved yet (ctrl+s)")
+            self.start(job)
 
     # -- saving and leaving
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from numtui.inspection import wrap
 from numtui.line_editor import LineEditor
 from numtui.session import Proposal, Session
-from numtui.summary import join
+from numtui.summary import incomplete, join
 from numtui.terminal import safe_text
 from numtui.text import Line, width_of
 from numtui.widgets.lines import Lines
@@ -21,17 +21,20 @@ _MOST = 4
 class StatusLine(Lines):
     """One line of words; more for what does not fit into one, because the end of a message is its reason."""
 
-    def show(self, session: Session, message: str = "", trouble: bool = False, typed: str = "") -> None:
-        """What matters most comes first: a proposal, a message, the mark, unsaved rules."""
+    def show(
+        self, session: Session, message: str = "", trouble: bool = False, typed: str = "", warning: str = ""
+    ) -> None:
+        """What matters most comes first: a proposal, a message, a warning, the mark, unsaved rules."""
         width = self.size.width
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
             left = _proposal(session.proposal)
-        elif message:
-            left = [(f" {safe_text(message, 600)}", "red" if trouble else "")]
+        elif message or warning:
+            told = ((message, "red" if trouble else ""), (warning, "close"))
+            left = [(f" {safe_text(text, 600)}  ", role) for text, role in told if text]
         else:
             left = _search(session)
-        if (message or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
+        if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
             self._say([[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)])
         else:
             self._say([join(left, right, width)])
@@ -82,5 +85,11 @@ def _state(session: Session) -> Line:
     if session.mark is not None:
         out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:
-        out.append(("rules not saved ", "close"))
+        out.append(("rules not saved  ", "close"))
+    c = session.comparison
+    for side, log in (("a", c.a), ("b", c.b)):
+        if incomplete(log):
+            out.append((f"{side} cut off: I ", "close"))
+        elif not len(log) and not log.partial:
+            out.append((f"{side} empty: I ", "close"))
     return out

@@ -265,13 +265,41 @@ async def test_text_of_a_log_is_never_markup_nor_an_escape_sequence(tmp_path: Pa
 
 
 async def test_a_terminal_that_is_too_small_says_so_and_recovers(tmp_path: Path) -> None:
-    async with opened(request(tmp_path), size=(40, 8)) as (pilot, _):
+    async with opened(request(tmp_path), size=(40, 8)) as (pilot, explorer):
         assert "too small" in screen(pilot)
-        await press(pilot, "j", "G", "question_mark", "q")
+        await press(pilot, "j", "G", "question_mark", "x", "enter", "i", "enter", "5", "ctrl+s", "slash", "q")
+        assert pilot.app.return_code == 0, "of all keys only those that quit are taken"
+        assert not explorer.session.dirty
+        assert explorer.session.cursor == 0
+    async with opened(request(tmp_path), size=(40, 8)) as (pilot, explorer):
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
-        assert "output/op_0_mm" in screen(pilot)
+        assert "tok_embeddings" in screen(pilot)
         assert "? help" in screen(pilot)
+
+
+async def test_rules_that_do_nothing_are_said_when_they_come_into_force(tmp_path: Path) -> None:
+    rules = WRONG + "  - a: nowhere/op_0_mm\n    b: layers.0.attention.wv/op_0_mm\nnonsense: 1\n"
+    async with opened(request(tmp_path, rules=rules)) as (pilot, _):
+        told = "1 rule of overrides.yaml is broken, 1 rule of overrides.yaml matches nothing: r shows them"
+        assert told in screen(pilot)
+        await press(pilot, "n")
+        assert told not in screen(pilot)
+        await press(pilot, "x", "enter")
+        assert told in screen(pilot)
+        assert "u undoes it" in screen(pilot)
+
+
+async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    write_log(Path(asked.path_a), training_step()[:-2], declared=400)
+    write_log(Path(asked.path_b), [])
+    async with opened(asked, size=(100, 30)) as (pilot, _):
+        assert f"a: cut off, {len(training_step()) - 2} of 400 operations · b: the log holds no operation" in screen(
+            pilot
+        )
+        await press(pilot, "j")
+        assert "a cut off: I b empty: I" in screen(pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
