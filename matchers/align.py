@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.anchors import expected_order, near_others, same_names, same_values
+from matchers.anchors import expected_order, near_others, same_names, same_reads, same_values
 from matchers.collectives import collective
 from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueEvidence, observe
 from matchers.features import Features
@@ -38,6 +38,8 @@ _REACH = 24
 """How far from where it is expected a leftover row may be."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
+_READ = 0.98
+"""Confidence of collectives that read the same tensor."""
 _BLIND = 0.6
 """Least probability of a pair whose numbers cannot be compared: what is left of names and order drifts."""
 _SURE = 0.9
@@ -109,6 +111,10 @@ def align(f: Features) -> Alignment:
     state = State(len(f.a), len(f.b))
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
+    for phases in (True, False):
+        i, j = same_reads(f, phases)
+        free = (state.of_a[i] < 0) & (state.of_b[j] < 0)
+        state.pair(i[free], j[free], Method.VALUES, _READ)
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
         return Alignment(state, expected(f, state), None)
     order = expected(f, state)

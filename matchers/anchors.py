@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.evidence import Order
-from matchers.features import Features
+from matchers.features import Features, float_bits, mix
 
-__all__ = ["expected_order", "ranked_join", "same_values", "same_names", "unique_join"]
+__all__ = ["expected_order", "ranked_join", "same_names", "same_reads", "same_values", "unique_join"]
 
 Int = NDArray[np.int64]
 
@@ -57,6 +57,20 @@ def same_values(f: Features) -> tuple[Int, Int]:
     key_b = f.b.exact + f.b.phase.astype(np.uint64) * phase
     rows_a, rows_b = np.flatnonzero(f.a.telling), np.flatnonzero(f.b.telling)
     i, j = unique_join(key_a[rows_a], key_b[rows_b])
+    return rows_a[i], rows_b[j]
+
+
+def same_reads(f: Features, phases: bool) -> tuple[Int, Int]:
+    """Collectives of one kind that read the same tensor, in order where several did.
+
+    Their results may have been logged before they were there; what went in is known. `phases`: also of one phase.
+    """
+    rows_a, rows_b = np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)
+    keys = []
+    for side, rows in ((f.a, rows_a), (f.b, rows_b)):
+        what = ((side.op[rows] + 1) * (f.sizes[1] + 2) + side.shape[rows] + 1) * 4 + side.phase[rows] * phases
+        keys.append(mix(what.astype(np.uint64)) + float_bits(side.read[rows]))
+    i, j = ranked_join(keys[0], keys[1])
     return rows_a[i], rows_b[j]
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import OpLog
+from matchers.op_log import FloatArray, OpLog
 
-__all__ = ["Chain", "collective", "find_chains", "lowered", "unfinished"]
+__all__ = ["Chain", "collective", "find_chains", "lowered", "read_by_collective", "unfinished"]
 
 Int = NDArray[np.int64]
 
@@ -98,6 +98,22 @@ def unfinished(log: OpLog) -> NDArray[np.bool_]:
     if log.header.format is not None:
         return np.zeros(len(log), bool)
     return _rows_named(log, {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
+
+
+def read_by_collective(log: OpLog) -> FloatArray:
+    """float64[n], L1 norm of the tensor that a collective read; NaN for other rows and where the log has none.
+
+    The in-place collectives of c10d take their result first and what they read last; the functional ones the other way
+    round. The result's norm, taken before the call, is that of memory nobody wrote yet.
+    """
+    out = np.full(len(log), np.nan)
+    count = log.inputs.count
+    has = count > 0
+    in_place = _rows_named(log, set(_IN_PLACE)) & has
+    out[in_place] = log.inputs.value[log.inputs.start[1:][in_place] - 1]
+    functional = _rows_named(log, set(LOWERED_FROM)) & has
+    out[functional] = log.inputs.value[log.inputs.start[:-1][functional]]
+    return out
 
 
 def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int, Int]:

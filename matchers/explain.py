@@ -74,9 +74,9 @@ _HOW = {
     Method.TEMPLATE: "paired by a template rule",
     Method.EXACT: "paired by their values: the same numbers, inputs included, occur nowhere else in either log",
     Method.ALIGNED: "paired by order of dispatch, names, data flow and values together",
-    Method.VALUES: "paired by their values",
+    Method.VALUES: "paired by what they read, which is the same tensor by its norm",
     Method.DATAFLOW: "paired by data flow",
-    Method.RELAXED: "paired with the conditions relaxed",
+    Method.RELAXED: "paired because nothing else of its name was left on either side",
 }
 _STATISTIC_NAMES = {"L1 norm": "L1 norm", "L2 norm": "L2 norm", "Min": "min", "Max": "max", "Mean": "mean"}
 
@@ -187,7 +187,10 @@ def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     for fact in inputs:
         for log, record, at in ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b)):
             if record >= 0 and (c.red[at[record]] or c.cause[at[record]]):
-                return f"as does input {fact.position}, made by {log.keys[record]}"
+                made = f"made by {log.keys[record]}"
+                if fact.agrees:
+                    return f"and input {fact.position}, {made}, is not what its norm says"
+                return f"as does input {fact.position}, {made}"
     differing = [fact for fact in inputs if fact.agrees is False]
     if differing:
         return f"and input {differing[0].position} differs by {differing[0].difference} already"
@@ -277,6 +280,8 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
         notes.append("judged instead where the value is waited for or read")
     if c.cause[row]:
         notes.append("first cause: no red row explains it")
+    if int(c.pair[row]) >= 0 and c.pairing.method[int(c.pair[row])] == Method.RELAXED:
+        notes.append("a doubtful pair: the same op in the same module, left over on both sides, with other numbers")
     return notes
 
 

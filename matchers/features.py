@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.collectives import Chain, collective, find_chains, lowered, unfinished
+from matchers.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase, Ragged
 
@@ -76,6 +76,7 @@ class Side:
             (no values, or all zero).
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
+        read: float64[n], L1 of what a collective read, on the row that stands for it; NaN elsewhere.
         lead: int64[n], for an operation that is only the start of another one (a collective and its wait, where the
             other side has both in one operation) the row that finishes it, -1 elsewhere.
     """
@@ -101,6 +102,7 @@ class Side:
     telling: NDArray[np.bool_]
     repeat: NDArray[np.bool_]
     original: Int
+    read: NDArray[np.float64]
     lead: Int
 
     def __len__(self) -> int:
@@ -121,6 +123,27 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float32]:
     """Natural logarithm of |x|, cut at e^±300 (0 and Inf); NaN for NaN."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(np.abs(x)), -300.0, 300.0).astype(np.float32)
+
+
+def _only_what_was_read(
+    log: OpLog, stats: NDArray[np.float64], inputs: NDArray[np.float64], lead: Int
+) -> NDArray[np.float64]:
+    """Removes the numbers of collectives that mean nothing, in place; returns what each collective read.
+
+    What a collective read is in its log whatever came of it: that is left as its only input, and a chain's last step
+    gets it from the first, so that a collective and its lowered form have a number in common.
+    """
+    meaningless = unfinished(log)
+    read = read_by_collective(log)
+    stats[:, meaningless] = np.nan
+    inputs[:, meaningless] = np.nan
+    inputs[0, meaningless] = read[meaningless]
+    start = np.flatnonzero((lead >= 0) & ~np.isnan(read))
+    inputs[:, lead[start]] = np.nan
+    inputs[0, lead[start]] = read[start]
+    read[lead[start]], read[start] = read[start], np.nan
+    read[~meaningless & ~np.isin(np.arange(len(log)), lead[start])] = np.nan
+    return read
 
 
 def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: NDArray[np.bool_]) -> Int:
@@ -213,8 +236,7 @@ class Features:
 
         stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]))
         inputs = _columns(log.inputs, 3, np.nan)
-        meaningless = unfinished(log)
-        stats[:, meaningless], inputs[:, meaningless] = np.nan, np.nan
+        read = _only_what_was_read(log, stats, inputs, lead)
         original = _repeats(log, exact, telling, collective(log))
         return Side(
             log=log,
@@ -238,5 +260,6 @@ class Features:
             telling=telling,
             repeat=original >= 0,
             original=original,
+            read=read,
             lead=lead,
         )

@@ -33,6 +33,8 @@ class LogSource:
             OSError: it cannot be opened.
         """
         self.cut_off: str | None = None
+        if path == "-" and sys.stdin is None:
+            raise LogError("standard input: is closed")
         if path != "-" and os.path.isdir(path):
             raise LogError(f"{path}: is a directory, not a log")
         self._file: IO[bytes] = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - see __exit__

@@ -155,6 +155,7 @@ def judge(
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
+    bound &= np.isfinite(error)
     limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     return Verdicts(status, error, bound, tolerance, limit)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison, compare
-from matchers.errors import InputError
+from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
 from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
-from numtui.terminal import ProgressLine, give_up_stdout, wants_color
+from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
 
 __all__ = ["report"]
 
@@ -36,8 +37,12 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
         if rules_path is not None:
             from matchers.rule_file import RuleFile  # with PyYAML: 20 ms that most reports do not need
 
-            rules = RuleFile.load(rules_path).rules
+            file = RuleFile.load(rules_path)
+            if not file.readable and request.rules_given:
+                raise RulesError("; ".join(map(str, file.rules.problems)) or f"{rules_path}: cannot be read as rules")
+            rules = file.rules
         comparison = compare(a, b, rules, progress=progress)
+    _warn(comparison, form)
     options = ReportOptions(
         names=(request.name_a, request.name_b),
         rules_path=None if rules_path is None else str(rules_path),
@@ -54,6 +59,39 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
         except OSError as error:
             raise InputError(f"{output}: cannot be written: {error.strerror or error}") from None
     return bool(comparison.red.any())
+
+
+_MOST_WARNINGS = 5
+
+
+def _warn(c: Comparison, form: str) -> None:
+    """Say on standard error what makes "nothing red" mean less than it says.
+
+    Rules that match nothing are in the text report; who reads another form is told of them here.
+    """
+    for log in (c.a, c.b):
+        promised = log.header.declared
+        if log.complete is False:
+            of = f" of {promised}" if promised is not None and promised > len(log) else ""
+            _complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read")
+        elif not len(log):
+            _complain(f"{log.path}: the log has no operations")
+        for problem in log.problems[:_MOST_WARNINGS]:
+            _complain(f"{log.path}:{problem.line}: {problem.message}")
+        if log.problem_count > _MOST_WARNINGS:
+            _complain(f"{log.path}: {log.problem_count - _MOST_WARNINGS} more spots could not be read")
+    wrong = [str(problem) for problem in c.rules.problems]
+    if form != "text":
+        wrong += [use.problem for use in c.usage if use.problem]
+    for text in wrong[:_MOST_WARNINGS]:
+        _complain(text)
+    if len(wrong) > _MOST_WARNINGS:
+        _complain(f"{len(wrong) - _MOST_WARNINGS} more rules need a look")
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"numtui: {safe_text(text)}\n")
 
 
 def _rules_to_read(request: OpenRequest) -> Path | None:

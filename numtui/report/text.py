@@ -40,7 +40,7 @@ _MEANING = {
     Status.ONLY_B: "no partner in a",
     Status.SHAPE: "shape or dtype differ",
     Status.DIVERGED: "different beyond tolerance",
-    Status.NAN: "NaN or infinity on one side only",
+    Status.NAN: "NaN, or infinity on one side only",
 }
 _RED, _BOLD, _DIM, _OFF = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

@@ -17,6 +17,7 @@ from numtui import __version__, cli
 from numtui.cli import ExitCode, main
 from numtui.inputs import OpenRequest
 from tests.builders import training_step, write_log
+from tests.conftest import EXAMPLES
 from tests.hostile import small_log
 
 NUMTUI = [sys.executable, "-m", "numtui"]
@@ -303,3 +304,29 @@ def test_without_a_keyboard_there_is_a_report(
     assert main(["a.log", "a.log"]) == 0
     assert opened == ([], [])
     assert "no terminal to read keys from" in capsys.readouterr().err
+
+
+def test_what_makes_nothing_red_mean_less_is_said_on_standard_error(tmp_path: Path) -> None:
+    """A program that reads JSON Lines, or only the exit code, does not see the report."""
+    text = (EXAMPLES / "eager" / "rank_0_activations.log").read_text()
+    cut, empty, typo = tmp_path / "cut.log", tmp_path / "empty.log", tmp_path / "typo.yaml"
+    cut.write_text(text[:30_000])
+    empty.write_text("Total captured activations: 0\n====\n\n")
+    typo.write_text("pairz: []\n")
+    traced = EXAMPLES / "traced"
+    for arguments, words in (
+        ((cut, traced), "cut.log: the log is cut off: 98 of 400 operations were read"),
+        ((empty, traced), "empty.log: the log has no operations"),
+        ((EXAMPLES / "eager", traced, "-r", typo), "typo.yaml:1:1: unknown section 'pairz'"),
+    ):
+        done = numtui("diff", *map(str, arguments), "--format", "jsonl")
+        assert words in done.stderr.decode()
+        assert done.returncode == 0
+
+
+def test_rules_that_are_no_rules_are_an_error(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_bytes(b"\x7fELF\x02\x01\x01\x00\xff\xfe")
+    done = numtui("diff", str(EXAMPLES / "eager"), str(EXAMPLES / "traced"), "-r", str(rules))
+    assert done.returncode == 2
+    assert "rules.yaml:1" in done.stderr.decode()
