@@ -115,7 +115,7 @@ ACTIONS: tuple[Action, ...] = (
         "producer",
         "p",
         Group.FLOW,
-        "to what produced an input: the first that differs, `2p` the second",
+        "to what produced an input: the one that explains the row, `2p` the second",
         footer="producer",
     ),
     _a("consumer", "c", Group.FLOW, "to the first operation that consumes the output, `2c` the second"),

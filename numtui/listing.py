@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
-from matchers.explain import Explanation, explain
+from matchers.explain import Explanation, InputFact, explain
 from matchers.op_log import IntArray
 from numtui.edits import Spot, spot_of
 from numtui.query import Mask, keys_containing, parse_query
@@ -221,7 +221,7 @@ class Listing:
         return False
 
     def next_red(self, by: int = 1) -> str:
-        """To the next (or previous) red row; why not, when there is none."""
+        """To the next (or previous) red row, around the end; what happened, in words, where that is not plain."""
         return self._step(self.view.reds, by, "red", "red row")
 
     def next_cause(self, by: int = 1) -> str:
@@ -237,7 +237,13 @@ class Listing:
         hidden = int(np.count_nonzero(c.red if kind == "red" else c.cause)) - len(rows)
         if not len(rows):
             return f"every {noun} ({hidden}) is hidden by the filter" if hidden else f"there is no {noun}"
-        return f"no {noun} {'below' if by > 0 else 'above'}" + (f" ({hidden} hidden by the filter)" if hidden else "")
+        besides = f" ({hidden} hidden by the filter)" if hidden else ""
+        row = int(rows[0] if by > 0 else rows[-1])
+        if row == self.cursor:
+            return f"this is the only {noun}{besides}"
+        self.go(row, kind)
+        way, start = ("below", "from the top") if by > 0 else ("above", "from the bottom")
+        return f"no {noun} {way}{besides}: {start}"
 
     def next_error(self, by: int = 1) -> str:
         """To the next larger (or smaller) error."""
@@ -251,24 +257,35 @@ class Listing:
         return ""
 
     def producer(self, which: int | None = None) -> str:
-        """To what produced an input: the first (1), the second, …; else one that differs, else the first known."""
+        """To what produced an input: the first (1), the second, …; without a number, to the one that explains the row.
+
+        That is a producer that is red or a first cause, on either side; else that of an input that differs; else the
+        first known. The headline of the row names the same one.
+        """
         told = self.explain()
         if told is None or not told.inputs:
             return "nothing is recorded about the inputs of this operation"
-        side = 0 if self.spot[0] >= 0 else 1
-        known = [i for i in told.inputs if (i.producer_a, i.producer_b)[side] >= 0]
+        c = self.comparison
+        known: list[tuple[InputFact, int, int]] = []
+        for fact in told.inputs:
+            for side, record, at in ((0, fact.producer_a, c.at_a), (1, fact.producer_b, c.at_b)):
+                if record >= 0 and at[record] != self.cursor:
+                    known.append((fact, side, int(at[record])))
         if which is not None:
-            known = [i for i in known if i.position == which - 1]
+            known = [k for k in known if k[0].position == which - 1]
             if not known:
                 return f"no captured operation is known to have produced input {which - 1}"
         if not known:
             return (
                 "no captured operation is known to have produced an input: parameters, data or something not captured"
             )
-        chosen = next((i for i in known if i.agrees is False), known[0])
-        record = (chosen.producer_a, chosen.producer_b)[side]
-        self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
-        return f"the producer of input {chosen.position}"
+        guilty = [k for k in known if c.red[k[2]] or c.cause[k[2]]]
+        differing = [k for k in known if k[0].agrees is False]
+        chosen, side, row = (guilty if c.red[self.cursor] and guilty else differing or known)[0]
+        # Where the two sides have other producers, it matters whose this is.
+        other = any(k[0] is chosen and k[2] != row for k in known)
+        self.go(row)
+        return f"the producer of input {chosen.position}" + (f" in {'ab'[side]}" if other else "")
 
     def consumer(self, which: int | None = None) -> str:
         """To the operation that reads the output: the given one (1-based), else the first."""

@@ -24,7 +24,7 @@ from numtui.listing import Listing, Search
 from numtui.query import QueryError
 from numtui.session import Session
 from numtui.view import Group
-from tests.builders import Op, training_step, write_log
+from tests.builders import Op, op, training_step, write_log
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -297,10 +297,12 @@ class TestListing:
         listing = Listing(comparison_of([E, R, E, R], causes=[3]))
         assert (listing.next_red(), listing.cursor) == ("", 1)
         assert (listing.next_red(5), listing.cursor) == ("", 3)
-        assert listing.next_red() == "no red row below"
+        assert (listing.next_red(), listing.cursor) == ("no red row below: from the top", 1)
+        assert (listing.next_red(-1), listing.cursor) == ("no red row above: from the bottom", 3)
+        assert listing.next_cause() == "this is the only first cause"
         assert (listing.next_red(-1), listing.cursor) == ("", 1)
         assert (listing.next_cause(), listing.cursor) == ("", 3)
-        assert listing.next_cause(-1) == "no first cause above"
+        assert listing.next_cause(-1) == "this is the only first cause"
         listing.toggle(Group.RED)
         assert listing.next_red() == "every red row (2) is hidden by the filter"
         assert Listing(comparison_of([E])).next_red() == "there is no red row"
@@ -440,6 +442,18 @@ class TestListing:
         assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wv/op_0_mm"
         session.back()
         assert session.consumer(4) == "the output has 3 consumers"
+
+    def test_the_producer_that_explains_a_red_row_may_be_on_the_other_side(self, tmp_path: Path) -> None:
+        first = [op("m.wq/op_0_mm", 3.0), op("m.wk/op_0_mm", 5.0)]
+        ops_a = [*first, op("m/op_0_bmm", 7.0, inputs=[9.0, 15.0], producers=["m.wq/op_0_mm", "m.wk/op_0_mm"])]
+        extra = op("m.wk/op_1_neg", 4.0, inputs=[15.0], producers=["m.wk/op_0_mm"])
+        wrong = op("m/op_0_bmm", 8.0, inputs=[9.0, 12.0], producers=["m.wq/op_0_mm", "m.wk/op_1_neg"])
+        a, b = logs(tmp_path, ops_a, [*first, extra, wrong])
+        made = Session(compare(a, b), RuleFile.empty(tmp_path / "r.yaml"))
+        made.go(row_with(made, "m/op_0_bmm"))
+        assert made.comparison.red[made.cursor]
+        assert made.producer() == "the producer of input 1 in b"
+        assert made.cursor == row_with(made, "m.wk/op_1_neg", "b")
 
     def test_from_the_heads_to_the_whole(self, tmp_path: Path) -> None:
         a, b = logs(tmp_path)
