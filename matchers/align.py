@@ -169,7 +169,9 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         values = ValueEvidence(_lesson(f, order, state, *by_names))
         value_score = values.score(seen)
-        by_values = _clear_winners(found, i, j, value_score)
+        # repeated layers have much the same numbers: only what is near is a rival
+        near = np.flatnonzero(seen.is_near)
+        by_values = _clear_winners(found, i[near], j[near], value_score[near])
         if len(by_values[0]) < _FEW:
             sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)

@@ -26,6 +26,7 @@ VALUE_BINS = 20
 """Bins over log10 of the difference from 1e-8 (equal to the digit) to 5; one more for "no values"."""
 
 _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
+_NEAR = 8
 _CAP = 8.0
 _FLOOR = 4.0
 """No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
@@ -118,6 +119,11 @@ class Observed:
     repeat: Int
     flow: Int
     near: Int
+
+    @property
+    def is_near(self) -> NDArray[np.bool_]:
+        """bool[m]: the row of b is within a few rows of where it is expected, whatever that is worth."""
+        return self.shift <= np.searchsorted(_SHIFT_EDGES, _NEAR, side="right")
 
     @property
     def without_values(self) -> NDArray[np.bool_]:

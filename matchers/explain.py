@@ -152,7 +152,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.CLOSE: f"close: differs by {by}, within the tolerance of {float(c.tolerance[row]):.1e}",
         Status.SHARDED: "sharded: the two sides hold different parts of one tensor; not judged row by row",
         Status.UNFINISHED: "unfinished: the numbers were taken before the communication was done; they mean nothing",
-        Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: activation checkpointing ran it again",
+        Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: the backward pass ran it again",
         Status.IGNORED: "ignored by a rule",
     }[status]
 

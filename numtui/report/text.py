@@ -34,7 +34,7 @@ _MEANING = {
     Status.CLOSE: "different, within tolerance",
     Status.SHARDED: "different shards of one tensor, not judged",
     Status.UNFINISHED: "collectives logged before they had finished, not judged",
-    Status.RECOMPUTE: "run again by activation checkpointing on one side only",
+    Status.RECOMPUTE: "run again in the backward pass (checkpointing) on one side only",
     Status.IGNORED: "ignored by a rule",
     Status.ONLY_A: "no partner in b",
     Status.ONLY_B: "no partner in a",

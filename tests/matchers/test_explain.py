@@ -147,7 +147,7 @@ def test_a_recomputed_copy_names_its_original() -> None:
     c = compare(made_up_log(flow(CHAIN)), made_up_log([*flow(CHAIN), copy]))
     row = len(c) - 1
     assert c.status[row] == Status.RECOMPUTE
-    assert explain(c, row).headline == "recomputed copy of m/op_2_mm: activation checkpointing ran it again"
+    assert explain(c, row).headline == "recomputed copy of m/op_2_mm: the backward pass ran it again"
 
 
 def test_only_on_one_side() -> None:
