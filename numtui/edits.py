@@ -24,6 +24,10 @@ Spot = tuple[int, int]
 """The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
 
 
+_KEY = 40
+"""Characters of a key in a sentence."""
+
+
 class EditError(UserError):
     """A key press that makes no sense on these rows; its text says why."""
 
@@ -146,10 +150,11 @@ class Effect:
 
     Attributes:
         paired: records of a that get a partner, or another one.
-        cut: records of a that lose theirs and get none.
+        cut: records of a that lose theirs, whether or not they get another.
         red_before, red_after: red rows.
-        cause_before, cause_after: number (1-based) of the first first cause, None when there is none.
-        cause_moved: it is another operation than before (its number alone may change because rows merge).
+        cause_before, cause_after: key of the first first cause, None when there is none. (Its row's number means
+            nothing here: rows merge and part.)
+        cause_moved: it is another operation than before.
         ignored: how many more rows are ignored.
     """
 
@@ -157,8 +162,8 @@ class Effect:
     cut: int
     red_before: int
     red_after: int
-    cause_before: int | None
-    cause_after: int | None
+    cause_before: str | None
+    cause_after: str | None
     cause_moved: bool
     ignored: int
 
@@ -168,20 +173,24 @@ class Effect:
         changed = before != after
         causes = [int(np.argmax(c.cause)) if c.cause.any() else None for c in (old, new)]
         spots = [spot_of(c, -1 if row is None else row) for c, row in zip((old, new), causes, strict=True)]
-        same = spots[0][0] == spots[1][0] if spots[0][0] >= 0 else spots[0][1] == spots[1][1]
+        same = any(one == other >= 0 for one, other in zip(*spots, strict=True))
+        keys = [
+            _key(c.a, a) if a >= 0 else _key(c.b, b) if b >= 0 else None
+            for c, (a, b) in zip((old, new), spots, strict=True)
+        ]
         return cls(
             paired=int(np.count_nonzero(changed & (after >= 0))),
-            cut=int(np.count_nonzero(changed & (after < 0))),
+            cut=int(np.count_nonzero(changed & (before >= 0))),
             red_before=int(np.count_nonzero(old.red)),
             red_after=int(np.count_nonzero(new.red)),
-            cause_before=None if causes[0] is None else causes[0] + 1,
-            cause_after=None if causes[1] is None else causes[1] + 1,
+            cause_before=keys[0],
+            cause_after=keys[1],
             cause_moved=not same,
             ignored=new.counts[Status.IGNORED] - old.counts[Status.IGNORED],
         )
 
     def sentence(self) -> str:
-        """`pairs 1 row · 74 fewer red · first cause moves from #62 to #410`."""
+        """`pairs 1 row · 74 fewer red · first cause moves from layers.0/op_1_mm to layers.3/op_0_add`."""
         parts = []
         if self.paired:
             parts.append(f"pairs {_rows(self.paired)}")
@@ -195,17 +204,18 @@ class Effect:
         parts.append(
             f"{abs(change)} {'fewer' if change < 0 else 'more'} red" if change else f"{self.red_after} red as before"
         )
-        if self.cause_before is None and self.cause_after is None:
-            pass
-        elif self.cause_after is None:
-            parts.append(f"the first cause #{self.cause_before} goes")
-        elif self.cause_before is None:
-            parts.append(f"a first cause appears at #{self.cause_after}")
-        elif self.cause_moved:
-            parts.append(f"first cause moves from #{self.cause_before} to #{self.cause_after}")
-        else:
-            parts.append(f"first cause stays #{self.cause_after}")
+        if self.cause_before is not None and self.cause_after is None:
+            parts.append(f"the first cause {_short(self.cause_before)} goes")
+        elif self.cause_before is None and self.cause_after is not None:
+            parts.append(f"a first cause appears: {_short(self.cause_after)}")
+        elif self.cause_before is not None and self.cause_after is not None and self.cause_moved:
+            parts.append(f"first cause moves from {_short(self.cause_before)} to {_short(self.cause_after)}")
         return " · ".join(parts)
+
+
+def _short(key: str) -> str:
+    """Enough of a key to know it by: the end tells keys apart."""
+    return key if len(key) <= _KEY else "…" + key[1 - _KEY :]
 
 
 def _rows(n: int) -> str:

@@ -105,6 +105,10 @@ class Journal:
                 _lock_path(path).unlink()
         self._offered = []
 
+    def postpone(self) -> None:
+        """Leave what `pending` found to the next session, whatever becomes of this one's rules."""
+        self._offered = []
+
     def close(self) -> None:
         """End of the session; what was written and not cleared is offered to the next one."""
         if self._lock is None:

@@ -46,6 +46,10 @@ class Asking(Screen[None]):
         """Write the rules."""
 
     @abstractmethod
+    def tell_saved(self) -> None:
+        """Say that there is nothing to save."""
+
+    @abstractmethod
     def leave(self) -> None:
         """End the session in order."""
 
@@ -142,10 +146,14 @@ class Asking(Screen[None]):
         if name.isascii() and name.isdigit():
             self.session.go(min(int(name[:9]), len(self.session.comparison)) - 1)
             self.draw()
-        elif name in ("w", "w!", "write"):
-            self.save(force=name == "w!", path=Path(argument).expanduser() if argument else None)
-        elif name in ("wq", "x"):
-            self.save(then=self.leave)
+        elif name in ("w", "w!", "write", "wq", "wq!", "x"):
+            path = Path(argument).expanduser() if argument else None
+            then = self.leave if name in ("wq", "wq!", "x") else None
+            if path is None and not name.endswith("!") and not self.session.dirty:
+                # Written nonetheless, a file that holds nothing would appear.
+                (then or self.tell_saved)()
+            else:
+                self.save(force=name.endswith("!"), path=path, then=then)
         elif name == "q!":
             self.leave()
         else:

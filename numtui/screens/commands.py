@@ -267,7 +267,14 @@ class Commands(Asking):
         if self.session.dirty:
             self.save()
         else:
-            self.say(f"nothing to save: the rules are those of {self.session.file.path}")
+            self.tell_saved()
+
+    def tell_saved(self) -> None:
+        """Say that there is nothing to save."""
+        file = self.session.file
+        self.say(
+            "nothing to save: " + ("no rule was made" if file.raw is None else f"the rules are those of {file.path}")
+        )
 
     def action_copy(self) -> None:
         """The key under the cursor: that of a, or of b where only b has one."""

@@ -12,10 +12,10 @@ from numtui.screens.modal import Modal
 from numtui.text import Line
 from numtui.widgets.lines import Lines
 
-__all__ = ["Choice", "Dialog", "conflict", "quit_unsaved", "recovery"]
+__all__ = ["Choice", "Dialog", "conflict", "overwrite", "quit_unsaved", "recovery"]
 
 Choice = tuple[str, str, str]
-"""A key, what it does in words, and the answer it gives."""
+"""A key (or several, a space between them), what it does in words, and the answer it gives."""
 
 
 class Dialog(Modal[str]):
@@ -49,12 +49,19 @@ class Dialog(Modal[str]):
 
     def pressed(self, event: events.Key) -> None:
         """Answer."""
-        for key, _, answer in self._choices:
-            if event.key == key or event.character == key:
+        for keys, _, answer in self._choices:
+            if event.key in keys.split() or event.character in keys.split():
                 self.dismiss(answer)
                 return
         if event.key in ("escape", "ctrl+c"):
             self.dismiss(self._choices[-1][2])
+
+
+_OVERWRITE = (
+    ("o", "overwrite it", "overwrite"),
+    ("e", "save elsewhere", "elsewhere"),
+    ("c", "cancel (esc)", ""),
+)
 
 
 class _Body(Lines):
@@ -73,10 +80,13 @@ def quit_unsaved(path: str) -> Dialog:
 def conflict(path: str) -> Dialog:
     """Saving over what somebody else wrote."""
     return Dialog(
-        "The file has changed on disk",
-        f"{path} was written by something else since it was read here.",
-        [("o", "overwrite it", "overwrite"), ("e", "save elsewhere", "elsewhere"), ("c", "cancel (esc)", "")],
+        "The file has changed on disk", f"{path} was written by something else since it was read here.", _OVERWRITE
     )
+
+
+def overwrite(path: str) -> Dialog:
+    """Saving to another file, which exists."""
+    return Dialog("The file exists", f"{path} exists: overwrite it?", _OVERWRITE)
 
 
 def recovery(when: str) -> Dialog:
@@ -85,7 +95,8 @@ def recovery(when: str) -> Dialog:
         "Unsaved rules of an earlier session",
         f"A session on these two logs ended without saving its rules; they last changed {when}.",
         [
+            ("enter r", "restore them; u undoes that, ctrl+s saves", "restore"),
             ("d", "discard them", "discard"),
-            ("r", "restore them (esc); u undoes that, ctrl+s saves", "restore"),
+            ("esc", "decide later: start without them, keep them for the next session", "later"),
         ],
     )

@@ -7,6 +7,7 @@ widgets up to it. Work that takes time runs in a thread and comes back as a mess
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -381,10 +382,15 @@ class Explorer(Commands):
         self.app.push_screen(recovery(when), lambda answer: self._recovered(found, answer))
 
     def _recovered(self, found: Recovered, answer: str | None) -> None:
+        journal = self.session.journal
         if answer == "discard":
-            if self.session.journal is not None:
-                self.session.journal.clear()
+            if journal is not None:
+                journal.clear()
             self.say("the unsaved rules were discarded")
+        elif answer != "restore":
+            if journal is not None:
+                journal.postpone()
+            self.say("the unsaved rules are kept: the next session offers them again")
         else:
             job = self.session.recover(found)
             self.say("the rules of the earlier session are back; they are not saved yet (ctrl+s)")
@@ -397,6 +403,9 @@ class Explorer(Commands):
         from matchers.rule_file import RulesChangedError
 
         session = self.session
+        if path is not None and os.path.realpath(path) == os.path.realpath(session.file.path):
+            # Its content was read: this is no other file, whatever name it goes by.
+            path = None
         try:
             if path is None:
                 session.save(force=force)
@@ -405,24 +414,26 @@ class Explorer(Commands):
         except RulesChangedError:
             self._ask_conflict(path, then)
         except RulesError as error:
-            self.say(f"{error}   (nothing is lost: :w FILE saves elsewhere, :w! writes anew)", trouble=True)
+            # Force overcomes a layout that cannot be edited, not a disk that says no.
+            anew = f", :w!{'' if path is None else f' {path}'} writes anew" * (not isinstance(error.__cause__, OSError))
+            self.say(f"{error}   (nothing is lost: :w FILE saves elsewhere{anew})", trouble=True)
         else:
             self.say(f"saved to {session.file.path}")
             if then is not None:
                 then()
 
     def _ask_conflict(self, path: Path | None, then: Callable[[], None] | None) -> None:
-        from numtui.screens.dialog import conflict
+        from numtui.screens.dialog import conflict, overwrite
 
         def answered(answer: str | None) -> None:
             if answer == "overwrite":
                 self.save(force=True, path=path, then=then)
             elif answer == "elsewhere":
-                self.ask("command", ":", "w ")
+                self.ask("command", ":", "w " if then is None else "wq ")
             else:
                 self.say("not saved")
 
-        self.app.push_screen(conflict(str(path or self.session.file.path)), answered)
+        self.app.push_screen(conflict(str(self.session.file.path)) if path is None else overwrite(str(path)), answered)
 
     def leave(self) -> None:
         """End the session in order."""

@@ -229,6 +229,40 @@ async def test_work_of_a_lost_session_is_offered(tmp_path: Path) -> None:
         assert not explorer.session.dirty
 
 
+async def test_deciding_later_keeps_the_work_of_a_lost_session(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    lost = Journal(asked.path_a, asked.path_b, asked.rules_path)
+    lost.write(WRONG)
+    lost.close()
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "escape")
+        assert "the next session offers them again" in screen(pilot)
+        assert len(explorer.session.rules) == 0
+        await press(pilot, "q")
+        assert pilot.app.return_code == 0
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "enter")
+        assert len(explorer.session.rules) == 1
+
+
+async def test_saving_by_command(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    taken, fresh = tmp_path / "taken.yaml", tmp_path / "fresh.yaml"
+    taken.write_text("version: 1\n", encoding="utf-8")
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "colon", *"w", "enter")
+        assert "nothing to save: no rule was made" in screen(pilot)
+        assert not asked.rules_path.exists()
+        await press(pilot, "i", "enter")
+        explorer.save(path=taken)
+        await settled(pilot)
+        assert "exists: overwrite it?" in screen(pilot)
+        await press(pilot, "c", "colon", *f"wq {fresh}", "enter")
+        assert pilot.app.return_code == 0
+    assert len(RuleFile.load(fresh).rules) == 1
+    assert taken.read_text(encoding="utf-8") == "version: 1\n"
+
+
 async def test_moving_the_cursor_repaints_two_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "j", "j")

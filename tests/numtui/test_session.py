@@ -208,11 +208,35 @@ class TestRules:
         after = comparison_of([E, E, R, E], causes=[2])
         assert (
             Effect.between(before, after).sentence()
-            == "pairs nothing anew · 1 fewer red · first cause moves from #2 to #3"
+            == "pairs nothing anew · 1 fewer red · first cause moves from layers.0.mlp/op_1_mm to layers.0.mlp/op_2_mm"
         )
         gone = comparison_of([E] * 4)
-        assert Effect.between(before, gone).sentence() == "pairs nothing anew · 2 fewer red · the first cause #2 goes"
-        assert Effect.between(gone, before).sentence().endswith("2 more red · a first cause appears at #2")
+        assert Effect.between(before, gone).sentence() == (
+            "pairs nothing anew · 2 fewer red · the first cause layers.0.mlp/op_1_mm goes"
+        )
+        assert (
+            Effect.between(gone, before).sentence().endswith("2 more red · a first cause appears: layers.0.mlp/op_1_mm")
+        )
+        merged = comparison_of([E, R, E], causes=[1], keys=["x" * 50, "y", "z"])
+        assert "cause" not in Effect.between(merged, merged).sentence(), "it is the same operation"
+        long = comparison_of([R, E, E], causes=[0], keys=["x" * 50, "y", "z"])
+        assert f"first cause moves from y to …{'x' * 39}" in Effect.between(merged, long).sentence()
+
+    def test_the_effect_counts_the_pairs_that_give_way(self, session: Session) -> None:
+        settle_on = session.change(RuleSet(), "nothing")
+        settle_on.run()
+        session.accept(settle_on)
+        session.go(row_with(session, "layers.1.attention.wk/op_0_mm"))
+        session.toggle_mark()
+        session.go(row_with(session, "layers.1.attention.wv/op_0_mm"))
+        session.toggle_mark()
+        job = session.preview_job()
+        assert job is not None
+        job.run()
+        session.accept(job)
+        assert session.proposal is not None
+        assert session.proposal.effect is not None
+        assert "cuts 2 pairs" in session.proposal.effect.sentence()
 
 
 class TestFileAndJournal:
