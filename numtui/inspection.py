@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from matchers.explain import Explanation, Fact, InputFact
@@ -18,6 +19,12 @@ _SIDE_BY_SIDE = 120
 
 _COMMON = ("shape", "dtype", "phase", "location")
 """Facts that are worth a line of their own only where the sides differ in them."""
+
+_WHERE = ("phase", "location")
+"""Facts that are not about values."""
+
+_FEW = 4
+"""Inputs up to which they do not crowd out the words."""
 
 _TEXT = 2000
 """Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
@@ -59,7 +66,6 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
             lines.append([(" " + text, role)])
     beside = width >= _SIDE_BY_SIDE
     table_width = width * 3 // 5 if beside else width
-    table, at = _table(session, told, table_width, chosen)
     words: list[Line] = []
     word_width = (width - table_width if beside else width) - 2
     for sentence, sentence_role in ((told.pairing, ""), *((note, "dim") for note in told.notes)):
@@ -67,31 +73,61 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
             words.append([(f" {text}", sentence_role)])
     first = len(lines)
     if beside:
+        table, at = _table(session, told, table_width, chosen)
         for i in range(max(len(table), len(words))):
             left = table[i] if i < len(table) else []
             used = sum(width_of(text) for text, _ in left)
             right = words[i] if i < len(words) else []
             lines.append([*left, (" " * (table_width - used), ""), *right])
         return Inspection(tuple(lines), tuple(first + i for i in at))
-    # On a narrow screen the words come first: they say what the numbers mean.
-    lines.extend(words)
-    lines.extend(table)
-    return Inspection(tuple(lines), tuple(first + len(words) + i for i in at))
+    # On a narrow screen there is room for little: the numbers that differ, then the words, then what agrees.
+    table, at = _table(session, told, table_width, chosen, words)
+    return Inspection((*lines, *table), tuple(first + i for i in at))
 
 
-def _table(session: Session, told: Explanation, width: int, chosen: int) -> tuple[list[Line], list[int]]:
-    """Facts and inputs, side by side; and the line of each input."""
+def _table(
+    session: Session, told: Explanation, width: int, chosen: int, words: list[Line] | None = None
+) -> tuple[list[Line], list[int]]:
+    """Facts and inputs, side by side; and the line of each input.
+
+    With `words`, those stand between what differs and what does not; in front, where nothing differs.
+    """
     name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
     a, b = side_titles(session.names, each)
     lines: list[Line] = [[(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")]]
     # what both sides have in common takes one line behind what differs, so that the inputs are on the screen
     shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
-    lines.extend(_fact(fact, name, each, difference) for fact in told.facts if fact not in shared)
-    at = []
-    for i, given in enumerate(told.inputs):
-        at.append(len(lines))
-        lines.append(_input(session, given, name, each, difference, i == chosen))
+    facts = [fact for fact in told.facts if fact not in shared]
+    at: list[int] = []
+
+    def add_facts(found: Iterable[Fact]) -> None:
+        lines.extend(_fact(fact, name, each, difference) for fact in found)
+
+    def add_inputs() -> None:
+        for i, given in enumerate(told.inputs):
+            at.append(len(lines))
+            lines.append(_input(session, given, name, each, difference, i == chosen))
+
+    if words is None:
+        add_facts(facts)
+        add_inputs()
+    else:
+        differing = [fact for fact in facts if fact.agrees is False and fact.name not in _WHERE]
+        known = any(given.agrees is False for given in told.inputs)
+        early = len(told.inputs) <= _FEW
+        if differing or known:
+            add_facts(differing[:2])
+            if early:
+                add_inputs()
+            add_facts(differing[2:])
+            lines.extend(words)
+        else:
+            lines[:0] = words
+            early = False
+        add_facts(fact for fact in facts if fact not in differing)
+        if not early:
+            add_inputs()
     if shared:
         text = " · ".join(safe_text(fact.a, width) for fact in shared)
         lines.append([(" " + fit(fit("both", name) + text, width - 1), "")])

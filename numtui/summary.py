@@ -45,7 +45,11 @@ def header(session: Session, width: int, work: str = "") -> Line:
     facts = list(_facts(session))
     right: Line = [(f"{work} ", "key")] if work else []
     if not work or session.comparison.counts[Status.PENDING] == 0:
-        right = [*_counts(session), *([("  ", ""), *right] if right else [])]
+        room = width - sum(width_of(text) for text, _ in (*left, *right)) - 3
+        right = [
+            *_counts(session, room, room - sum(len(fact) + 3 for fact in facts)),
+            *([("  ", ""), *right] if right else []),
+        ]
     used = sum(width_of(text) for text, _ in (*left, *right))
     for fact in facts:
         if used + len(fact) + 4 > width:
@@ -120,25 +124,46 @@ def _main_dtype(log: OpLog) -> str:
     return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
 
 
-def _counts(session: Session) -> Line:
+_SELDOM = (Status.RECOMPUTE, Status.UNFINISHED, Status.SHARDED, Status.IGNORED)
+"""Rows that are neither red nor good, and not of one side only: told where there are any."""
+
+
+def _counts(session: Session, width: int, spare: int) -> Line:
+    """The rows of each kind, in `width` cells; of those, `spare` are not wanted for anything else.
+
+    A nought of the usual kinds is an answer too. Words give way to the signs that the rows carry, so that the counts
+    add up on a narrow screen as well.
+    """
     c = session.comparison
     n = c.counts
     reds, causes = sum(n[s] for s in Status if s.red), int(np.count_nonzero(c.cause))
-    pieces: list[tuple[str, int, str, str]] = [
-        ("●", causes, "cause", " origin" + "s" * (causes != 1)),
-        (GLYPHS[Status.DIVERGED], reds, "red", " red"),
-        (GLYPHS[Status.CLOSE], n[Status.CLOSE], "close", " close"),
-        (GLYPHS[Status.SAME_PRINT], n[Status.EQUAL] + n[Status.SAME_PRINT], "", " equal"),
-        (GLYPHS[Status.ONLY_A], n[Status.ONLY_A], "alone", ""),
-        (GLYPHS[Status.ONLY_B], n[Status.ONLY_B], "alone", ""),
-        (GLYPHS[Status.RECOMPUTE], n[Status.RECOMPUTE], "dim", ""),
+    red = " red" + (f" ({n[Status.NAN]} nan)" if n[Status.NAN] else "")
+    equal = n[Status.EQUAL] + n[Status.SAME_PRINT]
+    seldom = [(GLYPHS[s], n[s], "dim", f" {s.label}", "") for s in _SELDOM if n[s]]
+    pieces: list[tuple[str, int, str, str, str]] = [
+        ("●", causes, "cause", " origin" + "s" * (causes != 1), " origin" + "s" * (causes != 1)),
+        (GLYPHS[Status.DIVERGED], reds, "red", red, red),
+        (GLYPHS[Status.CLOSE], n[Status.CLOSE], "close", " close", ""),
+        (GLYPHS[Status.SAME_PRINT], equal, "", " equal", ""),
+        (GLYPHS[Status.ONLY_A], n[Status.ONLY_A], "alone", "", ""),
+        (GLYPHS[Status.ONLY_B], n[Status.ONLY_B], "alone", "", ""),
+        *seldom,
     ]
-    out: Line = []
-    for glyph, count, role, word in pieces:
-        # A recompute is told only where there is one; a nought of anything else is an answer.
-        if count or glyph != GLYPHS[Status.RECOMPUTE]:
-            out.append((f"{glyph} {count}{word}  ", role if count else "dim"))
-    return [*out[:-1], (out[-1][0].rstrip() + " ", out[-1][1])]
+
+    def written(words: int) -> Line:
+        """With all words, without those of the last `seldom`, or with those that matter most."""
+        long = (len(pieces), len(pieces) - len(seldom), 0)[words]
+        out: Line = []
+        for i, (glyph, count, role, word, short) in enumerate(pieces):
+            gap = "  " if i < len(pieces) - 1 else " "
+            out.append((f"{glyph} {count}{word if i < long else short}{gap}", role if count else "dim"))
+        return out
+
+    for words, room in ((0, spare), (1, width)):
+        out = written(words)
+        if sum(width_of(text) for text, _ in out) <= room:
+            return out
+    return written(2)
 
 
 def breadcrumb(session: Session, width: int) -> Line:

@@ -120,6 +120,13 @@ def test_the_header_says_whose_runs_these_are() -> None:
     assert "= 1 equal" in shown
     assert width_of(shown) == 160
     assert width_of(text(header(session, 60))) == 60
+    every = text(header(session_of(*Status), 200))
+    assert "✗ 3 red (1 nan)" in every
+    assert "↻ 1 recompute  … 1 unfinished  ∥ 1 sharded  · 1 ignored" in every
+    session = session_of(E, Status.SHARDED, Status.IGNORED)
+    assert text(header(session, 84)).endswith("✗ 0 red  ≈ 0 close  = 1 equal  ◀ 0  ▶ 0  ∥ 1  · 1 ")
+    assert text(header(session, 80)).endswith("✗ 0 red  ≈ 0  = 1  ◀ 0  ▶ 0  ∥ 1  · 1 ")
+    assert width_of(text(header(session, 80))) == 80
     assert "reading one 42%" in text(header(session_of(Status.PENDING), 100, "reading one 42%"))
 
 
@@ -179,3 +186,22 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     assert shown[made.inputs[1]].startswith("›input 3")
     assert all(width_of(line) <= width for line in shown)
     assert inspect(session, None, width).lines == ()
+
+
+def test_a_narrow_inspector_shows_first_what_differs() -> None:
+    session = session_of(E, R)
+    session.next_red()
+    facts = (Fact("L1", "3.0", "3.0", "0", True), Fact("L2 norm", "1.0", "2.0", "5.0e-01", False))
+    inputs = (InputFact(0, "4.0", "4.5", "1.1e-01", False, 0, 0),)
+    told = Explanation(headline="RECEIVER", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
+    made = inspect(session, told, 80)
+    shown = [text(line) for line in made.lines]
+    places = [
+        next(i for i, line in enumerate(shown) if word in line)
+        for word in ("RECEIVER", "one", "L2 norm", "input 0", "paired by hand", "a note", "L1")
+    ]
+    assert places == sorted(places)
+    assert made.inputs == (places[3],)
+    agreed = replace(told, facts=facts[:1], inputs=())
+    shown = [text(line) for line in inspect(session, agreed, 80).lines]
+    assert "paired by hand" in shown[1], "where nothing differs the words come first"
