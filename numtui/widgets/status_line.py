@@ -31,11 +31,14 @@ class StatusLine(Lines):
             left = _proposal(session.proposal)
         elif message or warning:
             told = ((message, "red" if trouble else ""), (warning, "close"))
-            left = [(f" {safe_text(text, 600)}  ", role) for text, role in told if text]
+            left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
         else:
             left = _search(session)
         if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
-            self._say([[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)])
+            lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
+            if _width(lines[-1]) + _width(right) < width:
+                lines[-1] = join(lines[-1], right, width)
+            self._say(lines)
         else:
             self._say([join(left, right, width)])
 
@@ -85,11 +88,11 @@ def _state(session: Session) -> Line:
     if session.mark is not None:
         out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:
-        out.append(("rules not saved  ", "close"))
+        out.append(("rules not saved ", "close"))
     c = session.comparison
     for side, log in (("a", c.a), ("b", c.b)):
         if incomplete(log):
-            out.append((f"{side} cut off: I ", "close"))
+            out.append((f" {side} cut off: I ", "close"))
         elif not len(log) and not log.partial:
-            out.append((f"{side} empty: I ", "close"))
+            out.append((f" {side} empty: I ", "close"))
     return out

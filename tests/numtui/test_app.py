@@ -333,7 +333,7 @@ async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> N
             pilot
         )
         await press(pilot, "j")
-        assert "a cut off: I b empty: I" in screen(pilot)
+        assert "a cut off: I  b empty: I" in screen(pilot)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])

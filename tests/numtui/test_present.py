@@ -130,6 +130,14 @@ def test_the_header_says_whose_runs_these_are() -> None:
     assert "reading one 42%" in text(header(session_of(Status.PENDING), 100, "reading one 42%"))
 
 
+def test_one_spot_is_one_spot() -> None:
+    session = session_of(E)
+    for count, told in ((1, "1 unreadable spot (I)"), (2, "2 unreadable spots (I)")):
+        c = session.comparison
+        session.comparison = replace(c, a=replace(c.a, problem_count=count))
+        assert told in text(header(session, 160))
+
+
 def test_the_breadcrumb_says_what_is_hidden() -> None:
     session = session_of(E, R, R)
     session.next_red()
