@@ -51,7 +51,7 @@ class Opening(Screen[None]):
         """Keys that were pressed before there was anybody to take them."""
 
     def compose(self) -> ComposeResult:
-        yield _Rows()
+        yield FirstRows()
 
     def on_key(self, event: events.Key) -> None:
         """Keep it; leaving needs no explorer."""
@@ -62,7 +62,7 @@ class Opening(Screen[None]):
 
     def on_lines_resized(self) -> None:
         """Draw, now that the size is known."""
-        rows = self.query_one(_Rows)
+        rows = self.query_one(FirstRows)
         rows.paint(self._lines(*rows.size))
 
     def _lines(self, width: int, height: int) -> list[Line]:
@@ -79,10 +79,8 @@ class Opening(Screen[None]):
         return lines
 
 
-class _Rows(Lines):
+class FirstRows(Lines):
     """The whole screen."""
-
-    DEFAULT_CSS = "_Rows { height: 1fr; }"
 
 
 def _key(keys: Sequence[str], i: int, width: int) -> str:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.app import App
 from textual.geometry import Region
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
+from textual.screen import Screen
 
+import numtui.app
 from matchers.errors import InputError, LogError
 from matchers.rule_file import RuleFile
 from numtui.actions import ACTIONS
@@ -20,6 +23,7 @@ from numtui.app import Numtui
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.screens.explorer import Explorer
+from numtui.screens.opening import FirstRows, Opening
 from numtui.screens.pager import Pager
 from numtui.screens.rules import RuleList
 from tests.builders import Op, op, training_step, write_log
@@ -382,3 +386,27 @@ def test_an_unknown_theme_is_an_error_of_the_user(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="--theme mauve"):
         Numtui(replace(request(tmp_path), theme="mauve"))
+
+
+class OnlyOpening(App[None]):
+    """The first frame, and nothing that would take its place."""
+
+    CSS_PATH = str(Path(numtui.app.__file__).with_name("app.tcss"))
+
+    def __init__(self, asked: OpenRequest) -> None:
+        super().__init__()
+        self.opening = Opening(asked)
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.opening
+
+
+async def test_the_first_frame_shows_operations_of_both_runs(tmp_path: Path) -> None:
+    """It is there so that a person sees rows at once; a title alone would be no faster than waiting."""
+    app = OnlyOpening(request(tmp_path))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        rows = app.opening.query_one(FirstRows)
+        assert rows.size == (100, 30)
+        shown = ["".join(segment.text for segment in rows.render_line(y)) for y in range(30)]
+    assert sum(line.count("/op_") == 2 for line in shown) > 20
