@@ -34,7 +34,7 @@ Empty().run(mouse=False)
 """
 
 
-def seconds_until(command: Sequence[str], text: bytes) -> float:
+def seconds_until(command: list[str], text: bytes) -> float:
     """Seconds from the start of a command to a text on its terminal; infinite when it never comes."""
     start = time.perf_counter()
     process, terminal = pty.fork()
