@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
-from matchers.dataflow import sources
+from matchers.dataflow import DataFlow
 from matchers.features import Features
-from matchers.op_log import FloatArray, IntArray, OpLog, Ragged
+from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
 from matchers.repair import ForcedPair, apply_rules
@@ -42,21 +42,6 @@ class Matching:
         self.names = names
         self.features = Features(a, b, names.modules_a, names.modules_b, names.chains_a, names.chains_b)
         self.alignment: Alignment = align(self.features)
-
-
-class _Flow:
-    """The data flow of both logs, computed when first asked for."""
-
-    def __init__(self, a: OpLog, b: OpLog) -> None:
-        self._logs = a, b
-
-    @cached_property
-    def a(self) -> Ragged:
-        return sources(self._logs[0])
-
-    @cached_property
-    def b(self) -> Ragged:
-        return sources(self._logs[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +102,7 @@ class Comparison:
     rules: RuleSet = field(default_factory=RuleSet)
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
-    flow: _Flow | None = field(default=None, repr=False, compare=False)
+    flow: DataFlow | None = field(default=None, repr=False, compare=False)
     matching: Matching | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -160,7 +145,7 @@ def compare(a: OpLog, b: OpLog, rules: RuleSet | None = None, *, progress: Progr
 
 
 def _compare(
-    a: OpLog, b: OpLog, rules: RuleSet, matching: Matching | None, flow: _Flow | None, progress: Progress | None
+    a: OpLog, b: OpLog, rules: RuleSet, matching: Matching | None, flow: DataFlow | None, progress: Progress | None
 ) -> Comparison:
     tell = progress if progress is not None else _silent
     tell("applying the rules", 0.0)
@@ -184,13 +169,9 @@ def _compare(
     ignored = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdicts.status[ignored] = Status.IGNORED
     if flow is None:
-        flow = _Flow(a, b)
+        flow = DataFlow(a, b)
     tell("tracing causes", 0.9)
-    if (verdicts.status >= Status.SHAPE).any():
-        origins = find_origins(a, b, pairing, verdicts, flow.a, flow.b)
-    else:
-        none = np.zeros(len(pairing), bool)
-        origins = Origins(none.astype(np.int8), none, np.zeros(len(a), bool), np.zeros(len(b), bool))
+    origins = find_origins(a, b, pairing, verdicts, flow)
     return _rows(a, b, rules, resolved, matching, flow, pairing, verdicts, origins, policy)
 
 
@@ -237,7 +218,7 @@ def _rows(
     rules: RuleSet,
     resolved: Resolved,
     matching: Matching,
-    flow: _Flow,
+    flow: DataFlow,
     pairing: Pairing,
     verdicts: Verdicts,
     origins: Origins,

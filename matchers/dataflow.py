@@ -7,6 +7,8 @@ it is never used to call two rows equal.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ from matchers.collectives import unfinished
 from matchers.features import float_bits
 from matchers.op_log import OpLog, Ragged
 
-__all__ = ["consumers", "sources"]
+__all__ = ["DataFlow", "consumers", "sources"]
 
 Int = NDArray[np.int64]
 
@@ -62,3 +64,18 @@ def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:
     """The records that read what `record` made, in order."""
     flow = flow if flow is not None else sources(log)
     return sorted(set(flow.row[flow.value == record].tolist()))
+
+
+class DataFlow:
+    """The data flow of both logs, computed when first asked for."""
+
+    def __init__(self, a: OpLog, b: OpLog) -> None:
+        self._logs = a, b
+
+    @cached_property
+    def a(self) -> Ragged:
+        return sources(self._logs[0])
+
+    @cached_property
+    def b(self) -> Ragged:
+        return sources(self._logs[1])

@@ -64,7 +64,7 @@ class Side:
     Attributes:
         kind: (op, shape, phase) in one id; only rows of one kind are candidates for each other at first.
         op, shape, phase, location: shared ids; -1 for none.
-        module: id of the canonical module path; `nowhere` is True where the log does not know it.
+        module: id of the canonical module path, which is empty where the log does not know it.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
         site: (pattern, op) in one id: "the add of the layers' attention".
         context: `site` with the ops before and after it in the log.
@@ -88,7 +88,6 @@ class Side:
     phase: Int
     location: Int
     module: Int
-    nowhere: NDArray[np.bool_]
     pattern: Int
     place: Int
     site: Int
@@ -98,7 +97,6 @@ class Side:
     inputs: NDArray[np.float32]
     producers: NDArray[np.int32]
     exact: Hash
-    output: Hash
     telling: NDArray[np.bool_]
     repeat: NDArray[np.bool_]
     original: Int
@@ -210,7 +208,6 @@ class Features:
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         module, pattern = ids[3][log.module], ids[4][log.module]
-        nowhere = np.array([not path for path in tables[3]] + [True])[log.module]
         has_place = np.array([bool(place) for place in tables[5]] + [False])[log.module]
         place = np.where(has_place, ids[5][log.module], -1)
         phase = log.phase.astype(np.int64)
@@ -246,7 +243,6 @@ class Features:
             phase=phase,
             location=location,
             module=module,
-            nowhere=nowhere,
             pattern=pattern,
             place=place,
             site=site,
@@ -256,7 +252,6 @@ class Features:
             inputs=_log(inputs),
             producers=np.maximum(_columns(log.producers, 3, -1), -1),
             exact=exact,
-            output=output,
             telling=telling,
             repeat=original >= 0,
             original=original,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ __all__ = [
     "KeyColumn",
     "OpLog",
     "Phase",
-    "Present",
     "Problem",
     "Ragged",
     "STATISTICS",
@@ -50,16 +49,6 @@ class Phase(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
-
-
-class Present(IntFlag):
-    """Which statistics a record has; bit k is `STATISTICS[k]`."""
-
-    L1 = 1
-    L2 = 2
-    MIN = 4
-    MAX = 8
-    MEAN = 16
 
 
 def decode(raw: bytes) -> str:
@@ -204,7 +193,7 @@ class OpLog:
         module, op, shape, dtype, location: int32[n], indices into the tables of the plural name.
         counter: int32[n], the N of `op_N_name`; -1 when the key has none.
         phase: int8[n] of `Phase`.
-        present: uint8[n] of `Present`.
+        present: uint8[n], which statistics a record has; bit k is `STATISTICS[k]`.
         stats: float64[5, n], rows as in `STATISTICS`.
         outputs, inputs: L1 norms ("hashes") of every output and of every input before the op ran.
         producers: for each input position the row that produced it, -1 when the log names none,

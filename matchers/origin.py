@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.dataflow import DataFlow
 from matchers.op_log import STATISTICS, FloatArray, OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Role, Status
@@ -52,11 +53,11 @@ class _Inputs:
     unhashed: Bool
 
 
-def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged) -> Origins:
+def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Origins:
     """Roles and first causes.
 
     Args:
-        flow_a, flow_b: `dataflow.sources` of each log.
+        flow: asked only when something is red.
     """
     role = np.zeros(len(pairing), np.int8)
     cause = np.zeros(len(pairing), bool)
@@ -64,6 +65,7 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_
     red = verdicts.status >= Status.SHAPE
     if not red.any():
         return Origins(role, cause, cause_a, cause_b)
+    flow_a, flow_b = flow.a, flow.b
     red_a, red_b = _red_records(red, pairing.of_a), _red_records(red, pairing.of_b)
     reads = _inputs(a, b, pairing, verdicts, flow_a, flow_b, np.flatnonzero(red))
 

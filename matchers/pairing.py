@@ -78,11 +78,3 @@ class Pairing:
         has = self.of_a >= 0
         out[has] = self.lead_b[self.of_a[has]]
         return out
-
-    @property
-    def partner_of_b(self) -> IntArray:
-        """int32[n_b]: the lead row of a that each row of b is paired with, -1 when alone."""
-        out = np.full(len(self.of_b), -1, np.int32)
-        has = self.of_b >= 0
-        out[has] = self.lead_a[self.of_b[has]]
-        return out

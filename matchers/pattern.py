@@ -90,11 +90,6 @@ class Pattern:
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
 
-    @property
-    def literal(self) -> bool:
-        """Whether there is nothing to fill in."""
-        return not self.kinds
-
     def split(self) -> tuple[Pattern, Pattern]:
         """The template up to and with its last `/`, and what follows it.
 

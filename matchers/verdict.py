@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.collectives import unfinished
+from matchers.features import fingerprint, shared_ids
 from matchers.op_log import STATISTICS, FloatArray, OpLog
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.status import Status
@@ -256,41 +257,33 @@ def _digests(
         return status
     n_a, n_b = a.digests.count[i], b.digests.count[j]
     both = (n_a > 0) & (n_a == n_b)
-    same = both & (digest_key(a)[i] == digest_key(b)[j])
+    same = both & (fingerprint(a.digests)[i] == fingerprint(b.digests)[j])
     status = np.where(same, np.int8(Status.EQUAL), status)
     error[same], bound[same] = 0.0, False
     return np.asarray(np.where(both & ~same & (status == Status.SAME_PRINT), np.int8(Status.CLOSE), status))
-
-
-def digest_key(log: OpLog) -> NDArray[np.uint64]:
-    """uint64[n], one number for all digests of a row."""
-    from matchers.features import fingerprint
-
-    return fingerprint(log.digests)
 
 
 def _shapes(
     a: OpLog, b: OpLog, i: Int, j: Int, status: NDArray[np.int8], policy: tuple[tuple[str, str], ...]
 ) -> NDArray[np.int8]:
     """Shapes or dtypes that differ; shards of one tensor are not judged."""
-    names: dict[str, int] = {}
-    shape_a = np.array([names.setdefault(s, len(names)) for s in a.shapes] + [-1])[a.shape[i]]
-    shape_b = np.array([names.setdefault(s, len(names)) for s in b.shapes] + [-1])[b.shape[j]]
+    ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
+    shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
     both = (shape_a >= 0) & (shape_b >= 0)
     other_shape = both & (shape_a != shape_b)
     shard = np.zeros(len(i), bool)
     if other_shape.any() and sharded_runs(a, b):
-        dims = [dimensions(text) for text in names]
+        dims = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])]
         for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
             if is_shard(dims[x], dims[y]):
                 shard |= (shape_a == x) & (shape_b == y)
 
-    dtypes: dict[str, int] = {}
-    dtype_a = np.array([dtypes.setdefault(s, len(dtypes)) for s in a.dtypes] + [-1])[a.dtype[i]]
-    dtype_b = np.array([dtypes.setdefault(s, len(dtypes)) for s in b.dtypes] + [-1])[b.dtype[j]]
+    ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
+    dtype_a, dtype_b = ids_a[a.dtype[i]], ids_b[b.dtype[j]]
     other_dtype = (dtype_a >= 0) & (dtype_b >= 0) & (dtype_a != dtype_b)
+    number = dict(zip([*a.dtypes, *b.dtypes], [*ids_a[:-1].tolist(), *ids_b[:-1].tolist()], strict=True))
     for x, y in policy:
-        other_dtype &= ~((dtype_a == dtypes[x]) & (dtype_b == dtypes[y]))
+        other_dtype &= ~((dtype_a == number[x]) & (dtype_b == number[y]))
 
     status = np.where((other_shape | other_dtype) & (status != Status.NAN), np.int8(Status.SHAPE), status)
     return np.asarray(np.where(shard & (status == Status.SHAPE), np.int8(Status.SHARDED), status))
