@@ -1,0 +1,37 @@
+"""Made-up tokens and weights that depend on a seed and a name only, not on how the work is divided."""
+
+import hashlib
+import random
+
+import torch
+from torch import Tensor, nn
+
+
+def derived_seed(*parts: object) -> int:
+    """A seed of 63 bits for what these parts name."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def micro_batch(seed: int, step: int, index: int, size: tuple[int, int], vocab: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of micro-batch `index` of the global batch of `step`, each (sequences, length).
+
+    Small token ids are frequent, so that there is something to learn. Python's own generator is used, which leaves
+    torch's untouched.
+    """
+    source = random.Random(derived_seed(seed, "tokens", step, index))  # noqa: S311
+    sequences, length = size
+    tokens = torch.tensor([[int(vocab * source.random() ** 4) for _ in range(length + 1)] for _ in range(sequences)])
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Matrices from a generator of their own, seeded by their name; vectors are the norms' and stay one."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            continue
+        generator = torch.Generator().manual_seed(derived_seed(seed, "weights", name))
+        # Experts are stacks of (inputs, outputs), linear layers (outputs, inputs).
+        inputs = parameter.shape[1]
+        values = torch.randn(parameter.shape, generator=generator) * inputs**-0.5
+        with torch.no_grad():
+            parameter.copy_(values)

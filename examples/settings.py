@@ -1,0 +1,141 @@
+"""The command line of the training example."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bugs import BUGS, Bug
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What one run does. Sizes are per process and micro-batch; `batch` counts sequences."""
+
+    layers: int
+    dim: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    seq_len: int
+    batch: int
+    micro_batches: int
+    steps: int
+    seed: int
+    threads: int
+    lr: float
+    weight_decay: float
+    clip: float
+    optimizer: str
+    loss: str
+    experts: int
+    top_k: int
+    tied: bool
+    dtype: str
+    ac: str
+    ac_style: str
+    compile: str
+    traced: bool
+    parallel: str
+    local_tensor: int
+    fake_world: int
+    bug: Bug | None
+    bug_step: int
+    print_state: bool
+
+    @property
+    def bug_layer(self) -> int:
+        """The layer that a planted bug sits in: the middle one unless it was named."""
+        named = self.bug.layer if self.bug else None
+        return self.layers // 2 if named is None else named
+
+    def has_bug(self, name: str) -> bool:
+        """Whether this bug was planted, in whichever layer."""
+        return self.bug is not None and self.bug.name == name
+
+
+def parse(arguments: Sequence[str] | None = None) -> Settings:
+    """Settings from a command line; ends the program with a sentence where they contradict each other."""
+    parser = _parser()
+    settings = Settings(**vars(parser.parse_args(arguments)))
+    problem = _contradiction(settings)
+    if problem:
+        parser.error(problem)
+    return settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Train a small llama-like model on made-up tokens.")
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=_count, default=4)
+    model.add_argument("--dim", type=_count, default=64)
+    model.add_argument("--heads", type=_count, default=4)
+    model.add_argument("--kv-heads", type=_count, default=2)
+    model.add_argument("--vocab", type=_count, default=512)
+    model.add_argument("--experts", type=int, default=0, help="a mixture of this many experts in every second layer")
+    model.add_argument("--top-k", type=_count, default=2, help="experts a token is sent to")
+    model.add_argument("--tied", action="store_true", help="the output projection is the embedding")
+    model.add_argument("--dtype", choices=("float32", "bfloat16", "amp"), default="float32")
+
+    training = parser.add_argument_group("training")
+    training.add_argument("--seq-len", type=_count, default=64)
+    training.add_argument("--batch", type=_count, default=2, help="sequences in a micro-batch of one process")
+    training.add_argument("--micro-batches", type=_count, default=1, help="micro-batches of one process in a step")
+    training.add_argument("--steps", type=_count, default=3)
+    training.add_argument("--seed", type=int, default=42)
+    training.add_argument("--threads", type=_count, default=1)
+    training.add_argument("--lr", type=float, default=1e-3)
+    training.add_argument("--weight-decay", type=float, default=0.1)
+    training.add_argument("--clip", type=float, default=1.0, help="gradient norm above which gradients are scaled down")
+    training.add_argument("--optimizer", choices=("foreach", "fused", "for-loop"), default="foreach", help="AdamW's form")
+    training.add_argument("--loss", choices=("whole", "chunked"), default="whole")
+
+    execution = parser.add_argument_group("execution")
+    execution.add_argument("--ac", choices=("none", "selective", "full"), default="none", help="activation checkpoints")
+    execution.add_argument("--ac-style", choices=("wrapper", "function", "function-reentrant"), default="wrapper")
+    execution.add_argument("--compile", choices=("none", "aot_eager", "inductor"), default="none")
+    execution.add_argument("--traced", action="store_true", help="replay forward, loss and backward as one graph")
+    execution.add_argument("--parallel", choices=("none", "ddp", "fsdp2", "tp", "fsdp2+tp"), default="none")
+    execution.add_argument("--local-tensor", type=int, default=0, metavar="N", help="simulate N ranks in one process")
+    execution.add_argument("--fake-world", type=int, default=0, metavar="N", help="rank 0 of N, without communication")
+    execution.add_argument("--print-state", action="store_true", help="end with a digest of all that training changed")
+
+    bugs = parser.add_argument_group("planted bugs")
+    bugs.add_argument("--bug", type=Bug.parse, metavar="NAME[@LAYER]", help=", ".join(BUGS))
+    bugs.add_argument("--bug-step", type=int, default=1, help="first step in which the weight decay is off")
+    return parser
+
+
+def _count(text: str) -> int:
+    """A number of things of which there is at least one."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _contradiction(settings: Settings) -> str | None:
+    """Why these settings make no run; None when they do."""
+    if settings.dim % (2 * settings.heads) or settings.heads % settings.kv_heads:
+        return "--dim must be a multiple of twice --heads, and --heads of --kv-heads"
+    if settings.experts and settings.top_k > settings.experts:
+        return "--top-k is at most --experts"
+    if settings.ac == "selective" and settings.ac_style == "function-reentrant":
+        return "a reentrant checkpoint cannot be selective"
+    if settings.traced and (settings.parallel != "none" or settings.compile != "none"):
+        return "--traced is for one process without --compile"
+    if "tp" in settings.parallel and (settings.tied or settings.experts):
+        return "tensor parallelism here knows neither --tied nor --experts"
+    if settings.local_tensor and settings.fake_world:
+        return "--local-tensor and --fake-world exclude each other"
+    if settings.local_tensor and settings.parallel != "tp":
+        return "--local-tensor simulates --parallel tp"
+    if settings.fake_world and settings.parallel == "none":
+        return "--fake-world needs --parallel"
+    if settings.bug_layer >= settings.layers:
+        return f"--bug: there is no layer {settings.bug_layer}"
+    if settings.has_bug("stale-gather") and not settings.parallel.startswith("fsdp2"):
+        return "--bug stale-gather needs an all-gather: --parallel fsdp2"
+    if settings.has_bug("accumulation-scale") and settings.micro_batches == 1:
+        return "--bug accumulation-scale needs --micro-batches 2 or more"
+    return None
+
