@@ -1,0 +1,193 @@
+"""The pass over a tensor in plain torch operations, for devices and machines that have no compiled kernel.
+
+It works in chunks, so that a tensor is never copied as a whole, and leaves its results on the device: nothing here
+waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+
+from capture.kernels.row import FIELDS, INTEGERS, SKETCH
+from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, Runs
+
+__all__ = ["measure"]
+
+CHUNK = 1 << 18
+"""Elements at a time."""
+_SIGNS_CHUNK = 1 << 14
+"""Elements at a time where each needs sixteen numbers."""
+
+
+def measure(
+    tensor: torch.Tensor, row: torch.Tensor, positions: Positions | None, *, digest: bool, sketch: bool
+) -> None:
+    """Writes the statistics of a tensor into a row (int64[FIELDS]) on the same device.
+
+    Args:
+        tensor: Of any strides and any type that converts to float64, complex ones included.
+        row: Filled as `capture.kernels.row` says.
+        positions: Where its elements stand in the global tensor; None: it is the global tensor.
+        digest: Whether to fill the digest.
+        sketch: Whether to fill the sketch.
+    """
+    device = tensor.device
+    counts = torch.zeros(3, dtype=torch.int64, device=device)
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    low = torch.full((), float("inf"), dtype=torch.float64, device=device)
+    high = -low
+    projections = torch.zeros(PROJECTIONS, dtype=torch.float64, device=device)
+    hashed = _Digest(device)
+    parts = 2 if tensor.is_complex() else 1
+    done = 0
+    for piece in _pieces(tensor.detach(), CHUNK):
+        raw = piece.resolve_conj().resolve_neg()
+        if parts == 2:
+            raw = torch.view_as_real(raw)
+        raw = raw.contiguous()
+        if digest:
+            hashed.update(raw.view(torch.uint8).reshape(-1))
+        values = raw.to(torch.float64).reshape(-1, parts)
+        nan = values.isnan().any(1)
+        finite = values.isfinite().all(1)
+        kept = finite[:, None]
+        counts += torch.stack([nan.sum(), (~finite & ~nan).sum(), (values == 0).all(1).sum()])
+        low = torch.minimum(low, values.masked_fill(~kept, float("inf")).amin())
+        high = torch.maximum(high, values.masked_fill(~kept, float("-inf")).amax())
+        values.masked_fill_(~kept, 0.0)
+        squares = (values * values).sum(1)
+        sizes = values.abs()[:, 0] if parts == 1 else squares.sqrt()
+        sums += torch.stack([sizes.sum(), squares.sum(), values.sum()])
+        if sketch:
+            projections += _sketch(values.reshape(-1), done * parts, positions, parts)
+        done += len(values)
+    count = (tensor.numel() - counts[0] - counts[1]) * parts
+    row[: INTEGERS - 1] = counts
+    row[INTEGERS - 1] = hashed.value()
+    numbers = row.view(torch.float64)
+    numbers[INTEGERS] = sums[0]
+    numbers[INTEGERS + 1] = sums[1].sqrt()
+    # adding zero makes −0.0, which the order of comparisons would decide about, 0.0
+    numbers[INTEGERS + 2] = low + 0.0
+    numbers[INTEGERS + 3] = high + 0.0
+    numbers[INTEGERS + 4] = sums[2] / count
+    numbers[SKETCH:FIELDS] = projections
+
+
+def _pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
+    """The elements in row-major order, flat, at most `limit` at a time."""
+    if tensor.numel() == 0:
+        return
+    if tensor.numel() <= limit:
+        yield tensor.reshape(-1)
+        return
+    if tensor.is_contiguous():
+        tensor = tensor.view(-1)
+    rows = max(1, limit * len(tensor) // tensor.numel())
+    for first in range(0, len(tensor), rows):
+        part = tensor[first : first + rows]
+        yield from _pieces(part if rows > 1 else part[0], limit)
+
+
+class _Digest:
+    """The digest of a stream of bytes; see docs/sketch.md."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._carry = torch.empty(0, dtype=torch.uint8, device=device)
+        self._words = 1
+        self._bytes = 0
+        self._sum = torch.zeros((), dtype=torch.int64, device=device)
+
+    def update(self, data: torch.Tensor) -> None:
+        self._bytes += len(data)
+        if len(self._carry):
+            data = torch.cat([self._carry, data])
+        whole = len(data) // 8 * 8
+        self._carry = data[whole:]
+        if whole:
+            data = data[:whole]
+            if data.storage_offset() % 8:
+                data = data.clone()
+            self._add(data.view(torch.int64))
+
+    def value(self) -> torch.Tensor:
+        if len(self._carry):
+            last = torch.zeros(8, dtype=torch.uint8, device=self._device)
+            last[: len(self._carry)] = self._carry
+            self._add(last.view(torch.int64))
+        length = torch.full((), self._bytes, dtype=torch.int64, device=self._device)
+        return self._sum + _mixed(length + _signed(GAMMA))
+
+    def _add(self, words: torch.Tensor) -> None:
+        at = torch.arange(self._words + 1, self._words + len(words) + 1, dtype=torch.int64, device=self._device)
+        self._words += len(words)
+        self._sum += _mixed(words + at * _signed(GAMMA)).sum()
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
+    """A shift of numbers without a sign, which torch cannot compute with."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mixed(z: torch.Tensor) -> torch.Tensor:
+    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    return z ^ _shifted(z, 31)
+
+
+def _words(n: torch.Tensor) -> torch.Tensor:
+    return _mixed((n + 1) * _signed(GAMMA) + _signed(SEED))
+
+
+def _lookup(runs: Runs, index: torch.Tensor) -> torch.Tensor:
+    """The index-th number of some runs."""
+    found = index + runs[0].start
+    before = 0
+    for last, run in pairwise(runs):
+        before += len(last)
+        found += (index >= before) * (run.start - last.start - len(last))
+    return found
+
+
+def _positions(local: torch.Tensor, positions: Positions | None) -> torch.Tensor:
+    if positions is None:
+        return local
+    size = sum(map(len, positions.inner))
+    found = _lookup(positions.inner, local % size)
+    rest = local // size
+    for stride, runs in positions.outer:
+        size = sum(map(len, runs))
+        found += _lookup(runs, rest % size) * stride
+        rest = rest // size
+    return found
+
+
+def _sketch(values: torch.Tensor, start: int, positions: Positions | None, parts: int) -> torch.Tensor:
+    """The sketch of finite values that begin at the local element `start`; float64[16]."""
+    device = values.device
+    rows = torch.arange(16, device=device)
+    k = torch.arange(PROJECTIONS, device=device)
+    columns = torch.tensor(COLUMNS, device=device)
+    total = torch.zeros(PROJECTIONS, dtype=torch.float64, device=device)
+    for first in range(0, len(values), _SIGNS_CHUNK):
+        x = values[first : first + _SIGNS_CHUNK]
+        local = torch.arange(start + first, start + first + len(x), device=device)
+        at = _positions(local // parts, positions) * parts + local % parts
+        block, row, column = at // BLOCK, at % BLOCK // 8, at % 8
+        d = _words(3 * block + column // 4) >> (63 - 16 * (column % 4) - row)
+        x = torch.where((d & 1).bool(), -x, x)
+        u = _words(3 * block + 2)[:, None] >> (63 - k)
+        v = columns[column][:, None] >> k
+        h = rows[row][:, None] & k
+        h = h ^ (h >> 2)
+        h = h ^ (h >> 1)
+        total += torch.where(((u ^ v ^ h) & 1).bool(), -x[:, None], x[:, None]).sum(0)
+    return total

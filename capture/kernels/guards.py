@@ -1,0 +1,42 @@
+"""How to read a tensor inside somebody else's training step without anything noticing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["no_functions", "unnoticed"]
+
+_C: Any = getattr(torch, "_C")  # noqa: B009  the guards have no public name
+
+no_functions: Any = _C.DisableTorchFunction
+"""Context in which no torch function mode or subclass sees a call; enough for questions about a tensor (its shape)."""
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Context for operations on tensors: no dispatch mode, torch function mode, subclass, autocast or autograd sees
+    them, and what they allocate can be written to in and out of inference mode.
+    """
+    with (
+        no_functions(),
+        _C._DisableTorchDispatch(),  # noqa: SLF001
+        torch.inference_mode(mode=False),
+        torch.no_grad(),
+        _C._ExcludeDispatchKeyGuard(_AUTOCAST),  # noqa: SLF001
+    ):
+        yield
+
+
+def _autocast_keys() -> Any:
+    names = [name for name in dir(_C.DispatchKey) if name.startswith("Autocast")]
+    keys = _C.DispatchKeySet(getattr(_C.DispatchKey, names[0]))
+    for name in names[1:]:
+        keys = keys.add(getattr(_C.DispatchKey, name))
+    return keys
+
+
+_AUTOCAST = _autocast_keys()
