@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,17 @@ __all__ = [
     "SEPARATOR",
     "SUPERSET",
     "TORCHTITAN",
+    "UNKNOWN_DIGEST",
     "ParsedHeader",
+    "escape",
     "field_prefix",
+    "json_line",
     "looks_like_header",
     "parse_footer",
     "parse_header",
     "parse_shape",
+    "render_footer",
+    "render_header",
 ]
 
 TORCHTITAN = (
@@ -56,12 +61,15 @@ SUPERSET = (
     "Recompute",
     "Micro-batch",
     "Parameter",
+    "User hash",
 )
 FIELDS = TORCHTITAN + SUPERSET
 """Every field that a record may have, besides `Output k` for the k-th further output."""
 
 SEPARATOR = "=" * 80
 FOOTER = "End of capture:"
+UNKNOWN_DIGEST = "-"
+"""Keeps the place of a tensor whose bits were not read (a meta tensor, say) in a list of digests."""
 
 _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"
@@ -69,6 +77,60 @@ _FORMAT = "Format:"
 _RUN = "Run:"
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
 _FOOTER = re.compile(r"End of capture: (\d+) records?")
+
+_MARKERS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers")
+"""Names that torchtitan's reader looks for anywhere in a line, followed by a colon."""
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f;\u2028\u2029\ud800-\udfff]|\A | \Z|(?:" + "|".join(f"(?<={name})" for name in _MARKERS) + "):"
+)
+_MARKER_IN_JSON = re.compile(f"({'|'.join(_MARKERS)}):")
+
+
+def escape(text: str) -> str:
+    r"""Text from outside (names of modules, files, functions) as it may stand in a record.
+
+    Control characters, line breaks of every kind, `;` (it separates keys), spaces at the ends and bytes that are not
+    UTF-8 become `\xNN` or `\uNNNN`, and so does the colon of what a reader could take for another field. All else,
+    backslashes included, stays as it is.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00  # a byte of a file name, as Python's surrogateescape carries it
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def json_line(value: object) -> str:
+    """JSON in ASCII on one line, in which no reader finds another field; what JSON does not know becomes its text."""
+    # a marker can only be inside a string, where a colon may be written as \u003a
+    return _MARKER_IN_JSON.sub(r"\1\\u003a", json.dumps(value, default=str))
+
+
+def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any]) -> str:
+    """The lines of a header, with the `=` line and the empty line after it.
+
+    Args:
+        count: number of records that follow.
+        excluded: how many operations were left out, by name.
+        run: the run info; `excluded` is added to it.
+    """
+    lines = [f"{_COUNT} {count}"]
+    if excluded:
+        lines.append(f"{_EXCLUDED} {', '.join(map(escape, sorted(excluded)))}")
+    lines += [
+        f"{_FORMAT} numtui 2",
+        f"{_RUN} {json_line({**run, 'excluded': dict(sorted(excluded.items()))})}",
+        SEPARATOR,
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def render_footer(count: int, digest: str) -> str:
+    """The footer: how many records there are, and one digest of all their digests."""
+    return f"{FOOTER} {count} records, digest {digest}\n"
 
 
 def field_prefix(name: str) -> bytes:

@@ -1,0 +1,289 @@
+"""Records to a log: the one place where the lines of a record are written.
+
+A log is written beside its target and renamed over it, so that a reader finds a whole log or none. The same records
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from capture.log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
+
+__all__ = ["Mutation", "Record", "TensorSummary", "atomic_file", "format_digest", "summary_fields", "write_log"]
+
+_PIECE = 1000
+"""Records that are encoded and written together: about a megabyte."""
+_64_BITS = (1 << 64) - 1
+
+
+@dataclass(slots=True, kw_only=True)
+class TensorSummary:
+    """What is recorded of one tensor.
+
+    Attributes:
+        shape: its local shape.
+        dtype: without `torch.`, as in `float32`.
+        l1, l2, min, max, mean: over its finite values; None when it has none, or was not read.
+        numel, nan, inf, zero: how many elements there are, and how many of them are NaN, infinite, zero.
+        digest: 64 bits of its raw bytes, None when it was not read.
+        sketch: 16 little-endian float64 (see docs/sketch.md), None without one.
+        user_hash: what the user's own function made of it.
+        placement: mesh, placements, global shape and offsets of a DTensor's shard, ready for JSON.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    l1: float | None = None
+    l2: float | None = None
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    numel: int = 0
+    nan: int = 0
+    inf: int = 0
+    zero: int = 0
+    digest: int | None = None
+    sketch: bytes | None = None
+    user_hash: float | int | str | None = None
+    placement: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Mutation:
+    """An input whose content an operation changed: which one, its name where it has one, and what it is afterwards."""
+
+    slot: int
+    name: str | None = None
+    summary: TensorSummary
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """One operation.
+
+    Attributes:
+        key: `module.path/op_N_name`.
+        seq: position in dispatch order, from 0.
+        outputs: one summary for each tensor that came out.
+        inputs: one for each tensor that went in, before the operation ran (only `l1` and `digest` are written).
+        producers: for each input the key of the operation that it came from, empty where it came from none.
+        parameters: for each input the name of the parameter that it is (or is the gradient or state of), or empty.
+        location: innermost frame of the user's code, `parent/file.py:line`.
+        stack: frames of the user's code, innermost first, `file:line:function`.
+        phase: `forward`, `backward` or `optimizer`.
+        mutated: the inputs that changed and did not come out as outputs.
+        group: the ranks of a collective's group and the how manieth of that group it is, ready for JSON.
+        recompute: run again by activation checkpointing.
+        micro_batch: its number, from 0, where it is known.
+    """
+
+    key: str
+    seq: int
+    outputs: Sequence[TensorSummary] = ()
+    inputs: Sequence[TensorSummary | None] = ()
+    producers: Sequence[str] = ()
+    parameters: Sequence[str] = ()
+    location: str | None = None
+    stack: Sequence[str] = ()
+    phase: str = "forward"
+    mutated: Sequence[Mutation] = ()
+    group: Mapping[str, Any] | None = None
+    recompute: bool = False
+    micro_batch: int | None = None
+
+
+def write_log(
+    path: str | os.PathLike[str],
+    records: Iterable[Record],
+    *,
+    count: int,
+    excluded: Mapping[str, int],
+    run: Mapping[str, Any],
+    complete: bool,
+) -> None:
+    """Write a log, whole or not at all. The folder is made when it is missing.
+
+    Args:
+        path: the log; an old one is replaced.
+        records: in dispatch order; they are written as they come, none is kept.
+        count: how many they are.
+        excluded: how many operations were left out, by name.
+        run: the run info, ready for JSON; `incomplete` in it says why a step was cut off.
+        complete: the step came to its end. A log of one that did not has no footer.
+
+    Raises:
+        OSError: the folder cannot be written, the disk is full. Nothing is left behind.
+    """
+    digests = hashlib.sha256()
+    text = _Escaped()
+    written = 0
+    with atomic_file(path) as out:
+        out.write(render_header(count, excluded, run).encode())
+        for piece in _pieces(records):
+            lines: list[str] = []
+            for record in piece:
+                digest = _add_lines(record, text, lines)
+                digests.update((digest if written == 0 else "\n" + digest).encode())
+                written += 1
+            lines.append("")
+            out.write("\n".join(lines).encode())
+        if complete:
+            out.write(render_footer(written, digests.hexdigest()[:16]).encode())
+
+
+def _pieces(records: Iterable[Record]) -> Iterator[list[Record]]:
+    piece: list[Record] = []
+    for record in records:
+        piece.append(record)
+        if len(piece) == _PIECE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+class _Escaped(dict[str, str]):
+    """Text as it may stand in a record; the same few thousand names come again and again."""
+
+    def __missing__(self, text: str) -> str:
+        safe = self[text] = escape(text)
+        return safe
+
+
+def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
+    """Append the lines of a record, the empty one after it included; returns the value of its `Digest` line."""
+    outputs, inputs = record.outputs, record.inputs
+    add = lines.append
+    add(f"[{text[record.key]}]")
+    digest = ""
+    if outputs:
+        first = outputs[0]
+        add(f"  Shape: torch.Size({list(first.shape)}), Dtype: torch.{first.dtype}")
+        if first.l2 is not None:
+            add(f"  L2 norm: {first.l2!r}")
+        if first.min is not None:
+            add(f"  Min: {first.min!r}")
+        if first.max is not None:
+            add(f"  Max: {first.max!r}")
+        if first.mean is not None:
+            add(f"  Mean: {first.mean!r}")
+        add(f"  Output hash: {_hashes(outputs)}")
+    if inputs:
+        add(f"  Input hashes: {_hashes(inputs)}")
+    if record.producers:
+        add(f"  Input producers: {';'.join([text[key] for key in record.producers])}")
+    if record.location:
+        add(f"  Location: {text[record.location]}")
+    if record.phase != "forward":
+        add(f"  Phase: {text[record.phase]}")
+    add(f"  Seq: {record.seq}")
+    if outputs and any(output.digest is not None for output in outputs):
+        digest = ", ".join([format_digest(output.digest) for output in outputs])
+        add(f"  Digest: {digest}")
+    if any(tensor is not None and tensor.digest is not None for tensor in inputs):
+        digests = [format_digest(None if tensor is None else tensor.digest) for tensor in inputs]
+        add(f"  Input digests: {', '.join(digests)}")
+    if outputs:
+        first = outputs[0]
+        add(f"  Counts: numel={first.numel} nan={first.nan} inf={first.inf} zero={first.zero}")
+        if first.sketch is not None:
+            add(f"  Sketch: {b64encode(first.sketch).decode()}")
+    if record.mutated:
+        add(f"  Mutated: {json_line([_mutation(mutation) for mutation in record.mutated])}")
+    for k, output in enumerate(outputs[1:], 1):
+        add(f"  Output {k}: {json_line(summary_fields(output))}")
+    if outputs and outputs[0].placement is not None:
+        add(f"  Placement: {json_line(outputs[0].placement)}")
+    if record.group is not None:
+        add(f"  Group: {json_line(record.group)}")
+    if record.stack:
+        frames = [text[frame].replace(" < ", " \\x3c ") for frame in record.stack]
+        add(f"  Stack: {' < '.join(frames)}")
+    if record.recompute:
+        add("  Recompute: true")
+    if record.micro_batch is not None:
+        add(f"  Micro-batch: {record.micro_batch}")
+    if any(record.parameters):
+        add(f"  Parameter: {';'.join([text[name] for name in record.parameters])}")
+    if outputs and any(output.user_hash is not None for output in outputs):
+        add(f"  User hash: {', '.join([_user_hash(output.user_hash) for output in outputs])}")
+    add("")
+    return digest
+
+
+def _hashes(tensors: Sequence[TensorSummary | None]) -> str:
+    """L1 norms; `nan` keeps the place of a tensor that was not read or has no finite value."""
+    return ", ".join(["nan" if tensor is None or tensor.l1 is None else repr(tensor.l1) for tensor in tensors])
+
+
+def format_digest(digest: int | None) -> str:
+    """Sixteen hexadecimal digits."""
+    return UNKNOWN_DIGEST if digest is None else f"{digest & _64_BITS:016x}"
+
+
+def _user_hash(value: float | str | None) -> str:
+    return "" if value is None else escape(str(value)).replace(",", "\\x2c")
+
+
+def summary_fields(summary: TensorSummary) -> dict[str, Any]:
+    """A tensor as a JSON object; what is not known has no entry."""
+    fields: dict[str, Any] = {"shape": summary.shape, "dtype": summary.dtype}
+    for name in ("l1", "l2", "min", "max", "mean"):
+        value = getattr(summary, name)
+        if value is not None:
+            fields[name] = value
+    fields["counts"] = (summary.numel, summary.nan, summary.inf, summary.zero)
+    if summary.digest is not None:
+        fields["digest"] = format_digest(summary.digest)
+    if summary.sketch is not None:
+        fields["sketch"] = b64encode(summary.sketch).decode()
+    value = summary.user_hash
+    if value is not None:
+        # JSON has no word for NaN
+        fields["hash"] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if summary.placement is not None:
+        fields["placement"] = summary.placement
+    return fields
+
+
+def _mutation(mutation: Mutation) -> dict[str, Any]:
+    named = {"input": mutation.slot} if mutation.name is None else {"input": mutation.slot, "name": mutation.name}
+    return {**named, **summary_fields(mutation.summary)}
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when the block ends without an exception, and else vanishes.
+
+    Raises:
+        OSError: with the path and what was to be written there in its text.
+    """
+    target = Path(os.path.realpath(path))
+    # created by open(2), not by mkstemp: the umask then applies, which cannot be read without being changed
+    temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}.{time.monotonic_ns():x}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("xb") as out:
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            # also for a Ctrl-C in the middle: half a log must not be found later
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        reason = f"{error.strerror or error}; the log was not written and nothing is left of it"
+        raise OSError(error.errno, reason, os.fspath(path)) from error
