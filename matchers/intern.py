@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.numbers import Words
+from matchers.words import Words
 
 __all__ = ["InternTable", "hash_text"]
 

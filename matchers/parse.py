@@ -25,9 +25,10 @@ from capture import log_format
 from matchers.errors import LogError
 from matchers.intern import InternTable, hash_text
 from matchers.log_source import LogSource
-from matchers.numbers import PADDING, parse_numbers
+from matchers.numbers import parse_numbers
 from matchers.op_log import STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
 from matchers.record_lines import FURTHER_OUTPUT, RecordLines
+from matchers.words import PADDING
 
 __all__ = ["read_log"]
 

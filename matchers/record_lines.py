@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import log_format
-from matchers.numbers import PADDING, Words
+from matchers.words import PADDING, Words
 
 __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matchers.numbers import PADDING, Words, parse_numbers
+from matchers.numbers import parse_numbers
+from matchers.words import PADDING, Words
 
 floats = st.floats(allow_nan=False)
 
@@ -54,6 +55,39 @@ def test_numbers_that_round_trip_do(numbers: list[float]) -> None:
     value, bad = parse([repr(number).encode() for number in numbers])
     assert not any(bad)
     assert all(same(v, number) for v, number in zip(value, numbers, strict=True))
+
+
+AROUND = (2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63, 2**64 - 1, 10**19 - 1, 10**16, 9007199254740993, 1)
+
+
+@pytest.mark.parametrize("exponent", range(-330, 320, 3))
+def test_digits_that_no_double_has_are_rounded_as_float_rounds_them(exponent: int) -> None:
+    """Halves between two doubles, and what is just beside them; where doubles end, too."""
+    texts = [f"{mantissa}e{exponent:+03d}".encode() for mantissa in AROUND]
+    texts += [f"{str(m)[0]}.{str(m)[1:] or 0}e{exponent:+03d}".encode() for m in AROUND]
+    value, bad = parse(texts, b"x" * 30)
+    assert not any(bad)
+    assert all(same(v, float(text)) for v, text in zip(value, texts, strict=True)), texts
+
+
+@given(st.lists(st.floats(-1e5, 1e5) | floats, min_size=1, max_size=60), st.integers(24, 31))
+def test_a_log_of_our_own_keeps_every_bit(numbers: list[float], shift: int) -> None:
+    value, bad = parse([repr(number).encode() for number in numbers], b"x" * shift)
+    assert not any(bad)
+    assert all(same(v, number) for v, number in zip(value, numbers, strict=True))
+
+
+@given(st.lists(st.text("0123456789.e+- x", max_size=26), max_size=20))
+def test_what_only_looks_like_a_long_number(texts: list[str]) -> None:
+    value, bad = parse([text.encode() for text in texts], b"x" * 24)
+    for text, v, wrong in zip(texts, value, bad, strict=True):
+        try:
+            expected = float(text)
+        except ValueError:
+            assert wrong
+        else:
+            assert not wrong
+            assert same(v, expected)
 
 
 def test_nan_and_infinity_are_numbers() -> None:
