@@ -1,0 +1,10 @@
+"""`python -m capture --steps 1 -o DIR -- train.py ARGS`: records a script that nobody edited."""
+
+from __future__ import annotations
+
+import sys
+
+from capture.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())

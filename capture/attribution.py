@@ -1,0 +1,179 @@
+"""To which module, phase and micro-batch an operation belongs, and where in the code it came from.
+
+Forward: the module that is running. Backward: autograd gives every node that it makes a number, and the operation
+that made the node is dispatched right after; what was noted then under that number is looked up when the node runs.
+Recomputed: the module that is running again, or the one whose forward pass ran the same line. Graphs that are
+replayed say it in their nodes. What is left (loss, clipping, communication after the backward pass) goes by the
+user's function that called it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from capture.frames import Frame, GraphLines, Stack, StackTable
+from capture.graph_nodes import Replayed, of_node
+from capture.modules import ModuleNames, ModuleStack
+
+__all__ = ["BACKWARD", "FORWARD", "OPTIMIZER", "Attribution", "Place"]
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+NO_TASK = -1
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an operation belongs.
+
+    Attributes:
+        module: path of its module, None when none is running: then the call site has to name it.
+        phase: `forward`, `backward` or `optimizer`.
+        stack: number of the stack that says where it came from; for a backward operation that of the forward one.
+        micro_batch: number of the forward pass of the model in this step, from 0; None before the first.
+        recompute: run again by activation checkpointing.
+        frames: the user's frames where a graph node says them, instead of the stack's.
+    """
+
+    module: str | None
+    phase: str
+    stack: int
+    micro_batch: int | None = None
+    recompute: bool = False
+    frames: tuple[Frame, ...] | None = None
+
+
+class Attribution:
+    """Finds the place of one dispatched operation after the other."""
+
+    def __init__(self, names: ModuleNames, modules: ModuleStack) -> None:
+        self.names = names
+        self.stacks = StackTable()
+        self.graphs = GraphLines()
+        self.optimizer_depth = 0
+        self.closure = False
+        self.replayed: Replayed | None = None
+        self.micro_batch: int | None = None
+        self._modules = modules
+        self._passes: dict[int, int] = {}
+        self._next_node = 0
+        self._nodes: dict[int, Place] = {}
+        self._nested: dict[int, tuple[int, Place]] = {}
+        self._sites: dict[Any, dict[str, None]] = {}
+        self._replays: dict[int, Replayed | None] = {}
+        self._backward_seen = False
+
+    def begin_step(self) -> None:
+        """Forget the nodes of what ran before: their numbers are not ours."""
+        self._next_node = torch._C._autograd._get_sequence_nr()
+
+    def entered_root(self, root: Any) -> None:
+        """A model's forward pass begins, outside of any backward pass: the next micro-batch."""
+        self.micro_batch = self._passes[id(root)] = self._passes.get(id(root), -1) + 1
+        self._backward_seen = False
+        if self.optimizer_depth:
+            self.closure = True
+
+    def place(self, skip: int = 3) -> Place:
+        """The place of the operation that is being dispatched, `skip` Python frames up."""
+        number = self.stacks.here(skip)
+        stack = self.stacks[number]
+        task = torch._C._current_graph_task_id()
+        replayed = self.replayed or self._graph_node(number, stack)
+        if task == NO_TASK:
+            place = Place(self._modules.current, self._phase(), number, self.micro_batch)
+        else:
+            self._backward_seen = True
+            place = self._in_backward(number, stack, task)
+        if replayed is not None:
+            _apply(replayed, place)
+        if place.phase == OPTIMIZER:
+            place.micro_batch = None
+        self._note_nodes(place, task, stack)
+        return place
+
+    def _phase(self) -> str:
+        if not self.optimizer_depth:
+            return FORWARD
+        if self.closure and self._backward_seen:
+            self.closure = False
+        return FORWARD if self.closure else OPTIMIZER
+
+    def _in_backward(self, number: int, stack: Stack, task: int) -> Place:
+        node = torch._C._current_autograd_node()
+        origin = self._origin(node, task)
+        micro_batch = origin.micro_batch if origin is not None else self.micro_batch
+        if stack.recompute:
+            module = self._modules.current or self._same_line(stack, origin)
+            return Place(module, BACKWARD, number, micro_batch, recompute=True)
+        if origin is not None:
+            return Place(origin.module, BACKWARD, origin.stack, micro_batch, frames=origin.frames)
+        variable = getattr(node, "variable", None)
+        parameter = None if variable is None else self.names.parameter(variable)
+        module = parameter.rpartition(".")[0] if parameter else self._modules.current
+        return Place(module or None, BACKWARD, number, micro_batch)
+
+    def _origin(self, node: Any, task: int) -> Place | None:
+        """What was noted when a node of the autograd graph was made."""
+        if node is None:
+            return None
+        number = node._sequence_nr()
+        # Each thread counts for itself. What was made inside a backward pass (reentrant checkpointing, on a thread of
+        # the engine's) runs inside another one; the same number in the same pass is a node of the forward pass.
+        nested = self._nested.get(number)
+        if nested is not None and nested[0] != task:
+            return nested[1]
+        return self._nodes.get(number)
+
+    def _same_line(self, stack: Stack, origin: Place | None) -> str | None:
+        """The module whose forward pass ran the line that is now run again: a function was checkpointed, not a module."""
+        candidates = self._sites.get(stack.site) or {}
+        near = origin.module if origin is not None and origin.module else ""
+        if not candidates:
+            return near or None
+        return max(candidates, key=lambda name: _common(name, near))
+
+    def _note_nodes(self, place: Place, task: int, stack: Stack) -> None:
+        upcoming = torch._C._autograd._get_sequence_nr()
+        if upcoming != self._next_node:
+            # smaller: another thread, whose count we have not followed; its newest node is this operation's
+            first = self._next_node if 0 < upcoming - self._next_node < 64 else upcoming - 1
+            for number in range(first, upcoming):
+                if task == NO_TASK:
+                    self._nodes[number] = place
+                else:
+                    self._nested[number] = (task, place)
+            self._next_node = upcoming
+        if task == NO_TASK and place.module and stack.site is not None:
+            self._sites.setdefault(stack.site, {})[place.module] = None
+
+    def _graph_node(self, number: int, stack: Stack) -> Replayed | None:
+        if stack.graph_line is None:
+            return None
+        if number not in self._replays:
+            node = self.graphs.node(*stack.graph_line)
+            self._replays[number] = None if node is None else of_node(node)
+        return self._replays[number]
+
+
+def _apply(replayed: Replayed, place: Place) -> None:
+    if replayed.module is not None:
+        place.module = replayed.module
+    if replayed.backward:
+        place.phase = BACKWARD
+    if replayed.frames is not None:
+        place.frames = replayed.frames
+    if replayed.recompute:
+        place.recompute = True
+
+
+def _common(name: str, other: str) -> int:
+    """Number of leading parts that two module paths share."""
+    shared = 0
+    for x, y in zip(name.split("."), other.split("."), strict=False):
+        if x != y:
+            break
+        shared += 1
+    return shared

@@ -1,0 +1,198 @@
+"""Where in the user's code an operation came from.
+
+A stack is walked when an operation is dispatched and kept as what identifies it (code objects and instruction
+offsets); equal ones are one. Names and lines are looked up once per distinct stack, at the end of the step.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+import sysconfig
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+
+__all__ = ["Frame", "GraphLines", "Stack", "StackTable", "parse_traceback"]
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_CAPTURE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
+_SITE = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("purelib", "platlib")})
+
+_UTILITIES = os.path.join("torch", "nn", "utils", "")
+_CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+_AUTOGRAD = (os.path.join("torch", "autograd", "__init__.py"), os.path.join("torch", "autograd", "graph.py"))
+_GENERATED = "<eval_with_key>"
+"""File name of the code that `torch.fx` generates for a graph."""
+
+_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call in the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def location(self) -> str:
+        """`common/attention.py:534`: the last two parts of the path are enough to find it."""
+        return f"{'/'.join(self.file.replace(os.sep, '/').split('/')[-2:])}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What one distinct stack says.
+
+    Attributes:
+        frames: the user's frames, innermost first: neither torch's, nor Python's own, nor those of this capture.
+        caller: name of the `torch.nn.utils` function that the innermost user frame called, "" when it called none.
+        recompute: activation checkpointing is running a part of the forward pass again.
+        graph_line: generated code of a graph and the line in it that ran, None outside of one.
+        site: the instruction of the innermost user frame, None without one.
+    """
+
+    frames: tuple[Frame, ...]
+    caller: str
+    recompute: bool
+    graph_line: tuple[CodeType, int] | None
+    site: tuple[CodeType, int] | None
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a file is the user's: not torch, not the standard library, not this package, not generated."""
+    if path.startswith("<"):
+        return False
+    path = os.path.abspath(path)
+    if path.startswith((_TORCH, _CAPTURE)):
+        return False
+    return path.startswith(_SITE) or not path.startswith(_STDLIB)
+
+
+def _function_name(code: CodeType) -> str:
+    """`train_step`; with the class where the name alone says nothing (`TracedStep.__call__`), as far as Python knows."""
+    name = code.co_name
+    if name.startswith("__"):
+        # newer than Python 3.10
+        return str(getattr(code, "co_qualname", name)).rpartition("<locals>.")[2]
+    return name
+
+
+def parse_traceback(text: str) -> tuple[Frame, ...]:
+    """The user's frames of a printed traceback (as `torch.fx` keeps them for its nodes), innermost first."""
+    found = [Frame(m["file"], int(m["line"]), m["function"].strip()) for m in _TRACEBACK_LINE.finditer(text)]
+    return tuple(frame for frame in reversed(found) if is_user_file(frame.file))
+
+
+class StackTable:
+    """The distinct stacks of a step."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._stacks: list[Stack] = []
+        self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
+        self._user: dict[CodeType, bool] = {}
+
+    def __getitem__(self, index: int) -> Stack:
+        return self._stacks[index]
+
+    def here(self, skip: int = 2) -> int:
+        """Number of the stack of the caller's caller (`skip` frames up)."""
+        frame: Any = sys._getframe(skip)
+        key: list[Any] = []
+        append = key.append
+        while frame is not None:
+            append(frame.f_code)
+            append(frame.f_lasti)
+            frame = frame.f_back
+        return self._intern(tuple(key))
+
+    def _intern(self, key: tuple[Any, ...]) -> int:
+        index = self._ids.get(key)
+        if index is None:
+            index = self._ids[key] = len(self._stacks)
+            self._stacks.append(self._read(key))
+        return index
+
+    def _read(self, key: tuple[Any, ...]) -> Stack:
+        frames: list[Frame] = []
+        caller, recompute, engine = "", None, False
+        graph_line: tuple[CodeType, int] | None = None
+        site: tuple[CodeType, int] | None = None
+        for code, offset in zip(key[::2], key[1::2], strict=True):
+            path = code.co_filename
+            if path.startswith("<"):
+                if graph_line is None and path.startswith(_GENERATED):
+                    graph_line = (code, self._line(code, offset))
+                continue
+            if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
+                engine = True
+            elif recompute is None and path.endswith(_CHECKPOINT):
+                # the frame that is nearer decides: running forward again, or the backward pass of what was run again
+                if code.co_name in ("unpack_hook", "recompute_fn", "backward"):
+                    recompute = not engine
+            user = self._user.get(code)
+            if user is None:
+                user = self._user[code] = is_user_file(path)
+            if user:
+                site = site or (code, offset)
+                frames.append(Frame(path, self._line(code, offset), _function_name(code)))
+            elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
+                caller = code.co_name
+        return Stack(tuple(frames), caller, bool(recompute), graph_line, site)
+
+    def _line(self, code: CodeType, offset: int) -> int:
+        table = self._lines.get(code)
+        if table is None:
+            starts, lines = [], []
+            for start, _, line in code.co_lines():
+                starts.append(start)
+                lines.append(line if line is not None else code.co_firstlineno)
+            table = self._lines[code] = (starts, lines)
+        starts, lines = table
+        return lines[max(bisect_right(starts, offset) - 1, 0)] if starts else code.co_firstlineno
+
+
+class GraphLines:
+    """The nodes behind the lines of generated code: which node of which graph a line of `forward` runs."""
+
+    def __init__(self) -> None:
+        self._maps: dict[CodeType, Mapping[int, Any]] = {}
+
+    def add(self, graph_module: Any) -> None:
+        """Learn the lines of a `torch.fx.GraphModule`."""
+        code = getattr(getattr(type(graph_module), "forward", None), "__code__", None)
+        lines = getattr(graph_module, "_lineno_map", None)
+        if code is None or not lines or self._maps.get(code):
+            return
+        start = getattr(graph_module, "_prologue_start", 0) or 0
+        nodes = list(graph_module.graph.nodes)
+        self._maps[code] = {
+            line + start: nodes[index] for line, index in lines.items() if index is not None and index < len(nodes)
+        }
+
+    def node(self, code: CodeType, line: int) -> Any:
+        """The node that a line runs, None when the graph is not known."""
+        if code not in self._maps:
+            self._maps[code] = {}
+            self._search(code)
+        return self._maps[code].get(line)
+
+    def _search(self, code: CodeType) -> None:
+        """A graph whose `forward` was called past `__call__` was never announced: look for it, once."""
+        for candidate in gc.get_objects():
+            if isinstance(candidate, torch.fx.GraphModule) and getattr(type(candidate).forward, "__code__", None) is code:
+                self.add(candidate)
+                return

@@ -1,0 +1,73 @@
+"""Entering a dispatch mode below the ones that are there, and leaving it from under those that came later.
+
+A captured step begins inside one call and ends inside another, and the training code may enter and leave modes of its
+own in between (a FLOP counter, selective checkpointing). Modes are a stack: what is pushed last is popped first,
+whoever pops. At the bottom ours is in nobody's way, and it sees what is really executed after all others had their say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["insert_below", "remove"]
+
+_FLAGS = (
+    "old_dispatch_mode_flags",
+    "old_non_infra_dispatch_mode_flags",
+    "old_without_ignore_compile_internals_dispatch_mode_flags",
+)
+"""What a mode remembers of the world below it, and restores when it leaves."""
+
+
+def insert_below(mode: TorchDispatchMode, keep_below: tuple[type, ...] = ()) -> None:
+    """Enter `mode` at the bottom of the stack, but above the modes of the types `keep_below`."""
+    above = _pop_until(lambda other: isinstance(other, keep_below))
+    mode.__enter__()
+    if above:
+        lowest = above[-1]
+        _inherit(mode, lowest)
+        inside = (True, not mode.is_infra_mode(), not mode.ignore_compile_internals())
+        for name, value in zip(_FLAGS, inside, strict=True):
+            memory = getattr(lowest, name, None)
+            if memory:
+                memory[-1] = memory[-1] or value
+    for other in reversed(above):
+        torch._C._push_on_torch_dispatch_stack(other)
+
+
+def remove(mode: TorchDispatchMode) -> None:
+    """Leave `mode` wherever it is in the stack; nothing happens when it is not there."""
+    above = _pop_until(lambda other: other is mode)
+    if torch._C._len_torch_dispatch_stack() > 0:
+        if above:
+            _inherit(above[-1], mode)
+            torch._C._pop_torch_dispatch_stack(None)
+            for name in _FLAGS:
+                if memory := getattr(mode, name, None):
+                    memory.pop()
+        else:
+            TorchDispatchMode.__exit__(mode, None, None, None)
+    for other in reversed(above):
+        torch._C._push_on_torch_dispatch_stack(other)
+
+
+def _pop_until(found: Callable[[Any], bool]) -> list[Any]:
+    """Take modes off until the top one is what is looked for, or none is left; topmost first."""
+    popped = []
+    while (depth := torch._C._len_torch_dispatch_stack()) > 0:
+        if found(torch._C._get_dispatch_stack_at(depth - 1)):
+            break
+        popped.append(torch._C._pop_torch_dispatch_stack(None))
+    return popped
+
+
+def _inherit(heir: Any, other: Any) -> None:
+    """What `other` remembers of the world below is now what `heir` has below it."""
+    for name in _FLAGS:
+        mine, theirs = getattr(heir, name, None), getattr(other, name, None)
+        if mine and theirs:
+            mine[-1] = theirs[-1]

@@ -1,0 +1,219 @@
+"""Which module is running, and what modules and parameters are called.
+
+Names come from the identity of modules: `named_modules()` of the root, without the segments that wrappers add. That
+is what keeps them right where the module stack is not what it was, as when activation checkpointing runs a layer again.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+__all__ = ["ModuleNames", "ModuleStack", "Running", "strip_wrappers"]
+
+_WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
+_WRAPPER_CLASSES = ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
+"""Modules that only pass on to the one they hold, as `module` or under one of the segments above."""
+
+
+def strip_wrappers(name: str) -> str:
+    """A module path without the segments of checkpoint, compile and FSDP wrappers."""
+    if "_" not in name:
+        return name
+    return ".".join(part for part in name.split(".") if part not in _WRAPPER_SEGMENTS)
+
+
+def _is_wrapper(module: nn.Module) -> bool:
+    return any(cls.__name__ in _WRAPPER_CLASSES for cls in type(module).__mro__)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    while _is_wrapper(module):
+        inner = [child for name, child in module.named_children() if name in _WRAPPER_SEGMENTS or name == "module"]
+        if len(inner) != 1:
+            break
+        module = inner[0]
+    return module
+
+
+def _class_name(module: nn.Module) -> str:
+    """Class of a model without what FSDP2 makes of it (`FSDPTransformer` is a `Transformer`)."""
+    cls = type(_unwrapped(module))
+    if cls.__name__.startswith("FSDP") and len(cls.__mro__) > 1 and any(c.__name__ == "FSDPModule" for c in cls.__mro__):
+        return cls.__name__[len("FSDP") :] or cls.__name__
+    return cls.__name__
+
+
+class ModuleNames:
+    """Names of the modules and parameters of one or more models.
+
+    The modules of the first model go by their own paths; those of further ones too while no path is taken, otherwise
+    (and for a model without parameters, such as a loss) with the class of the model in front. Operations of a root
+    module itself go by its class.
+    """
+
+    def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
+        self.roots: list[nn.Module] = []
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._parameters: dict[int, str] = {}
+        for root in roots:
+            self.add_root(root)
+
+    def add_root(self, root: nn.Module) -> None:
+        """Name everything in a model."""
+        if id(root) in self._names:
+            return
+        first = not self.roots
+        self.roots.append(root)
+        top = _unwrapped(root)
+        paths = {strip_wrappers(name) for name, _ in top.named_modules()} - {""}
+        class_name = _class_name(root)
+        prefix = "" if first or (paths and not paths & self._taken) else class_name + "."
+        while prefix and prefix[:-1] in self._taken:
+            prefix = prefix[:-1] + "_."
+        for module in (root, top):
+            self._names[id(module)] = prefix[:-1] or class_name
+        for name, module in top.named_modules():
+            clean = strip_wrappers(name)
+            if clean:
+                self._names.setdefault(id(module), prefix + clean)
+        self._taken |= {prefix + path for path in paths} | {prefix[:-1] or class_name}
+        self.refresh_parameters()
+
+    def refresh_parameters(self) -> None:
+        """Learn the parameters again: sharding and compiling put other tensors in their place."""
+        for root in self.roots:
+            for module in _unwrapped(root).modules():
+                owner = self._names.get(id(module))
+                if owner is None:
+                    continue
+                for name, parameter in module.named_parameters(recurse=False):
+                    path = name if module in (root, _unwrapped(root)) else f"{owner}.{name}"
+                    self._parameters.setdefault(id(parameter), path)
+
+    def name(self, module: nn.Module) -> str | None:
+        """Path of a module, None for one that is in no known model."""
+        return self._names.get(id(module))
+
+    def parameter(self, parameter: Any) -> str | None:
+        """Path of a parameter, None for a tensor that is none."""
+        return self._parameters.get(id(parameter))
+
+    def parameters(self) -> Iterator[tuple[str, Any]]:
+        """(path, parameter) of all models as they are now."""
+        self.refresh_parameters()
+        seen: set[int] = set()
+        for root in self.roots:
+            for parameter in root.parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield self._parameters.get(id(parameter), f"parameter_{len(seen) - 1}"), parameter
+
+
+@dataclass(slots=True)
+class Running:
+    """A module that is running now."""
+
+    module: nn.Module
+    name: str
+
+
+class ModuleStack:
+    """The modules that are running now in each thread, by hooks that see every module of the process.
+
+    The hooks cost next to nothing while `active` is False. Under compilation they do nothing at all, so that compiled
+    code is the same with and without them.
+    """
+
+    def __init__(
+        self,
+        names: ModuleNames,
+        on_enter: Callable[[nn.Module, bool, tuple[Any, ...]], None] | None = None,
+    ) -> None:
+        self.names = names
+        self.active = False
+        self._on_enter = on_enter
+        self._stacks: dict[int, list[Running]] = {}
+        self._parents: dict[int, tuple[weakref.ref[nn.Module], weakref.ref[nn.Module]]] = {}
+        self._handles: list[Any] = []
+
+    def install(self) -> None:
+        """Start to watch: modules being called, and modules being put into others."""
+        hooks = torch.nn.modules.module
+        # last in, so that what the training code registered for itself is not disturbed
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+            hooks.register_module_module_registration_hook(self._registered),
+        ]
+
+    def remove(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._stacks.clear()
+
+    @property
+    def current(self) -> str | None:
+        """Name of the innermost running module of this thread."""
+        stack = self._stacks.get(threading.get_ident())
+        return stack[-1].name if stack else None
+
+    def top_of(self, module: nn.Module) -> nn.Module:
+        """The outermost module that a module was put into."""
+        seen = {id(module)}
+        while (link := self._parents.get(id(module))) is not None:
+            child, parent = link[0](), link[1]()
+            # the number may have been another module's, which is gone
+            if child is not module or parent is None or id(parent) in seen:
+                break
+            seen.add(id(parent))
+            module = parent
+        return module
+
+    def tops(self) -> list[nn.Module]:
+        """The outermost modules of the process, as far as they were put together while this was watching."""
+        found = {}
+        for child, parent in self._parents.values():
+            module = child()
+            if module is not None and parent() is not None:
+                top = self.top_of(module)
+                found[id(top)] = top
+        return list(found.values())
+
+    def _registered(self, parent: nn.Module, _name: str, child: Any) -> None:
+        if isinstance(child, nn.Module):
+            self._parents[id(child)] = (weakref.ref(child), weakref.ref(parent))
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        stack = self._stacks.setdefault(threading.get_ident(), [])
+        if self._on_enter is not None:
+            self._on_enter(module, not stack, args)
+        # a graph's operations say themselves which modules they come from
+        if self.active and not isinstance(module, torch.fx.GraphModule):
+            stack.append(Running(module, self.names.name(module) or _inherited(stack, module)))
+
+    def _leave(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        stack = self._stacks.get(threading.get_ident())
+        # an exception inside may have left modules behind that never told us that they are done
+        if stack and any(running.module is module for running in stack):
+            while stack.pop().module is not module:
+                pass
+
+
+def _inherited(stack: list[Running], module: nn.Module) -> str:
+    """A module in no known model (made in the middle of the step) goes by its class, below the one that calls it."""
+    own = type(module).__name__
+    return f"{stack[-1].name}.{own}" if stack else own

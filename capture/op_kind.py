@@ -1,0 +1,135 @@
+"""What the schema of a dispatched operation says about it: looked up once per operator, kept for all its calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["OpKind", "kind_of", "op_name"]
+
+_COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"})
+_WAIT = "wait_tensor"
+
+_NOT_RECORDED = frozenset(
+    {
+        # memory without content: what is in it is nobody's result
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "empty_quantized",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "set_",
+        "_resize_output_",
+        "record_stream",
+        # a number for Python, or bookkeeping
+        "_local_scalar_dense",
+        "item",
+        "equal",
+        "is_same_size",
+        "is_nonzero",
+        "_has_compatible_shallow_copy_type",
+        "barrier",
+        "monitored_barrier_",
+        # the same tensor under another name
+        "lift",
+        "lift_fresh",
+    }
+)
+_IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})
+
+_OVERWRITES = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "_foreach_zero_", "_foreach_copy_"}
+)
+"""Operations in place whose result does not depend on what was there before: that may be memory never written to."""
+
+_UNANNOTATED_WRITES = {
+    # written to, though their schemas do not say so
+    "fsdp::all_gather_copy_in": ("all_gather_output",),
+}
+_C10D_READ_ONLY = frozenset({"send"})
+_C10D_IN_AND_OUT = frozenset(
+    {"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpKind:
+    """How calls of one operator are recorded.
+
+    Attributes:
+        name: without namespace and overload, as it stands in keys.
+        recorded: False for what only makes memory, or gives a number to Python.
+        ignored: not even counted: the machinery of profilers and of this capture.
+        annotated_view: its schema says that it returns a view.
+        writes: positions and names of the arguments that it writes to.
+        overwrites: of those, the ones whose content before is not read.
+        collective: part of a process group's communication; its outputs are not there before they are waited for.
+        is_wait: the wait for such outputs.
+    """
+
+    name: str
+    recorded: bool
+    ignored: bool
+    annotated_view: bool
+    writes: frozenset[int | str]
+    overwrites: frozenset[int | str]
+    collective: bool
+    is_wait: bool
+
+
+def op_name(func: Any) -> str:
+    """`mm` of `aten::mm.default`; what has no schema (a higher-order operator) goes by its own name."""
+    schema = getattr(func, "_schema", None)
+    if schema is not None:
+        return str(schema.name).rpartition("::")[2]
+    name = getattr(func, "__name__", None) or str(func)
+    return str(name).rpartition(".")[2] or str(name)
+
+
+def kind_of(func: Any) -> OpKind:
+    """Reads the schema of an operator."""
+    name = op_name(func)
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return OpKind(name, True, False, False, frozenset(), frozenset(), False, False)
+    qualified = str(schema.name)
+    namespace = qualified.partition("::")[0]
+    collective = namespace in _COLLECTIVE_NAMESPACES and name != _WAIT
+    writes = _written(qualified, name, namespace, schema)
+    out = {spot for argument in schema.arguments if argument.is_out for spot in (argument.name,)}
+    if name in _OVERWRITES:
+        out |= writes
+    if namespace == "c10d" and name not in _C10D_IN_AND_OUT:
+        out |= writes
+    returned = [r.alias_info for r in schema.returns]
+    view = bool(returned) and not writes and all(alias is not None and not alias.is_write for alias in returned)
+    return OpKind(
+        name=name,
+        recorded=name not in _NOT_RECORDED,
+        ignored=namespace in _IGNORED_NAMESPACES,
+        annotated_view=view,
+        writes=frozenset(writes),
+        overwrites=frozenset(out),
+        collective=collective,
+        is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
+    )
+
+
+def _written(qualified: str, name: str, namespace: str, schema: Any) -> set[int | str]:
+    """Positions (positional arguments) and names (keyword-only ones) of what a call changes."""
+    named = set(_UNANNOTATED_WRITES.get(qualified, ()))
+    if namespace == "c10d" and name not in _C10D_READ_ONLY:
+        # in c10d what is written is called `tensors` or `output…`, and no annotation says so
+        named |= {a.name for a in schema.arguments if a.name == "tensors" or a.name.startswith("output")}
+        named -= {a.name for a in schema.arguments if a.name.endswith("split_sizes")}
+    found: set[int | str] = set()
+    for position, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if argument.name in named or (alias is not None and alias.is_write):
+            found.add(argument.name)
+            if not argument.kwarg_only:
+                found.add(position)
+    return found

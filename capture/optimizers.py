@@ -1,0 +1,88 @@
+"""What the tensors that an optimizer works on are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from capture.event import Event
+from capture.modules import ModuleNames
+
+__all__ = ["OptimizerNames", "owned_tensors"]
+
+
+def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """(parameter, part, tensor) of everything that an optimizer works on.
+
+    The part is `""` for the parameter itself, `grad`, or the name that the optimizer's state has for it (`exp_avg`).
+    """
+    for g, group in enumerate(optimizer.param_groups):
+        for p, parameter in enumerate(group["params"]):
+            name = names.parameter(parameter) or f"group{g}.{p}"
+            yield name, "", parameter
+            if parameter.grad is not None:
+                yield name, "grad", parameter.grad
+            for part, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    yield name, str(part), value
+
+
+class OptimizerNames:
+    """Names the inputs of an optimizer's operations, by the memory that they are in.
+
+    An optimizer makes its state when it first steps, so names are looked up after the step, while nothing of what it
+    works on is gone yet; gradients may be set to None inside the step and are noted before it as well.
+    """
+
+    def __init__(self, names: ModuleNames, optimizer: Any) -> None:
+        self._names, self._optimizer = names, optimizer
+        names.refresh_parameters()
+        self._known: dict[tuple[int, int], str] = {}
+        self._learn()
+
+    def _learn(self) -> None:
+        for name, part, tensor in owned_tensors(self._optimizer, self._names):
+            local = getattr(tensor, "_local_tensor", tensor)
+            identity = _identity(local)
+            if identity is not None:
+                self._known[identity] = f"{name}.{part}" if part else name
+
+    def name_inputs(self, events: Sequence[Event]) -> None:
+        """Give the operations of one step of the optimizer the names of their inputs, and their module where they
+        work on one parameter only."""
+        self._learn()
+        for event in events:
+            if event.place.phase != "optimizer":
+                continue
+            found = [self._known.get(given.identity, "") if given.identity else "" for given in event.inputs]
+            if not any(found):
+                continue
+            event.parameters = found
+            owners = {name for name in found if name}
+            if event.place.module is None:
+                event.place.module = _module_of(owners, self._known.values())
+
+
+def _module_of(names: set[str], known: Any) -> str | None:
+    """The module that all of these parameters, gradients and states belong to; None when there are several."""
+    parameters = set(known)
+    modules = set()
+    for name in names:
+        head, _, part = name.rpartition(".")
+        # `wq.weight.exp_avg` belongs to `wq.weight`, which is a parameter itself
+        parameter = head if head in parameters else name
+        modules.add(parameter.rpartition(".")[0])
+    only = next(iter(modules)) if len(modules) == 1 else None
+    return only or None
+
+
+def _identity(tensor: torch.Tensor) -> tuple[int, int] | None:
+    from capture.subclasses import plain
+
+    base = plain(tensor)
+    try:
+        return base.untyped_storage()._cdata, base.storage_offset()
+    except (NotImplementedError, RuntimeError):
+        return None

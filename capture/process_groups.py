@@ -1,0 +1,39 @@
+"""Which ranks take part in a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+__all__ = ["group_ranks"]
+
+
+def group_ranks(arguments: Iterable[Any]) -> tuple[int, ...] | None:
+    """Global ranks of the process group among the arguments of a collective, None when it cannot be told.
+
+    `c10d` operations take the group itself, functional ones its name.
+    """
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    from torch.distributed import distributed_c10d as c10d
+
+    for argument in arguments:
+        try:
+            if isinstance(argument, torch.ScriptObject):
+                group = c10d.ProcessGroup.unbox(argument)
+            elif isinstance(argument, c10d.ProcessGroup):
+                group = argument
+            elif isinstance(argument, str) and argument in _group_names(c10d):
+                group = c10d._resolve_process_group(argument)
+            else:
+                continue
+            return tuple(c10d.get_process_group_ranks(group))
+        except (RuntimeError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _group_names(c10d: Any) -> set[str]:
+    return {str(name) for name in c10d._world.pg_names.values()}

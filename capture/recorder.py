@@ -1,0 +1,244 @@
+"""From "a step begins" to a log on the disk: one tracer per captured step, and what it needs to know of optimizers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from capture.event import Event
+from capture.log_writer import write_log
+from capture.modules import ModuleNames, ModuleStack
+from capture.optimizers import OptimizerNames
+from capture.run_info import run_info
+from capture.settings import Settings
+from capture.step_log import kept_events, name_events, records
+from capture.tracer import StepTracer
+
+__all__ = ["Recorder", "current_rank", "say"]
+
+
+def current_rank() -> int:
+    """The rank of this process: from the process group, else from the launcher, else 0."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    try:
+        return int(os.environ.get("RANK", "0"))
+    except ValueError:
+        return 0
+
+
+def say(message: str) -> None:
+    """One line to the person who started the run; never an error, whatever became of standard error."""
+    try:
+        sys.stderr.write(f"numtui capture: {message}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+class Recorder:
+    """Records steps of one process and writes their logs.
+
+    It knows modules and optimizers, not when a step begins or ends: that is told by its owner, through `begin` and
+    `end`. Whatever goes wrong in here is said and never raised.
+
+    Args:
+        folder: where the logs of the steps go.
+        log_path: path of a log by (step, rank).
+        settings: what is recorded.
+        models: the models, where they are known; otherwise `names` learns them as they are called.
+        on_enter: called when a module that no other is running in is entered, before it runs, with its arguments.
+        on_optimizer: called before (True) and after (False) an optimizer steps.
+    """
+
+    def __init__(
+        self,
+        log_path: Callable[[int, int], Path],
+        settings: Settings,
+        models: Sequence[nn.Module] = (),
+        *,
+        on_enter: Callable[[nn.Module], None] | None = None,
+        on_optimizer: Callable[[Any, bool], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.names = ModuleNames(models)
+        self.modules = ModuleStack(self.names, self._entered)
+        self.tracer: StepTracer | None = None
+        self.step = 0
+        self.written: list[Path] = []
+        self._log_path = log_path
+        self._on_enter, self._on_optimizer = on_enter, on_optimizer
+        self._optimizers: OptimizerNames | None = None
+        self._handles: list[Any] = []
+        self._first_event = 0
+        self._batch: list[int] | None = None
+        self._before: dict[str, Any] = {}
+        self._started = 0.0
+
+    # Hooks
+
+    def install(self) -> None:
+        """Begin to watch modules and optimizers."""
+        self.modules.install()
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_optimizer),
+            register_optimizer_step_post_hook(self._after_optimizer),
+        ]
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        self.modules.remove()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> None:
+        if not outermost:
+            return
+        if self._on_enter is not None:
+            self._on_enter(module)
+        tracer = self.tracer
+        if tracer is None:
+            return
+        if isinstance(module, torch.fx.GraphModule):
+            tracer.attribution.graphs.add(module)
+        if torch._C._current_graph_task_id() != -1:
+            return
+        if isinstance(module, torch.fx.GraphModule) and self.names.name(module) is None:
+            tracer.attribution.entered_root(module)
+            return
+        if self.names.name(module) is None:
+            self.names.add_root(self.modules.top_of(module))
+        if module in self.names.roots and any(True for _ in module.parameters()):
+            tracer.attribution.entered_root(module)
+            if self._batch is None:
+                self._batch = tracer.measure_batch([args, _keywords()])
+
+    def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._on_optimizer is not None:
+            self._on_optimizer(optimizer, True)
+        if self.tracer is not None:
+            self.tracer.attribution.optimizer_depth += 1
+            self._first_event = len(self.tracer.events)
+            self._find_models(optimizer)
+            self._optimizers = OptimizerNames(self.names, optimizer)
+
+    def _find_models(self, optimizer: Any) -> None:
+        """A model that was never called, because a graph of it is replayed, still names its parameters."""
+        parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in parameters for root in self.names.roots for p in root.parameters()):
+            for top in self.modules.tops():
+                if any(id(p) in parameters for p in top.parameters()):
+                    self.names.add_root(top)
+
+    def _after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        tracer = self.tracer
+        if tracer is not None and tracer.attribution.optimizer_depth:
+            tracer.attribution.optimizer_depth -= 1
+            if self._optimizers is not None:
+                self._optimizers.name_inputs(tracer.events[self._first_event :])
+        if self._on_optimizer is not None:
+            self._on_optimizer(optimizer, False)
+
+    # A step
+
+    def begin(self, step: int) -> None:
+        """A step begins: from here on it is recorded."""
+        self.step = step
+        self._batch, self._started = None, time.perf_counter()
+        self.tracer = StepTracer(self.names, self.modules, self.settings)
+        self.tracer.start()
+
+    def pause(self) -> None:
+        """Stop recording for now; the step may go on."""
+        if self.tracer is not None:
+            self.tracer.stop()
+
+    def resume(self) -> None:
+        """Go on with the step that was paused."""
+        if self.tracer is not None:
+            self.tracer.start()
+
+    def save(self, incomplete: str | None = None) -> None:
+        """Write the log of the step as it is now; a step may be saved again when more has come.
+
+        Args:
+            incomplete: why the step did not come to its end, None when it did.
+        """
+        tracer = self.tracer
+        if tracer is None:
+            return
+        try:
+            tracer.stop()
+            tracer.finish()
+            self._write(tracer, incomplete or tracer.failure)
+        except OSError as error:
+            say(f"the log of step {self.step} was not written: {error}")
+        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
+            say(f"the log of step {self.step} was not written: {type(error).__name__}: {error}")
+
+    def drop(self) -> None:
+        """Forget the step."""
+        if self.tracer is not None:
+            self.tracer.stop()
+            self.tracer = None
+
+    def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
+        stacks = tracer.attribution.stacks
+        name_events(tracer.events, stacks, self.settings.wants)
+        events = kept_events(tracer.events)
+        excluded = dict(tracer.excluded)
+        for event in tracer.events:
+            if not event.kept:
+                excluded[event.name] = excluded.get(event.name, 0) + 1
+        summaries = tracer.statistics.results()
+        ranks = tracer.simulated_ranks
+        for rank in ranks or (current_rank(),):
+            if not self.settings.wants_rank(rank):
+                continue
+            path = self._log_path(self.step, rank)
+            run = run_info(
+                step=self.step,
+                rank=rank,
+                settings=self.settings.as_json() | {"statistics": tracer.statistics.kernel_name},
+                models=self.names.roots,
+            )
+            run["excluded"] = dict(sorted(excluded.items()))
+            run["seconds"] = round(time.perf_counter() - self._started, 3)
+            if incomplete:
+                run["incomplete"] = incomplete
+            simulated = rank if ranks is not None else None
+            write_log(
+                path,
+                records(events, stacks, summaries, simulated),
+                count=len(events),
+                excluded=excluded,
+                run=run,
+                complete=incomplete is None,
+            )
+            if path not in self.written:
+                self.written.append(path)
+            self._tell(path, events, incomplete)
+
+    def _tell(self, path: Path, events: Sequence[Event], incomplete: str | None) -> None:
+        note = f" (incomplete: {incomplete})" if incomplete else ""
+        say(f"step {self.step}: {len(events)} operations in {path}{note}")
+
+
+def _keywords() -> dict[str, Any]:
+    """Keyword arguments of the module call whose hook is running: a global hook is not given them."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("inner", "_call_impl") and "kwargs" in frame.f_locals and "torch" in frame.f_code.co_filename:
+            found = frame.f_locals["kwargs"]
+            return dict(found) if isinstance(found, dict) else {}
+        frame = frame.f_back
+    return {}

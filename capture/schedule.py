@@ -1,0 +1,264 @@
+"""When a step begins and ends: by the optimizer, in a script that nobody edited, or by calls in one's own loop."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from capture.recorder import Recorder, say
+from capture.settings import Settings
+
+__all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "trace"]
+
+
+def log_paths(folder: Path, steps: Sequence[int]) -> Callable[[int, int], Path]:
+    """Where the log of a (step, rank) goes: `numerics/` for one captured step, `numerics/step_S/` for several."""
+    base = folder / "numerics"
+    if len(steps) == 1:
+        return lambda _step, rank: base / f"rank_{rank}_activations.log"
+    return lambda step, rank: base / f"step_{step}" / f"rank_{rank}_activations.log"
+
+
+@contextmanager
+def trace(
+    model: nn.Module | Sequence[nn.Module],
+    *,
+    path: str | Path,
+    step: int = 1,
+    settings: Settings | None = None,
+    **options: Any,
+) -> Iterator[Recorder]:
+    """Record what runs inside the `with` block, as one step.
+
+    Args:
+        model: the model, or several.
+        path: the log; with simulated ranks, `{rank}` in it is the rank.
+        step: its number, for the run info.
+        settings: what is recorded; or the fields of `Settings` as keywords.
+
+    An exception inside leaves a log of what ran before it, marked incomplete, and is raised again.
+    """
+    models = [model] if isinstance(model, nn.Module) else list(model)
+
+    def log_path(_step: int, rank: int) -> Path:
+        return Path(str(path).replace("{rank}", str(rank)))
+
+    recorder = Recorder(log_path, settings or Settings(**options), models)
+    recorder.install()
+    try:
+        recorder.begin(step)
+        try:
+            yield recorder
+        except BaseException as error:
+            recorder.save(incomplete=describe(error))
+            raise
+        recorder.save()
+    finally:
+        recorder.drop()
+        recorder.remove()
+
+
+class CaptureSchedule:
+    """Records chosen steps of one's own loop.
+
+    ::
+
+        with CaptureSchedule(model, steps=[1, 2], dump_folder="outputs/run_A") as schedule:
+            for batch in batches:
+                train_step(model, batch)
+                schedule.step()
+
+    Args:
+        model: the model, or several.
+        steps: which steps, counted from 1. Step 1 is what shows a difference where it arises: by step 2 it has spread
+            into every weight.
+        dump_folder: logs go to `numerics/` in it.
+        settings: what is recorded; or the fields of `Settings` as keywords.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        steps: Sequence[int] = (1,),
+        dump_folder: str | Path = ".",
+        *,
+        settings: Settings | None = None,
+        log_path: Callable[[int, int], Path] | None = None,
+        **options: Any,
+    ) -> None:
+        models = [model] if isinstance(model, nn.Module) else list(model)
+        self._steps = frozenset(steps)
+        self._recorder = Recorder(
+            log_path or log_paths(Path(dump_folder), sorted(self._steps)), settings or Settings(**options), models
+        )
+        self._step = 0
+        self._installed = False
+
+    def __enter__(self) -> CaptureSchedule:
+        self._recorder.install()
+        self._installed = True
+        self._arm()
+        return self
+
+    def __exit__(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
+        if self._recorder.tracer is not None:
+            if error is not None or self._recorder.tracer.events:
+                reason = "the loop ended before the step did" if error is None else describe(error)
+                self._recorder.save(incomplete=reason)
+            self._recorder.drop()
+        if self._installed:
+            self._recorder.remove()
+            self._installed = False
+
+    @property
+    def written(self) -> list[Path]:
+        """The logs that were written so far."""
+        return self._recorder.written
+
+    def step(self) -> None:
+        """A training step is over."""
+        self._step += 1
+        if self._recorder.tracer is not None:
+            self._recorder.save()
+            self._recorder.drop()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._installed and self._step + 1 in self._steps:
+            self._recorder.begin(self._step + 1)
+
+
+class ActivationCaptureProfiler(CaptureSchedule):
+    """The same, with the arguments of torchtitan's class of this name, to be put in its place.
+
+    Args:
+        enabled: False to do nothing at all.
+        model: the model.
+        dump_dir: the folder of the logs.
+        capture_step: which step, counted from 1.
+    """
+
+    def __init__(
+        self, *, enabled: bool, model: nn.Module | Sequence[nn.Module], dump_dir: str | Path, capture_step: int = 1
+    ) -> None:
+        super().__init__(
+            model,
+            steps=(capture_step,) if enabled else (),
+            log_path=lambda _step, rank: Path(dump_dir) / f"rank_{rank}_activations.log",
+        )
+        self._enabled = enabled
+
+    def __enter__(self) -> ActivationCaptureProfiler:
+        if self._enabled:
+            super().__enter__()
+        return self
+
+
+class AutomaticSchedule:
+    """Steps of a training loop that is not ours.
+
+    A step begins when a model is called with gradients enabled and ends when an optimizer has stepped. Where several
+    optimizers step before the next forward pass, the last one ends it: the log is written after each and grows.
+
+    Args:
+        folder: logs go to `numerics/` in it.
+        steps: which steps, counted from 1.
+        settings: what is recorded.
+        models: the models, where they are known.
+        after_step: called with (step, optimizer) each time an optimizer has stepped.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        steps: Sequence[int],
+        settings: Settings,
+        *,
+        after_step: Callable[[int, Any, Recorder], None] | None = None,
+    ) -> None:
+        self.steps = frozenset(steps)
+        self.step = 1
+        self.recorder = Recorder(
+            log_paths(folder, sorted(self.steps)), settings, on_enter=self._entered, on_optimizer=self._optimizer
+        )
+        self._after_step = after_step
+        self._forward_seen = self._stepped = False
+        self._ever_called = False
+        self._refused = False
+
+    def install(self) -> None:
+        """Begin to watch."""
+        self.recorder.install()
+
+    def close(self, incomplete: str | None = None) -> None:
+        """The script is over, or is about to be: write what there is and leave nothing behind."""
+        if self.recorder.tracer is not None and not self._stepped:
+            self.recorder.save(incomplete or "the script ended before an optimizer stepped")
+        self.recorder.drop()
+        self.recorder.remove()
+        missed = sorted(step for step in self.steps if step > self._done)
+        if self._refused:
+            return
+        if not self._ever_called:
+            say("no log: no module was called, so that no step could be recognised; see capture.trace")
+        elif missed and incomplete is None and not self.recorder.written:
+            say(f"no log: step {missed[0]} was asked for, the script ran {self._done}")
+
+    @property
+    def _done(self) -> int:
+        return self.step if self._stepped or self.recorder.written else self.step - 1
+
+    def _entered(self, module: nn.Module) -> None:
+        if self._refused or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        if isinstance(module, nn.DataParallel):
+            self._refused = True
+            self.recorder.drop()
+            warnings.warn(
+                "numtui capture: DataParallel runs a model in several threads at once, which cannot be recorded in an "
+                "order; use DistributedDataParallel. The training goes on without a capture.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return
+        self._ever_called = True
+        if torch._C._current_graph_task_id() != -1 or self._inside_optimizer:
+            return
+        if self._stepped:
+            self.step += 1
+            self._stepped = self._forward_seen = False
+            self.recorder.drop()
+        if not self._forward_seen:
+            self._forward_seen = True
+            if self.step in self.steps:
+                self.recorder.begin(self.step)
+
+    _inside_optimizer = 0
+
+    def _optimizer(self, optimizer: Any, begins: bool) -> None:
+        if self._refused:
+            return
+        if begins:
+            self._inside_optimizer += 1
+            if self._stepped:
+                self.recorder.resume()
+            return
+        self._inside_optimizer -= 1
+        if self._inside_optimizer:
+            return
+        self._stepped = True
+        self.recorder.save()
+        if self._after_step is not None:
+            self._after_step(self.step, optimizer, self.recorder)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,0 +1,101 @@
+"""What a capture records: the filters and switches of the command line and of the API, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything is recorded by default; a filter only leaves records out and never changes the keys of the others.
+
+    Attributes:
+        ops: globs; only operations whose name matches one are recorded (`mm`, `*attention*`).
+        exclude_ops: globs of operations that are not.
+        modules: globs over module paths (`layers.3.*`; a path matches its submodules too).
+        dtypes: names of dtypes (`float32`); of operations without a tensor of one of them nothing is recorded.
+        min_numel: operations whose results all have fewer elements are left out.
+        sketch: whether sketches are made (docs/sketch.md).
+        hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
+        ranks: ranks that write a log, None for all.
+    """
+
+    ops: tuple[str, ...] = ()
+    exclude_ops: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    min_numel: int = 0
+    sketch: bool = True
+    hash: Callable[[Any], Any] | str | None = None
+    ranks: tuple[int, ...] | None = None
+    _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def wants_op(self, name: str) -> bool:
+        """Whether operations of this name are recorded."""
+        if self.ops and not any(fnmatchcase(name, glob) for glob in self.ops):
+            return False
+        return not any(fnmatchcase(name, glob) for glob in self.exclude_ops)
+
+    def wants(self, module: str, name: str) -> bool:
+        """Whether operations of this name in this module are recorded."""
+        known = self._known.get((module, name))
+        if known is None:
+            inside = not self.modules or any(
+                fnmatchcase(module, glob) or fnmatchcase(module, glob + ".*") for glob in self.modules
+            )
+            known = self._known[module, name] = inside and self.wants_op(name)
+        return known
+
+    def wants_rank(self, rank: int) -> bool:
+        """Whether this rank writes a log."""
+        return self.ranks is None or rank in self.ranks
+
+    @property
+    def filters_results(self) -> bool:
+        """Whether the results of an operation decide if it is recorded."""
+        return bool(self.dtypes) or self.min_numel > 0
+
+    def wants_results(self, results: list[tuple[str, int]]) -> bool:
+        """Whether an operation with results of these (dtype, number of elements) is recorded."""
+        if self.dtypes and not any(dtype in self.dtypes for dtype, _ in results):
+            return False
+        return not results or max(numel for _, numel in results) >= self.min_numel
+
+    def resolve_hash(self) -> Callable[[Any], Any] | None:
+        """The function behind `hash`.
+
+        Raises:
+            ValueError: the name is not `module:function`, or there is no such function.
+        """
+        if self.hash is None or callable(self.hash):
+            return self.hash
+        from importlib import import_module
+
+        module, colon, function = self.hash.partition(":")
+        if not colon:
+            raise ValueError(f"--hash {self.hash}: expected module:function, as in mypackage.checks:row_sums")
+        try:
+            found = getattr(import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"--hash {self.hash}: {error}") from None
+        if not callable(found):
+            raise ValueError(f"--hash {self.hash}: {function} is not a function")
+        return found  # type: ignore[no-any-return]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the run info: only what differs from the defaults."""
+        out: dict[str, Any] = {}
+        for name in ("ops", "exclude_ops", "modules", "dtypes", "ranks"):
+            if value := getattr(self, name):
+                out[name] = list(value)
+        if self.min_numel:
+            out["min_numel"] = self.min_numel
+        out["sketch"] = self.sketch
+        if self.hash is not None:
+            out["hash"] = self.hash if isinstance(self.hash, str) else getattr(self.hash, "__qualname__", str(self.hash))
+        return out

@@ -1,0 +1,119 @@
+"""From the events of a step to the records of its log: keys, call sites, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from capture.attribution import Place
+from capture.event import Event, Leaf, Slot
+from capture.frames import Frame, StackTable
+from capture.log_writer import Mutation, Record, TensorSummary
+from capture.placement import Placement
+from capture.statistics import Summary
+
+__all__ = ["kept_events", "name_events", "records"]
+
+_MOST_FRAMES = 12
+
+
+def call_site(frames: Sequence[Frame], caller: str) -> str:
+    """A name for what no module ran: the user's function, or the `torch.nn.utils` function that it called."""
+    if caller:
+        return caller
+    if not frames:
+        return "<none>"
+    frame = frames[0]
+    stem = PurePath(frame.file).stem
+    if frame.function == "<module>":
+        return stem
+    if frame.function.startswith("<"):  # a lambda or a comprehension: the name of the file says more
+        return f"{stem}.{frame.function.strip('<>')}"
+    return frame.function
+
+
+def module_of(place: Place, stacks: StackTable) -> str:
+    """The module part of a key."""
+    if place.module is not None:
+        return place.module
+    if place.phase == "optimizer":
+        return "optimizer"
+    stack = stacks[place.stack]
+    return call_site(place.frames or stack.frames, stack.caller)
+
+
+def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> None:
+    """Gives every event its key, and leaves out what the module filter leaves out.
+
+    The counter of a module counts what was dispatched there, recorded or not: no filter changes a key.
+    """
+    counters: dict[str, int] = {}
+    for event in events:
+        module = module_of(event.place, stacks)
+        number = counters.get(module, 0)
+        counters[module] = number + 1
+        event.key = f"{module}/op_{number}_{event.name}"
+        if event.kept and event.place.module is None and not wanted(module, event.name):
+            event.kept = False
+
+
+def kept_events(events: Sequence[Event]) -> list[Event]:
+    """The events that the log has."""
+    return [event for event in events if event.kept]
+
+
+def records(
+    events: Sequence[Event], stacks: StackTable, summaries: Sequence[Summary], rank: int | None = None
+) -> Iterator[Record]:
+    """The records of named events, in order.
+
+    Args:
+        rank: which of several simulated ranks, None where there is one.
+    """
+    for seq, event in enumerate(events):
+        place = event.place
+        frames = place.frames or stacks[place.stack].frames
+        before = [_summary(given.slot, summaries, rank) for given in event.inputs]
+        mutated = []
+        for leaf in event.mutated:
+            after = _leaf_summary(leaf, summaries, rank)
+            given = before[leaf.input]
+            if given is None or after.digest is None or given.digest != after.digest:
+                name = event.parameters[leaf.input] if event.parameters else None
+                mutated.append(Mutation(slot=leaf.input, name=name or None, summary=after))
+        yield Record(
+            key=event.key,
+            seq=seq,
+            outputs=[_leaf_summary(leaf, summaries, rank) for leaf in event.outputs],
+            inputs=before,
+            producers=[given.producer.key if given.producer and given.producer.kept else "" for given in event.inputs],
+            parameters=event.parameters or (),
+            location=frames[0].location if frames else None,
+            stack=[str(frame) for frame in frames[:_MOST_FRAMES]],
+            phase=place.phase,
+            mutated=mutated,
+            group=None if event.group is None else {"ranks": list(event.group[0]), "nth": event.group[1]},
+            recompute=place.recompute,
+            micro_batch=place.micro_batch,
+        )
+
+
+def _summary(slot: Slot, summaries: Sequence[Summary], rank: int | None) -> TensorSummary | None:
+    return None if slot is None else _filled(TensorSummary(shape=(), dtype=""), slot, summaries, rank)
+
+
+def _leaf_summary(leaf: Leaf, summaries: Sequence[Summary], rank: int | None) -> TensorSummary:
+    placement = None if leaf.spec is None else Placement.of(leaf.spec, rank=rank).as_json()
+    return _filled(TensorSummary(shape=leaf.shape, dtype=leaf.dtype, placement=placement), leaf.slot, summaries, rank)
+
+
+def _filled(into: TensorSummary, slot: Slot, summaries: Sequence[Summary], rank: int | None) -> TensorSummary:
+    if isinstance(slot, dict):
+        slot = slot.get(rank)
+    if slot is None:
+        return into
+    measured = summaries[slot]
+    for name in ("l1", "l2", "min", "max", "mean", "numel", "nan", "inf", "zero", "digest", "sketch", "user_hash"):
+        setattr(into, name, getattr(measured, name))
+    return into

@@ -1,0 +1,59 @@
+"""Tensor subclasses: which ones take themselves apart, which ones hold no values, which ones hold several ranks'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+__all__ = ["Handling", "handling_of", "local_tensor_modes", "local_tensors", "plain"]
+
+try:  # simulated ranks; newer than the oldest torch that is supported
+    from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
+except ImportError:  # pragma: no cover
+    LocalTensor = LocalTensorMode = None
+
+
+class Handling(Enum):
+    """What becomes of a call that one of its arguments' classes would handle."""
+
+    PLAIN = auto()
+    """Recorded as it is."""
+    UNWRAPS_ITSELF = auto()
+    """Left to the class (DTensor and others): what it does with its parts is recorded."""
+    FAKE = auto()
+    """Not recorded: there are no values."""
+
+
+@cache
+def handling_of(cls: type) -> Handling:
+    """How calls with an argument of this class are handled."""
+    if issubclass(cls, FakeTensor | FunctionalTensor):
+        return Handling.FAKE
+    if cls is torch.Tensor or cls is torch.nn.Parameter or (LocalTensor is not None and issubclass(cls, LocalTensor)):
+        return Handling.PLAIN
+    return Handling.UNWRAPS_ITSELF
+
+
+def local_tensor_modes() -> tuple[type, ...]:
+    """Modes that a tracer has to stand above, to see all ranks at once instead of one after the other."""
+    return () if LocalTensorMode is None else (LocalTensorMode,)
+
+
+def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:
+    """Rank → tensor where several ranks are simulated in one process, None for any other tensor."""
+    if LocalTensor is None or type(tensor) is not LocalTensor:
+        return None
+    parts: Mapping[int, Any] = tensor._local_tensors
+    return parts
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that has the memory: of a tensor of several simulated ranks, the first one's."""
+    parts = local_tensors(tensor)
+    return tensor if parts is None else parts[min(parts)]
