@@ -45,6 +45,11 @@ class Experts(nn.Module):
         self.w3 = nn.Parameter(torch.empty(number, dim, hidden))
 
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:
-        """Rows `ends[e - 1]` to `ends[e]` of `x` through expert `e`."""
-        gate = functional.silu(functional.grouped_mm(x, self.w1, offs=ends))
-        return functional.grouped_mm(gate * functional.grouped_mm(x, self.w3, offs=ends), self.w2, offs=ends)
+        """Rows `ends[e - 1]` to `ends[e]` of `x` through expert `e`.
+
+        In bfloat16 whatever the model's dtype: the one that grouped products know on every device.
+        """
+        w1, w2, w3 = (weight.bfloat16() for weight in (self.w1, self.w2, self.w3))
+        narrow = x.bfloat16()
+        gate = functional.silu(functional.grouped_mm(narrow, w1, offs=ends))
+        return functional.grouped_mm(gate * functional.grouped_mm(narrow, w3, offs=ends), w2, offs=ends).to(x.dtype)

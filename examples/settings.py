@@ -86,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--lr", type=float, default=1e-3)
     training.add_argument("--weight-decay", type=float, default=0.1)
     training.add_argument("--clip", type=float, default=1.0, help="gradient norm above which gradients are scaled down")
-    training.add_argument("--optimizer", choices=("foreach", "fused", "for-loop"), default="foreach", help="AdamW's form")
+    training.add_argument(
+        "--optimizer", choices=("foreach", "fused", "for-loop"), default="foreach", help="AdamW's form"
+    )
     training.add_argument("--loss", choices=("whole", "chunked"), default="whole")
 
     execution = parser.add_argument_group("execution")
@@ -138,4 +140,3 @@ def _contradiction(settings: Settings) -> str | None:
     if settings.has_bug("accumulation-scale") and settings.micro_batches == 1:
         return "--bug accumulation-scale needs --micro-batches 2 or more"
     return None
-

@@ -1,6 +1,5 @@
 """Train a small llama-like model: `python examples/train.py --help`."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,15 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import checkpointing
 from bugs import LAYER_BUGS
 from data import initialise, micro_batch
 from loss import LOSSES
 from model import LayerConfig, ModelConfig, Transformer
+from parallel import World, divide_data, open_world, split_matrices, synchronised, whole
 from settings import Settings, parse
 from state import digest
+from traced import TracedStep
+
+Step = Callable[[Tensor, Tensor], Tensor]
 
 
-def build(settings: Settings) -> nn.Module:
+def build(settings: Settings) -> Transformer:
     """The model of these settings, with weights that depend on the seed only."""
     layers = [LayerConfig(experts=settings.experts * (i % 2), top_k=settings.top_k) for i in range(settings.layers)]
     if settings.bug and settings.bug.name in LAYER_BUGS:
@@ -51,32 +55,72 @@ def make_optimizer(model: nn.Module, settings: Settings) -> Any:
     return torch.optim.AdamW(groups, lr=settings.lr, **form)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train as the command line says, and print what became of it."""
-    settings = parse(arguments)
-    torch.set_num_threads(settings.threads)
-    torch.use_deterministic_algorithms(True)
-    torch.manual_seed(settings.seed)
-    model = build(settings)
-    optimizer = make_optimizer(model, settings)
+def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Settings, tokens: int) -> Step:
+    """What runs a micro-batch forward and backward, and returns its share of the loss of the step.
+
+    Args:
+        model: Owns the parameters.
+        called: The model, or what distributed training has put around it.
+        tokens: In the batch of the whole step; the loss is a mean over them.
+    """
     loss_function = LOSSES[settings.loss]
-    tokens_per_step = settings.micro_batches * settings.batch * settings.seq_len
+
+    def loss_of(forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "amp"):
+            return loss_function(forward(inputs), targets) / tokens
+
+    def eager_step(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = loss_of(called, inputs, targets)
+        loss.backward()
+        return loss.detach()
+
+    return TracedStep(model, loss_of) if settings.traced else eager_step
+
+
+def train(model: Transformer, settings: Settings, world: World) -> None:
+    """The loop: micro-batches, gradient clipping, optimizer; one line per step."""
+    split_matrices(model, world)
+    checkpointing.apply(model, settings.ac, settings.ac_style)
+    if settings.compile != "none":
+        for layer in model.layers:
+            layer.compile(backend=settings.compile)
+    called = divide_data(model, settings, world)
+    optimizer = make_optimizer(model, settings)
+
+    size = (settings.batch, settings.seq_len)
+    tokens = settings.batch * settings.seq_len * world.data_size
+    if not settings.has_bug("accumulation-scale"):
+        tokens *= settings.micro_batches
+    run = make_step(model, called, settings, tokens)
 
     for step in range(1, settings.steps + 1):
         optimizer.zero_grad()
         total = torch.zeros(())
         for index in range(settings.micro_batches):
-            inputs, targets = micro_batch(
-                settings.seed, step, index, (settings.batch, settings.seq_len), settings.vocab
-            )
-            loss = loss_function(model(inputs), targets) / tokens_per_step
-            loss.backward()
-            total += loss.detach()
+            batch_index = index * world.data_size + world.data_rank
+            inputs, targets = micro_batch(settings.seed, step, batch_index, size, settings.vocab)
+            with synchronised(called, last=index == settings.micro_batches - 1):
+                total += run(inputs, targets)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        if settings.has_bug("weight-decay-off") and step >= settings.bug_step:
+            for group in optimizer.param_groups:
+                group["weight_decay"] = 0.0
         optimizer.step()
-        print(f"step {step} loss {total.item()!r} grad_norm {norm.item()!r}", flush=True)
+        print(f"step {step} loss {world.sum(total).item()!r} grad_norm {whole(norm).item()!r}", flush=True)
     if settings.print_state:
-        print(f"state {digest(model, optimizer)}")
+        print(f"state {digest(model, optimizer)}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train as the command line says."""
+    settings = parse(arguments)
+    torch.set_num_threads(settings.threads)
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(settings.seed)
+    # Every rank has the same full model first, and keeps its part when it has met the others.
+    model = build(settings)
+    with open_world(settings) as world:
+        train(model, settings, world)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,168 @@
+"""The ranks of a run, and how a model is divided among them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+from settings import Settings
+from stale import StaleAllGather
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others: meshes are None along dimensions that there are not.
+
+    `simulated`: it plays all ranks at once, and each tensor stands for one per rank.
+    """
+
+    simulated: bool = False
+    data_mesh: Any = None
+    tensor_mesh: Any = None
+
+    @property
+    def data_size(self) -> int:
+        """Number of ranks that see data of their own."""
+        return self.data_mesh.size() if self.data_mesh else 1
+
+    @property
+    def data_rank(self) -> int:
+        return self.data_mesh.get_local_rank() if self.data_mesh else 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over the ranks that see different data."""
+        if self.data_mesh:
+            dist.all_reduce(value, group=self.data_mesh.get_group())
+        return value
+
+
+@contextmanager
+def open_world(settings: Settings) -> Iterator[World]:
+    """Join the other ranks, real (gloo, as `torchrun` says) or simulated, and leave them at the end."""
+    if settings.parallel == "none":
+        yield World()
+        return
+    simulated = settings.local_tensor or settings.fake_world
+    if simulated:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", rank=0, world_size=simulated, store=FakeStore())
+    elif "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        raise SystemExit("--parallel: start it with torchrun, or with --fake-world or --local-tensor")
+    with ExitStack() as stack:
+        stack.callback(dist.destroy_process_group)
+        if settings.local_tensor:
+            from torch.distributed._local_tensor import LocalTensorMode
+
+            stack.enter_context(LocalTensorMode(settings.local_tensor))
+        yield _meshes(settings, dist.get_world_size())
+
+
+def _meshes(settings: Settings, size: int) -> World:
+    tensor_size = {"tp": size, "fsdp2+tp": min(2, size)}.get(settings.parallel, 1)
+    if size % tensor_size or settings.kv_heads % tensor_size or settings.seq_len % tensor_size:
+        raise SystemExit(f"--kv-heads, --seq-len and the number of ranks must be multiples of {tensor_size}")
+    if settings.parallel == "tp":
+        mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
+        return World(simulated=settings.local_tensor > 0, tensor_mesh=mesh)
+    if settings.parallel == "fsdp2+tp":
+        shape = (size // tensor_size, tensor_size)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))
+        return World(data_mesh=mesh["dp"], tensor_mesh=mesh["tp"])
+    return World(data_mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("dp",)))
+
+
+def split_matrices(model: Any, world: World) -> None:
+    """Tensor parallelism with norms over slices of the sequence. Every rank has the same full weights to begin with."""
+    if world.tensor_mesh is None:
+        return
+    if world.simulated:
+        _give_each_rank_a_copy(model)
+    whole_input = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    layer_plan = {
+        "attention_norm": SequenceParallel(),
+        "attention": whole_input,
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+        "feed_forward_norm": SequenceParallel(),
+        "feed_forward": whole_input,
+        "feed_forward.w1": ColwiseParallel(),
+        "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
+        "feed_forward.w3": ColwiseParallel(),
+    }
+    model_plan = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+    }
+    for layer in model.layers:
+        parallelize_module(layer, world.tensor_mesh, layer_plan, src_data_rank=None)
+    parallelize_module(model, world.tensor_mesh, model_plan, src_data_rank=None)
+
+
+def _give_each_rank_a_copy(model: nn.Module) -> None:
+    """Without this an update of a parameter that is not split would hit the same memory once per simulated rank."""
+    from torch.distributed._local_tensor import rank_map
+
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(rank_map(lambda _, values=parameter.detach(): values.clone())))
+
+
+def divide_data(model: Any, settings: Settings, world: World) -> Any:
+    """The module to call so that gradients are summed over the ranks that see different data."""
+    if settings.parallel == "ddp":
+        replicated = DistributedDataParallel(model, device_mesh=world.data_mesh)
+        replicated.register_comm_hook(world.data_mesh.get_group(), _sum_gradients)
+        return replicated
+    if settings.parallel.startswith("fsdp2"):
+        for index, layer in enumerate(model.layers):
+            fully_shard(layer, mesh=world.data_mesh)
+            if settings.has_bug("stale-gather") and index == settings.bug_layer:
+                layer.set_custom_all_gather(StaleAllGather())
+        fully_shard(model, mesh=world.data_mesh)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                # The loss is divided by the tokens of all ranks, so gradients are added up, not averaged.
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+    return model
+
+
+def synchronised(module: Any, last: bool) -> Any:
+    """A context in which gradients are exchanged only with the last micro-batch of a step (DDP)."""
+    if isinstance(module, DistributedDataParallel) and not last:
+        return module.no_sync()
+    return ExitStack()
+
+
+def _sum_gradients(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """DDP's own reduction is the mean."""
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def whole(value: Tensor) -> Tensor:
+    """A distributed scalar as a plain one."""
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
