@@ -57,6 +57,11 @@ class TensorSummary:
     user_hash: float | int | str | None = None
     placement: Mapping[str, Any] | None = None
 
+    def take(self, measured: Any) -> None:
+        """Fill in what was measured, a `capture.statistics.Summary`."""
+        for name in ("l1", "l2", "min", "max", "mean", "numel", "nan", "inf", "zero", "digest", "sketch", "user_hash"):
+            setattr(self, name, getattr(measured, name))
+
 
 @dataclass(slots=True, kw_only=True)
 class Mutation:

@@ -1,0 +1,76 @@
+"""A tensor as this process holds it: the shard of a DTensor, the parts of ranks that are simulated in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from capture.event import Slot
+from capture.log_writer import TensorSummary
+from capture.statistics import Statistics, Unmeasurable
+from capture.subclasses import local_tensors
+
+__all__ = ["LocalParts", "dtype_name"]
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """As in `float32`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+class LocalParts:
+    """The measured values of a tensor that may be a DTensor, may be a LocalTensor, or both; keeps no tensor.
+
+    Args:
+        tensor: measured now, in stream order on a GPU.
+        statistics: where its values go; the sketch is taken at the positions of the global tensor.
+    """
+
+    def __init__(self, tensor: torch.Tensor, statistics: Statistics, *, sketch: bool = True) -> None:
+        self._spec: Any = getattr(tensor, "_spec", None)
+        local = getattr(tensor, "_local_tensor", tensor)
+        if self._spec is None or not isinstance(local, torch.Tensor):
+            self._spec, local = None, tensor
+        self._statistics = statistics
+        self._dtype = dtype_name(local)
+        self._shapes: dict[int | None, tuple[int, ...]] = {}
+        self._slots: dict[int | None, Slot] = {}
+        parts = local_tensors(local)
+        for rank, part in [(None, local)] if parts is None else sorted(parts.items()):
+            self._shapes[rank] = tuple(part.shape)
+            positions = self._placement(rank).positions() if self._spec is not None and sketch else None
+            try:
+                self._slots[rank] = statistics.measure(part, positions)
+            except Unmeasurable:  # meta, sparse: it has a name and a shape, and no values
+                self._slots[rank] = None
+
+    @property
+    def ranks(self) -> tuple[int, ...] | None:
+        """The simulated ranks, None where the tensor is of one rank."""
+        return tuple(rank for rank in self._slots if rank is not None) or None
+
+    def _placement(self, rank: int | None) -> Any:
+        from capture.placement import Placement  # with DTensor: only where there is one
+
+        return Placement.of(self._spec, rank=rank)
+
+    def _held_by(self, rank: int) -> int | None:
+        return rank if rank in self._slots else next(iter(self._slots))
+
+    def digest(self, rank: int, results: list[Any]) -> int | None:
+        """Digest of what `rank` holds; `results` are those of the statistics."""
+        slot = self._slots[self._held_by(rank)]
+        digest: int | None = None if slot is None else results[slot].digest
+        return digest
+
+    def summary(self, rank: int, results: list[Any]) -> TensorSummary:
+        """What `rank` holds; `results` are those of the statistics."""
+        held = self._held_by(rank)
+        summary = TensorSummary(shape=self._shapes[held], dtype=self._dtype)
+        if self._spec is not None:
+            summary.placement = self._placement(held).as_json()
+        slot = self._slots[held]
+        if slot is not None:
+            summary.take(results[slot])
+        return summary

@@ -1,0 +1,232 @@
+"""What two runs must agree on before a comparison means anything, and what a reader of a log wants to know.
+
+Everything here looks and changes nothing, starts no device, and raises nothing: what cannot be found out is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from capture import machine
+
+__all__ = ["run_info"]
+
+
+def run_info(
+    *,
+    step: int,
+    rank: int,
+    settings: Mapping[str, Any],
+    models: Sequence[nn.Module] = (),
+    start: Mapping[str, Any] | None = None,
+    simulated: bool = False,
+) -> dict[str, Any]:
+    """The run info of a captured step, ready for JSON.
+
+    Args:
+        step: its number.
+        rank: whose log it is for.
+        settings: of the capture.
+        models: the models that are trained.
+        start: what the step started from, `capture.step_start.StepStart.as_json`.
+        simulated: the rank is one of several in this process.
+    """
+    known = {"step": step, "rank": rank, **(start or {}), "settings": dict(settings)}
+    return known | _found(
+        {
+            "world_size": _world_size,
+            "launcher": lambda: "LocalTensorMode" if simulated else _launcher(),
+            "backend": _backend,
+            "mesh": lambda: _mesh(models),
+            "seed": torch.initial_seed,
+            "cuda_seed": _cuda_seed,
+            "deterministic": _deterministic,
+            "precision": _precision,
+            "attention": _attention_backends,
+            "parameters": lambda: _parameters(models),
+            "mixed_precision": lambda: _mixed_precision(models),
+            "activation_checkpointing": lambda: _checkpointing(models),
+            "threads": lambda: {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
+            "versions": machine.versions,
+            "device": machine.device_name,
+            "host": machine.host,
+            "command": machine.command_line,
+            "environment": machine.environment,
+            "git": machine.git_state,
+        }
+    )
+
+
+def _found(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What the readers find out; one that fails, or finds nothing, costs only its own entry."""
+    found: dict[str, Any] = {}
+    for name, read in readers.items():
+        with suppress(Exception):
+            value = read()
+            if value is not None and value != {} and value != []:
+                found[name] = value
+    return found
+
+
+def _text(value: object) -> str:
+    """A dtype or a function by its name; other objects by their text."""
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    name = getattr(value, "__qualname__", None)
+    if name is None and (inner := getattr(value, "func", None)) is not None:  # a partial
+        name = getattr(inner, "__qualname__", None)
+    return str(value) if name is None else str(name)
+
+
+# Processes
+
+
+def _initialised() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _world_size() -> int:
+    return torch.distributed.get_world_size() if _initialised() else int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _backend() -> str | None:
+    return str(torch.distributed.get_backend()) if _initialised() else None
+
+
+def _launcher() -> str:
+    local_tensor: Any = sys.modules.get("torch.distributed._local_tensor")
+    if local_tensor is not None and local_tensor.local_tensor_mode() is not None:
+        return "LocalTensorMode"
+    if _backend() == "fake":
+        return "fake backend"
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "torchrun"
+    return "distributed" if _initialised() else "single process"
+
+
+def _mesh(models: Sequence[nn.Module]) -> dict[str, int]:
+    """Dimensions of the device meshes that parameters are spread over, by name."""
+    dims: dict[str, int] = {}
+    for _, parameter in _named_parameters(models):
+        mesh: Any = getattr(parameter, "device_mesh", None)
+        if mesh is not None:
+            names = mesh.mesh_dim_names or [f"dim{i}" for i in range(mesh.ndim)]
+            dims.update(zip(names, map(int, mesh.shape), strict=True))
+    return dims
+
+
+# Arithmetic
+
+
+def _cuda_seed() -> int | None:
+    cuda = machine.started_cuda()
+    return None if cuda is None else int(cuda.default_generators[cuda.current_device()].initial_seed())
+
+
+def _deterministic() -> dict[str, Any]:
+    cudnn = torch.backends.cudnn
+    deterministic: Any = torch.utils.deterministic
+    return _found(
+        {
+            "algorithms": torch.are_deterministic_algorithms_enabled,
+            "warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
+            "fill_uninitialized_memory": lambda: deterministic.fill_uninitialized_memory,
+            "cudnn_deterministic": lambda: cudnn.deterministic,
+            "cudnn_benchmark": lambda: cudnn.benchmark,
+            "cublas_workspace": lambda: os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        }
+    )
+
+
+def _precision() -> dict[str, Any]:
+    """How matrix products of float32 and of shorter types are computed.
+
+    Read through `fp32_precision`: the older getters raise where both interfaces were used.
+    """
+    backends: Any = torch.backends
+    matmul = backends.cuda.matmul
+    return _found(
+        {
+            "default_dtype": lambda: _text(torch.get_default_dtype()),
+            "fp32": lambda: backends.fp32_precision,
+            "cuda_matmul_fp32": lambda: matmul.fp32_precision,
+            "cudnn_conv_fp32": lambda: backends.cudnn.conv.fp32_precision,
+            "cudnn_rnn_fp32": lambda: backends.cudnn.rnn.fp32_precision,
+            "mkldnn_matmul_fp32": lambda: backends.mkldnn.matmul.fp32_precision,
+            "fp16_reduced_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
+            "bf16_reduced_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
+            "fp16_accumulation": lambda: matmul.allow_fp16_accumulation,
+        }
+    )
+
+
+def _attention_backends() -> list[str]:
+    """Kernels that scaled dot product attention may choose from."""
+    cuda: Any = torch.backends.cuda
+    enabled = {
+        "flash": cuda.flash_sdp_enabled,
+        "mem_efficient": cuda.mem_efficient_sdp_enabled,
+        "cudnn": cuda.cudnn_sdp_enabled,
+        "math": cuda.math_sdp_enabled,
+    }
+    return [name for name, is_enabled in enabled.items() if is_enabled()]
+
+
+# Models
+
+
+def _named_parameters(models: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    for model in models:
+        yield from model.named_parameters()
+
+
+def _modules(models: Sequence[nn.Module]) -> Iterator[nn.Module]:
+    for model in models:
+        yield from model.modules()
+
+
+def _parameters(models: Sequence[nn.Module]) -> dict[str, Any]:
+    parameters = [parameter for _, parameter in _named_parameters(models)]
+    return {
+        "count": len(parameters),
+        "elements": sum(parameter.numel() for parameter in parameters),
+        "dtypes": dict(Counter(_text(parameter.dtype) for parameter in parameters)),
+        "devices": dict(Counter(parameter.device.type for parameter in parameters)),
+        "frozen": sum(not parameter.requires_grad for parameter in parameters),
+    } | ({"models": [type(model).__name__ for model in models]} if models else {})
+
+
+def _mixed_precision(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
+    """The policies of FSDP2: dtypes of parameters, reductions and outputs, and how many modules have them."""
+    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for module in _modules(models):
+        get_state: Any = getattr(module, "_get_fsdp_state", None)
+        policy = getattr(get_state(), "_mp_policy", None) if get_state is not None else None
+        fields = ("param_dtype", "reduce_dtype", "output_dtype")
+        given = tuple((name, _text(dtype)) for name in fields if (dtype := getattr(policy, name, None)) is not None)
+        if given:
+            found[given] += 1
+    return [{**dict(policy), "modules": count} for policy, count in found.items()]
+
+
+def _checkpointing(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
+    """What `checkpoint_wrapper` was told, and how many modules are wrapped in this way.
+
+    A direct call of `torch.utils.checkpoint.checkpoint` leaves no trace on a module.
+    """
+    found: Counter[tuple[tuple[str, Any], ...]] = Counter()
+    for module in _modules(models):
+        if any(cls.__name__ == "CheckpointWrapper" for cls in type(module).__mro__):
+            function: Any = getattr(module, "checkpoint_fn", None)
+            keywords = getattr(function, "keywords", {})
+            plain = (bool, int, float, str)
+            found[tuple((name, v if isinstance(v, plain) else _text(v)) for name, v in sorted(keywords.items()))] += 1
+    return [{**dict(settings), "modules": count} for settings, count in found.items()]
