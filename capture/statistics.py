@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from capture.kernels import eager
-from capture.kernels.guards import no_functions, unnoticed
+from capture.kernels.build import attempt
+from capture.kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
+from capture.kernels.native import DIGEST, SKETCH, Native
 from capture.kernels.row import FIELDS, ROW
 from capture.sketch import Positions
 
@@ -69,29 +75,34 @@ class _Rows:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._blocks: list[torch.Tensor] = []
-        self._used = _ROWS
+        self._left = 0
+        self._next = 0
+        self.count = 0
 
     def take(self) -> int:
-        """The number of a new row."""
-        if self._used == _ROWS:
-            # written row by row before it is read, so what the memory holds now does not matter
+        """The address of the next row."""
+        if self._left == 0:
+            # every row is written before it is read, so what the memory holds now does not matter
             with unnoticed():
-                self._blocks.append(torch.empty((_ROWS, FIELDS), dtype=torch.int64, device=self._device))
-            self._used = 0
-        self._used += 1
-        return (len(self._blocks) - 1) * _ROWS + self._used - 1
+                block = torch.empty((_ROWS, FIELDS), dtype=torch.int64, device=self._device)
+            self._blocks.append(block)
+            self._next = block.data_ptr()
+            self._left = _ROWS
+        self._left -= 1
+        self.count += 1
+        address = self._next
+        self._next += ROW.size
+        return address
 
-    def row(self, number: int) -> torch.Tensor:
-        return self._blocks[number // _ROWS][number % _ROWS]
+    def last(self) -> torch.Tensor:
+        """The row that was taken last."""
+        return self._blocks[-1][_ROWS - self._left - 1]
 
     def read(self) -> list[bytes]:
         """Copies all rows to the host, which waits for the device."""
-        rows: list[bytes] = []
-        for block in self._blocks:
-            host = block.cpu()
-            rows.append(ctypes.string_at(host.data_ptr(), host.numel() * 8))
-        data = b"".join(rows)
-        return [data[at : at + ROW.size] for at in range(0, len(data), ROW.size)]
+        hosts = [block.cpu() for block in self._blocks]
+        data = b"".join(ctypes.string_at(host.data_ptr(), _ROWS * ROW.size) for host in hosts)
+        return [data[at : at + ROW.size] for at in range(0, self.count * ROW.size, ROW.size)]
 
 
 class Statistics:
@@ -104,17 +115,34 @@ class Statistics:
         sketch: Whether to take sketches.
         digest: Whether to take digests.
         user_hash: A function of a tensor whose result (a number, text or a tensor of one element) goes with the rest.
+
+    Attributes:
+        notes: Why something works less well than it could here, in a sentence each.
     """
 
     def __init__(self, *, sketch: bool = True, digest: bool = True, user_hash: UserHash | None = None) -> None:
         self._sketch = sketch
         self._digest = digest
+        self._take = (DIGEST if digest else 0) | (SKETCH if sketch else 0)
         self._user_hash = user_hash
-        self._lock = threading.Lock()
-        self._rows: dict[object, _Rows] = {}
-        self._slots: list[tuple[object, int, int]] = []
+        self._user_hash_failed = False
         self._user: dict[int, Any] = {}
-        self.kernel_name = "torch"
+        self._lock = threading.Lock()
+        self._host = _Rows(torch.device("cpu"))
+        self._devices: dict[tuple[torch.device, int], _Rows] = {}
+        self._slots: list[tuple[_Rows, int, int]] = []
+        library, problem = attempt()
+        self._native = None if library is None else Native(library)
+        self._triton = _triton_kernel()
+        self.notes: tuple[str, ...] = (f"statistics take longer: {problem}",) if problem else ()
+
+    @property
+    def kernel_name(self) -> str:
+        """What computes the statistics: "c" or "torch", and with a GPU also what computes them there: "c, triton"."""
+        host = "torch" if self._native is None else "c"
+        if not torch.cuda.is_available():
+            return host
+        return f"{host}, {'torch' if self._triton is None else 'triton'}"
 
     def measure(self, tensor: torch.Tensor, positions: Positions | None = None) -> int:
         """Reads a tensor now, in stream order on a GPU, and returns the slot of its summary in `results`.
@@ -126,35 +154,125 @@ class Statistics:
         Raises:
             Unmeasurable: It has no values that can be read in place.
         """
-        with self._lock:
-            with no_functions():
-                device = tensor.device
-                rows = self._rows.get(device)
-                if rows is None:
-                    rows = self._rows[device] = _Rows(device)
-            number = rows.take()
-            with unnoticed():
-                eager.measure(tensor, rows.row(number), positions, digest=self._digest, sketch=self._sketch)
+        with self._lock, no_functions():
+            _check(tensor)
+            if positions is not None:
+                if positions.local_shape != tensor.shape:
+                    raise Unmeasurable(f"its shape is not {list(positions.local_shape)}, that of its positions")
+                if positions.whole:
+                    positions = None
             slot = len(self._slots)
-            self._slots.append((device, number, tensor.numel()))
+            if tensor.is_cpu:
+                rows = self._host
+                address = rows.take()
+                if self._native is None or not self._native.measure(tensor, address, positions, self._take):
+                    self._with_torch(tensor, rows, positions)
+            else:
+                rows = self._rows(tensor.device)
+                rows.take()
+                self._with_torch(tensor, rows, positions)
+            self._slots.append((rows, rows.count - 1, tensor.numel()))
+        if self._user_hash is not None:
+            self._hash(tensor, slot)
         return slot
 
     def results(self) -> list[Summary]:
         """The summaries of everything measured so far, by slot; waits for the devices."""
-        with unnoticed():
-            rows = {key: rows.read() for key, rows in self._rows.items()}
-        return [self._summary(slot, rows[key][number], numel) for slot, (key, number, numel) in enumerate(self._slots)]
+        with self._lock, unnoticed():
+            if self._devices:
+                # streams of a device are not ordered among each other
+                torch.accelerator.synchronize()
+            read = {rows: rows.read() for rows in (self._host, *self._devices.values())}
+            return [
+                self._summary(slot, read[rows][number], numel) for slot, (rows, number, numel) in enumerate(self._slots)
+            ]
+
+    def _rows(self, device: torch.device) -> _Rows:
+        """A buffer for each stream: what one stream allocates is not yet another's to write to."""
+        stream = torch.accelerator.current_stream(device).stream_id
+        rows = self._devices.get((device, stream))
+        if rows is None:
+            rows = self._devices[device, stream] = _Rows(device)
+        return rows
+
+    def _with_torch(self, tensor: torch.Tensor, rows: _Rows, positions: Positions | None) -> None:
+        triton = tensor.is_cuda and self._triton is not None and self._triton.knows(tensor)
+        measure = self._triton.measure if triton else eager.measure
+        try:
+            with unnoticed():
+                measure(tensor, rows.last(), positions, digest=self._digest, sketch=self._sketch)
+        except (RuntimeError, TypeError) as error:
+            # a type that torch cannot convert, a device without float64, no memory left
+            raise Unmeasurable(str(error).partition("\n")[0]) from error
+
+    def _hash(self, tensor: torch.Tensor, slot: int) -> None:
+        assert self._user_hash is not None
+        try:
+            with unnoticed():
+                value = self._user_hash(tensor.detach())
+                # the result of a computation on a device is asked for when everything is
+                self._user[slot] = value.detach().clone() if isinstance(value, torch.Tensor) else value
+        except Exception as error:  # noqa: BLE001  it is the user's code, and training goes on
+            if not self._user_hash_failed:
+                self._user_hash_failed = True
+                warnings.warn(f"the user's hash failed and is left out: {error!r}", RuntimeWarning, stacklevel=3)
+
+    def _user_value(self, slot: int) -> float | int | str | None:
+        value = self._user.get(slot)
+        if isinstance(value, torch.Tensor):
+            value = value.item() if value.numel() == 1 else str(value.tolist())
+        return value if value is None or isinstance(value, (int, float)) else str(value)
 
     def _summary(self, slot: int, row: bytes, numel: int) -> Summary:
         nan, inf, zero, digest, l1, l2, low, high, mean, sketch = ROW.unpack(row)
-        values = (l1, l2, low, high, mean) if numel > nan + inf else (None,) * 5
+        known = numel > nan + inf
         return Summary(
-            numel,
-            nan,
-            inf,
-            zero,
-            *values,
+            numel=numel,
+            nan=nan,
+            inf=inf,
+            zero=zero,
+            l1=l1 if known else None,
+            l2=l2 if known else None,
+            min=low if known else None,
+            max=high if known else None,
+            mean=mean if known else None,
             digest=digest if self._digest else None,
             sketch=sketch if self._sketch else None,
-            user_hash=self._user.get(slot),
+            user_hash=self._user_value(slot),
         )
+
+
+def _check(tensor: torch.Tensor) -> None:
+    """Raises `Unmeasurable` unless all elements are there to be read."""
+    if has_own_dispatch(tensor):
+        raise Unmeasurable(f"only {type(tensor).__name__} itself knows its values")
+    if tensor.layout is not torch.strided:
+        raise Unmeasurable(f"its layout is {tensor.layout}")
+    if tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        raise Unmeasurable(
+            "it is " + ("nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "meta")
+        )
+    if tensor.numel() == 0:
+        return
+    try:
+        if storage_address(tensor) == 0:
+            raise Unmeasurable("it has no storage")
+        available = tensor.untyped_storage().nbytes()
+    except RuntimeError as error:
+        # a tensor of a function transform, or of a device without storages
+        raise Unmeasurable(str(error).partition("\n")[0]) from error
+    if tensor.is_contiguous():
+        reach = tensor.numel()
+    else:
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    # sharded parameters free the storage and keep the tensor
+    if (tensor.storage_offset() + reach) * tensor.element_size() > available:
+        raise Unmeasurable("its storage was freed")
+
+
+@cache
+def _triton_kernel() -> Any:
+    """The kernel for CUDA devices; None without them, or without triton."""
+    if not torch.cuda.is_available() or find_spec("triton") is None:
+        return None
+    return import_module("capture.kernels.triton_statistics")

@@ -29,7 +29,7 @@ def measure(
 
     Args:
         tensor: Of any strides and any type that converts to float64, complex ones included.
-        row: Filled as `capture.kernels.row` says.
+        row: Filled as `capture.kernels.row` says, but for the fields that were not asked for.
         positions: Where its elements stand in the global tensor; None: it is the global tensor.
         digest: Whether to fill the digest.
         sketch: Whether to fill the sketch.

@@ -8,12 +8,21 @@ from typing import Any
 
 import torch
 
-__all__ = ["no_functions", "unnoticed"]
+__all__ = ["has_own_dispatch", "no_functions", "storage_address", "unnoticed"]
 
 _C: Any = getattr(torch, "_C")  # noqa: B009  the guards have no public name
 
 no_functions: Any = _C.DisableTorchFunction
 """Context in which no torch function mode or subclass sees a call; enough for questions about a tensor (its shape)."""
+
+storage_address: Any = _C._data_address  # noqa: SLF001
+"""Where a tensor's storage begins, 0 without one; unlike `Tensor.data_ptr` it does not copy what is copied on write."""
+
+
+def has_own_dispatch(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is of a subclass that computes its values itself (a DTensor, a fake tensor)."""
+    dispatch: Any = type(tensor).__torch_dispatch__
+    return dispatch is not _C._disabled_torch_dispatch_impl  # noqa: SLF001
 
 
 @contextmanager

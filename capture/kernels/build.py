@@ -1,0 +1,139 @@
+"""Compiles the kernel in C for this machine, once for each user, and loads it.
+
+The library goes to a private directory of the user's cache and is named by everything that it depends on, so that an
+upgrade of the source, the compiler or the machine makes a new one. Ranks that start together may each compile; the
+rename that puts the result in place is atomic.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+__all__ = ["BuildError", "attempt", "load"]
+
+SOURCE = Path(__file__).with_name("statistics.c")
+COMPILERS = ("cc", "gcc", "clang")
+# What the compiler must not do is change a result: no contraction to fused operations, no reassociation. The second
+# form is for compilers that do not know -march=native.
+FLAGS = (
+    ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread"),
+    ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread"),
+)
+_TIMEOUT = 60.0
+
+
+class BuildError(Exception):
+    """There is no compiled kernel; says why."""
+
+
+@cache
+def attempt() -> tuple[ctypes.CDLL | None, str]:
+    """The compiled kernel, or None and why there is none. A process tries once."""
+    try:
+        return load(), ""
+    except BuildError as error:
+        return None, str(error)
+
+
+def load() -> ctypes.CDLL:
+    """The compiled kernel, from the cache or the compiler.
+
+    Raises:
+        BuildError: There is no compiler, it fails, or what it makes cannot be kept or loaded.
+    """
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise BuildError("no C compiler (cc, gcc or clang) was found")
+    try:
+        name = f"statistics-{_fingerprint(compiler)}.so"
+        try:
+            library = _compiled(compiler, _cache() / name)
+            return ctypes.CDLL(str(library))
+        except _UnusableCacheError:
+            # a loaded library needs its file no more
+            with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
+                return ctypes.CDLL(str(_compiled(compiler, Path(directory) / name)))
+    except OSError as error:
+        raise BuildError(f"the compiled kernel cannot be used: {error}") from error
+
+
+class _UnusableCacheError(Exception):
+    """The cache is not a place for code that this process will run."""
+
+
+def _fingerprint(compiler: str) -> str:
+    """A hash of the source, the flags, the compiler and the processor.
+
+    The compiler is known by its file, so that a warm cache starts no process.
+    """
+    real = Path(compiler).resolve()
+    status = real.stat()
+    parts = (SOURCE.read_text("utf-8"), FLAGS, str(real), status.st_size, status.st_mtime_ns, _processor())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    """What -march=native would look at."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    first = lines[: lines.index("")] if "" in lines else lines
+    kept = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU part", "CPU variant", "Features")
+    return "\n".join([platform.machine(), *(line for line in first if line.partition("\t")[0].strip() in kept)])
+
+
+def _cache() -> Path:
+    """The directory of compiled kernels, which nobody else can write to."""
+    try:
+        root = os.environ.get("XDG_CACHE_HOME", "")
+        # the specification of XDG ignores relative paths
+        directory = (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "numtui"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+    except (OSError, RuntimeError) as error:
+        raise _UnusableCacheError from error
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _UnusableCacheError
+    return directory
+
+
+def _compiled(compiler: str, library: Path) -> Path:
+    if library.exists():
+        return library
+    try:
+        handle, partial = tempfile.mkstemp(suffix=".partial", dir=library.parent)
+    except OSError as error:
+        raise _UnusableCacheError from error
+    os.close(handle)
+    try:
+        _compile(compiler, Path(partial))
+        os.replace(partial, library)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return library
+
+
+def _compile(compiler: str, library: Path) -> None:
+    problem = ""
+    for flags in FLAGS:
+        command = [compiler, *flags, "-o", str(library), str(SOURCE), "-lm"]
+        try:
+            run = subprocess.run(  # noqa: S603  the machine's own compiler, on a file of this package
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{compiler} took more than {_TIMEOUT:.0f} s") from None
+        if run.returncode == 0:
+            return
+        problem = run.stderr.decode(errors="replace").strip().partition("\n")[0]
+    raise BuildError(f"{compiler} failed: {problem}")

@@ -1,0 +1,113 @@
+"""The pass over a tensor in host memory in compiled C: `statistics.c` and what it is called with."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from array import array
+from typing import Any
+
+import torch
+
+from capture.kernels.guards import storage_address, unnoticed
+from capture.sketch import Positions
+
+__all__ = ["DIGEST", "SKETCH", "Native"]
+
+DIGEST, SKETCH, _CONJUGATE, _NEGATE, _COMPLEX = 1, 2, 4, 8, 16
+_BY_TABLE = 0
+_KINDS = {
+    torch.float16: 1,
+    torch.bfloat16: 2,
+    torch.float32: 3,
+    torch.float64: 4,
+    torch.int16: 5,
+    torch.int32: 6,
+    torch.int64: 7,
+    torch.uint16: 8,
+    torch.uint32: 9,
+    torch.uint64: 10,
+}
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+_BYTES = (
+    "bool",
+    "int8",
+    "uint8",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
+"""Types of 8 bits, by name: not every version of torch has all of them."""
+
+_WORTH_THREADS = 1 << 20
+"""Elements from which threads pay for their start."""
+
+
+class Native:
+    """The compiled kernel. Not for several threads at once: its arguments have one place."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        function = library.measure
+        function.argtypes = (ctypes.c_void_p,)
+        function.restype = ctypes.c_int
+        self._function = function
+        self._arguments = ctypes.create_string_buffer(80)
+        self._address = ctypes.c_void_p(ctypes.addressof(self._arguments))
+        self._pack = struct.Struct("=10q").pack_into
+        self._tables: list[torch.Tensor] = []
+        self._types: dict[torch.dtype, tuple[int, int, int]] = {}
+        for dtype, kind in _KINDS.items():
+            self._types[dtype] = (kind, 0, 0)
+        for dtype, part in _PARTS.items():
+            self._types[dtype] = (_KINDS[part], _COMPLEX, 0)
+        with unnoticed():
+            for name in _BYTES:
+                if hasattr(torch, name):
+                    self._types[getattr(torch, name)] = (_BY_TABLE, 0, self._table(getattr(torch, name)))
+
+    def _table(self, dtype: torch.dtype) -> int:
+        """The address of the 256 values of a type of 8 bits."""
+        table = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
+        self._tables.append(table)
+        return table.data_ptr()
+
+    def measure(self, tensor: torch.Tensor, row: int, positions: Positions | None, take: int) -> bool:
+        """Fills the row at an address; False where this kernel does not know the type or has no memory.
+
+        Args:
+            tensor: In host memory that it really has.
+            row: Address of a row.
+            positions: Where its elements stand in the global tensor; None: it is the global tensor.
+            take: `DIGEST`, `SKETCH`, both or 0.
+        """
+        known = self._types.get(tensor.dtype)
+        if known is None:
+            return False
+        kind, flags, table = known
+        dims = 0
+        layout: Any = None
+        if not tensor.is_contiguous():
+            dims = tensor.dim()
+            layout = array("q", (*tensor.shape, *tensor.stride()))
+        if tensor.is_neg():
+            flags |= _NEGATE
+        if flags & _COMPLEX and tensor.is_conj():
+            flags |= _CONJUGATE
+        numel = tensor.numel()
+        self._pack(
+            self._arguments,
+            0,
+            storage_address(tensor) + tensor.storage_offset() * tensor.element_size(),
+            row,
+            numel,
+            kind,
+            flags | take,
+            table,
+            0 if positions is None else positions.packed.buffer_info()[0],
+            dims,
+            layout.buffer_info()[0] if dims else 0,
+            torch.get_num_threads() if numel >= _WORTH_THREADS else 1,
+        )
+        return self._function(self._address) == 0

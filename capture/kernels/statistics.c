@@ -1,0 +1,635 @@
+/* Norms, extremes, counts, digest and sketch of one tensor, in one pass over its memory.
+ *
+ * docs/sketch.md specifies the digest and the sketch, capture/kernels/row.py the row that is filled and
+ * capture/kernels/native.py the arguments. The order of every floating-point operation is fixed: it depends on the
+ * number of elements alone, not on strides, threads or the machine, so compile without -ffast-math and with
+ * -ffp-contract=off. Elements are taken in row-major order, CHUNK at a time through scratch on the stack, chunks are
+ * summed in segments of SEGMENT elements (the unit that threads share), and segments in order.
+ */
+
+#include <fenv.h>
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the digest is that of little-endian bytes"
+#endif
+
+enum {
+    CHUNK = 1024,
+    SEGMENT = 1 << 18,
+    BLOCK = 128,
+    PROJECTIONS = 16,
+    COLUMNS = 8,
+    MAX_DIMS = 64,
+    MAX_THREADS = 64,
+    MAX_ITEM = 16,
+    PANEL = 1 << 20
+};
+
+enum { TAKE_DIGEST = 1, TAKE_SKETCH = 2, CONJUGATE = 4, NEGATE = 8, COMPLEX = 16 };
+
+enum { BY_TABLE, F16, BF16, F32, F64, I16, I32, I64, U16, U32, U64 };
+
+static const int part_sizes[] = {1, 2, 2, 4, 8, 2, 4, 8, 2, 4, 8};
+
+/* What Python fills in; every field has 64 bits. */
+struct arguments {
+    const char *data;
+    int64_t *row;
+    int64_t numel;
+    int64_t kind;
+    int64_t flags;
+    const double *table;     /* the value of each byte, for types of 8 bits */
+    const int64_t *position; /* Positions.packed, or null where positions are element numbers */
+    int64_t dims;            /* 0: contiguous */
+    const int64_t *layout;   /* sizes, then strides in elements */
+    int64_t threads;
+};
+
+/* ---- digest and signs ------------------------------------------------------------------------------------------ */
+
+static const uint64_t GAMMA = 0x9E3779B97F4A7C15u;
+static const uint64_t SEED = 0x6E756D7475690A02u;
+static const uint16_t SIGNS[COLUMNS] = {0x0000, 0x6AC0, 0xC6A0, 0x24E8, 0x7228, 0xB848, 0x1E88, 0x5C60};
+
+static inline uint64_t mixed(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* The digest's terms of `size` bytes that begin at byte `at` (a multiple of 8) of the stream. */
+static uint64_t digest_terms(const char *bytes, int64_t size, int64_t at) {
+    uint64_t sum = 0;
+    uint64_t step = (uint64_t)(at / 8 + 2) * GAMMA; /* word 0 is the length, and counting begins at 1 */
+    int64_t words = size / 8;
+    for (int64_t i = 0; i < words; i++) {
+        uint64_t word;
+        memcpy(&word, bytes + 8 * i, 8);
+        sum += mixed(word + step);
+        step += GAMMA;
+    }
+    if (size % 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + 8 * words, size % 8);
+        sum += mixed(word + step);
+    }
+    return sum;
+}
+
+/* ---- sketch ---------------------------------------------------------------------------------------------------- */
+
+typedef double vec __attribute__((vector_size(32)));
+typedef uint64_t bits __attribute__((vector_size(32)));
+typedef int64_t ints __attribute__((vector_size(32)));
+typedef double loose_vec __attribute__((vector_size(32), aligned(8), may_alias));
+
+static const bits SIGN = {1ull << 63, 1ull << 63, 1ull << 63, 1ull << 63};
+
+static inline bits all(uint64_t x) { return (bits){x, x, x, x}; }
+
+static inline vec flipped(vec x, bits sign) { return (vec)((bits)x ^ (sign & SIGN)); }
+
+struct sketch {
+    vec sums[PROJECTIONS][COLUMNS / 4]; /* without V, which is constant along a column and can wait */
+    double pending[BLOCK];              /* what is known of block `at` while it is incomplete */
+    int64_t at;
+};
+
+static void add_block(struct sketch *s, int64_t block, const double *x) {
+    uint64_t n = SEED + (3 * (uint64_t)block + 1) * GAMMA;
+    uint64_t d[2] = {mixed(n), mixed(n + GAMMA)};
+    uint64_t u = mixed(n + 2 * GAMMA);
+    for (int half = 0; half < 2; half++) {
+        vec y[16];
+        bits signs = all(d[half]) << (bits){0, 16, 32, 48};
+        for (int r = 0; r < 16; r++) {
+            y[r] = flipped(*(const loose_vec *)(x + COLUMNS * r + 4 * half), signs);
+            signs += signs;
+        }
+#pragma GCC unroll 4
+        for (int h = 1; h < 16; h *= 2)
+#pragma GCC unroll 16
+            for (int r = 0; r < 16; r++)
+                if (!(r & h)) {
+                    vec a = y[r], b = y[r | h];
+                    y[r] = a + b;
+                    y[r | h] = a - b;
+                }
+        signs = all(u);
+        for (int k = 0; k < PROJECTIONS; k++) {
+            s->sums[k][half] += flipped(y[k], signs);
+            signs += signs;
+        }
+    }
+}
+
+static void complete(struct sketch *s) {
+    if (s->at >= 0) {
+        add_block(s, s->at, s->pending);
+        memset(s->pending, 0, sizeof s->pending);
+        s->at = -1;
+    }
+}
+
+/* Adds values at consecutive positions. */
+static void add_run(struct sketch *s, int64_t position, const double *x, int64_t n) {
+    while (n) {
+        int64_t block = position / BLOCK, offset = position % BLOCK;
+        int64_t m = BLOCK - offset < n ? BLOCK - offset : n;
+        if (m == BLOCK) {
+            add_block(s, block, x);
+        } else {
+            if (s->at != block) {
+                complete(s);
+                s->at = block;
+            }
+            for (int64_t i = 0; i < m; i++) s->pending[offset + i] += x[i];
+        }
+        position += m;
+        x += m;
+        n -= m;
+    }
+}
+
+static void finish_sketch(struct sketch *s, double *out) {
+    complete(s);
+    for (int k = 0; k < PROJECTIONS; k++) {
+        double sum = 0;
+        for (int c = 0; c < COLUMNS; c++) {
+            double x = s->sums[k][c / 4][c % 4];
+            sum += SIGNS[c] >> k & 1 ? -x : x;
+        }
+        out[k] = sum;
+    }
+}
+
+/* ---- positions ------------------------------------------------------------------------------------------------- */
+
+/* Walks over Positions.packed: the runs of the inner dimensions, once for each combination of the outer ones. */
+struct cursor {
+    const int64_t *packed;
+    int64_t repeat, run, inside, base;
+};
+
+static int64_t outer_offset(const int64_t *packed, int64_t repeat) {
+    int64_t offset = 0;
+    const int64_t *axis = packed + 1;
+    for (int64_t left = packed[0]; left; left--) {
+        axis += 3 + 2 * axis[2];
+        int64_t index = repeat % axis[1];
+        const int64_t *run = axis + 3;
+        while (index >= run[1]) {
+            index -= run[1];
+            run += 2;
+        }
+        offset += (run[0] + index) * axis[0];
+        repeat /= axis[1];
+    }
+    return offset;
+}
+
+static struct cursor cursor_at(const int64_t *packed, int64_t element) {
+    struct cursor c = {packed, 0, 0, 0, 0};
+    if (packed) {
+        c.repeat = element / packed[2];
+        c.inside = element % packed[2];
+        c.base = outer_offset(packed, c.repeat);
+        while (c.inside >= packed[5 + 2 * c.run]) c.inside -= packed[5 + 2 * c.run++];
+    } else {
+        c.inside = element;
+    }
+    return c;
+}
+
+/* Adds n elements of `parts` values each and moves on. */
+static void add_elements(struct sketch *s, struct cursor *c, const double *x, int64_t n, int parts) {
+    if (!c->packed) {
+        add_run(s, c->inside * parts, x, n * parts);
+        c->inside += n;
+        return;
+    }
+    const int64_t *runs = c->packed + 4;
+    while (n) {
+        int64_t left = runs[2 * c->run + 1] - c->inside;
+        int64_t m = left < n ? left : n;
+        add_run(s, (c->base + runs[2 * c->run] + c->inside) * parts, x, m * parts);
+        x += m * parts;
+        n -= m;
+        c->inside += m;
+        if (m == left) {
+            c->inside = 0;
+            if (++c->run == c->packed[3]) {
+                c->run = 0;
+                c->base = outer_offset(c->packed, ++c->repeat);
+            }
+        }
+    }
+}
+
+/* ---- sums over values ------------------------------------------------------------------------------------------ */
+
+struct partial {
+    int64_t nan, inf, zero;
+    uint64_t digest;
+    double l1, l2, min, max, sum; /* l2: sum of squares */
+    double sketch[PROJECTIONS];
+};
+
+/* Eight running sums: element i of a chunk belongs to number i % 8. */
+union lanes {
+    vec half[2];
+    double each[8];
+    int64_t count[8];
+};
+
+struct accumulators {
+    union lanes l1, l2, sum, low, high, zero;
+};
+
+static inline vec chosen(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
+
+static inline void accumulate(struct accumulators *a, int half, vec x) {
+    a->l1.half[half] += (vec)((bits)x & ~SIGN);
+    a->l2.half[half] += x * x;
+    a->sum.half[half] += x;
+    a->low.half[half] = chosen(x < a->low.half[half], x, a->low.half[half]);
+    a->high.half[half] = chosen(x > a->high.half[half], x, a->high.half[half]);
+    a->zero.half[half] = (vec)((ints)a->zero.half[half] - (x == 0));
+}
+
+static inline double total(const union lanes *l) {
+    const double *x = l->each;
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
+
+/* Fills everything but nan, inf, digest and sketch. */
+static void reduce(const double *x, int64_t n, struct partial *p) {
+    struct accumulators a = {0};
+    for (int j = 0; j < 8; j++) {
+        a.low.each[j] = INFINITY;
+        a.high.each[j] = -INFINITY;
+    }
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        accumulate(&a, 0, *(const loose_vec *)(x + i));
+        accumulate(&a, 1, *(const loose_vec *)(x + i + 4));
+    }
+    for (int j = 0; i < n; i++, j++) {
+        a.l1.each[j] += fabs(x[i]);
+        a.l2.each[j] += x[i] * x[i];
+        a.sum.each[j] += x[i];
+        if (x[i] < a.low.each[j]) a.low.each[j] = x[i];
+        if (x[i] > a.high.each[j]) a.high.each[j] = x[i];
+        a.zero.count[j] += x[i] == 0;
+    }
+    p->l1 = total(&a.l1);
+    p->l2 = total(&a.l2);
+    p->sum = total(&a.sum);
+    p->zero = 0;
+    p->min = INFINITY;
+    p->max = -INFINITY;
+    for (int j = 0; j < 8; j++) {
+        if (a.low.each[j] < p->min) p->min = a.low.each[j];
+        if (a.high.each[j] > p->max) p->max = a.high.each[j];
+        p->zero += a.zero.count[j];
+    }
+}
+
+/* A complex number has one magnitude, and is zero as a whole. */
+static void reduce_magnitudes(const double *x, int64_t n, struct partial *p) {
+    p->l1 = 0;
+    p->zero = 0;
+    for (int64_t i = 0; i < n; i += 2) {
+        p->l1 += sqrt(x[i] * x[i] + x[i + 1] * x[i + 1]);
+        p->zero += x[i] == 0 && x[i + 1] == 0;
+    }
+}
+
+/* Counts the elements that are not finite, sets them to zero, and reduces the others. */
+static void reduce_finite(double *x, int64_t n, int parts, struct partial *p) {
+    double finite[2 * CHUNK];
+    int64_t kept = 0;
+    p->nan = p->inf = 0;
+    for (int64_t i = 0; i < n; i += parts) {
+        int nan = 0, inf = 0;
+        for (int j = 0; j < parts; j++) {
+            nan |= x[i + j] != x[i + j];
+            inf |= fabs(x[i + j]) > DBL_MAX;
+        }
+        p->nan += nan;
+        p->inf += inf && !nan;
+        for (int j = 0; j < parts; j++) {
+            if (nan || inf)
+                x[i + j] = 0;
+            else
+                finite[kept++] = x[i + j];
+        }
+    }
+    reduce(finite, kept, p);
+    if (parts == 2) reduce_magnitudes(finite, kept, p);
+}
+
+static void reduce_chunk(double *x, int64_t n, int parts, struct partial *p) {
+    p->nan = p->inf = 0;
+    reduce(x, n, p);
+    /* one NaN or infinity makes the sum of magnitudes NaN or infinite */
+    if (!(p->l1 <= DBL_MAX))
+        reduce_finite(x, n, parts, p);
+    else if (parts == 2)
+        reduce_magnitudes(x, n, p);
+}
+
+static void combine(struct partial *total, const struct partial *p) {
+    total->nan += p->nan;
+    total->inf += p->inf;
+    total->zero += p->zero;
+    total->l1 += p->l1;
+    total->l2 += p->l2;
+    total->sum += p->sum;
+    total->min = p->min < total->min ? p->min : total->min;
+    total->max = p->max > total->max ? p->max : total->max;
+}
+
+static const struct partial NOTHING = {.min = INFINITY, .max = -INFINITY};
+
+/* ---- reading elements ------------------------------------------------------------------------------------------ */
+
+#define LOOSE __attribute__((aligned(1), may_alias))
+typedef uint8_t u8;
+typedef uint16_t LOOSE u16;
+typedef uint32_t LOOSE u32;
+typedef uint64_t LOOSE u64;
+typedef int16_t LOOSE i16;
+typedef int32_t LOOSE i32;
+typedef int64_t LOOSE i64;
+typedef float LOOSE f32;
+typedef double LOOSE f64;
+typedef struct { uint64_t a, b; } LOOSE u128;
+
+static inline float float_of(uint32_t word) {
+    float x;
+    memcpy(&x, &word, 4);
+    return x;
+}
+
+static inline float from_f16(uint16_t h) {
+    uint32_t magnitude = (uint32_t)(h & 0x7FFF) << 13;
+    float x = float_of(magnitude) * 0x1p112f; /* exact, subnormal numbers included */
+    float special = float_of(magnitude | 0x7F800000);
+    return copysignf(magnitude >= 0x0F800000 ? special : x, float_of((uint32_t)h << 16));
+}
+
+#define EACH(type, expression)                       \
+    {                                                \
+        const type *restrict in = (const void *)raw; \
+        for (int64_t i = 0; i < n; i++) out[i] = expression; \
+        break;                                       \
+    }
+
+static void convert(int64_t kind, const double *table, const char *raw, int64_t n, double *restrict out) {
+    switch (kind) {
+    case BY_TABLE: EACH(u8, table[in[i]])
+    case F16: EACH(u16, from_f16(in[i]))
+    case BF16: EACH(u16, float_of((uint32_t)in[i] << 16))
+    case F32: EACH(f32, in[i])
+    case F64: EACH(f64, in[i])
+    case I16: EACH(i16, in[i])
+    case I32: EACH(i32, in[i])
+    case I64: EACH(i64, (double)in[i])
+    case U16: EACH(u16, in[i])
+    case U32: EACH(u32, in[i])
+    case U64: EACH(u64, (double)in[i])
+    }
+}
+
+/* Sizes and strides (in bytes), with neighbours that are one dimension in memory merged. */
+struct layout {
+    int dims;
+    int64_t size[MAX_DIMS], stride[MAX_DIMS];
+};
+
+static void set_layout(struct layout *l, const struct arguments *a, int item) {
+    l->dims = 0;
+    for (int64_t i = 0; i < a->dims; i++) {
+        int64_t size = a->layout[i], stride = a->layout[a->dims + i] * item;
+        if (size == 1) continue;
+        int last = l->dims - 1;
+        if (last >= 0 && l->stride[last] == stride * size) {
+            l->size[last] *= size;
+            l->stride[last] = stride;
+        } else {
+            l->size[l->dims] = size;
+            l->stride[l->dims++] = stride;
+        }
+    }
+    if (!l->dims) {
+        l->dims = 1;
+        l->size[0] = a->numel;
+        l->stride[0] = item;
+    }
+}
+
+/* Where row `row` (an index of all dimensions but the last) begins. */
+static const char *row_start(const struct layout *l, const char *data, int64_t row) {
+    for (int i = l->dims - 2; i >= 0; i--) {
+        data += row % l->size[i] * l->stride[i];
+        row /= l->size[i];
+    }
+    return data;
+}
+
+/* Copies items from `rows` rows of n items each: in[r * across + i * stride] to out[r * pitch + i]. */
+#define COPY(type)                                                                               \
+    for (int64_t i = 0; i < n; i++)                                                              \
+        for (int64_t r = 0; r < rows; r++)                                                       \
+            *(type *)(out + (r * pitch + i) * sizeof(type)) = *(const type *)(in + i * stride + r * across);
+
+static void copy_items(const char *in, int64_t stride, int64_t across, int64_t rows, int64_t n, int item, char *out,
+                       int64_t pitch) {
+    if (stride == item && rows == 1) {
+        memcpy(out, in, n * item);
+        return;
+    }
+    switch (item) {
+    case 1: COPY(u8) break;
+    case 2: COPY(u16) break;
+    case 4: COPY(u32) break;
+    case 8: COPY(u64) break;
+    case 16: COPY(u128) break;
+    }
+}
+
+/* Gives the elements of a tensor as contiguous memory. */
+struct reader {
+    const struct arguments *arguments;
+    struct layout layout;
+    int item, parts;
+    /* Several rows at once, for a tensor whose rows lie across its memory: a transposed matrix is read by cache lines,
+     * not by elements. */
+    char *panel;
+    int64_t panel_rows, panel_start, panel_end;
+    char scratch[CHUNK * MAX_ITEM] __attribute__((aligned(64)));
+};
+
+static void open_reader(struct reader *r, const struct arguments *a) {
+    r->arguments = a;
+    r->parts = a->flags & COMPLEX ? 2 : 1;
+    r->item = part_sizes[a->kind] * r->parts;
+    r->panel = 0;
+    r->panel_start = r->panel_end = 0;
+    set_layout(&r->layout, a, r->item);
+    struct layout *l = &r->layout;
+    int last = l->dims - 1;
+    if (last > 0 && l->stride[last] > 64 && l->stride[last - 1] < l->stride[last]) {
+        int64_t rows = PANEL / (l->size[last] * r->item);
+        int64_t line = 64 / r->item;
+        r->panel_rows = rows < line ? rows : line;
+        if (r->panel_rows >= 4) r->panel = malloc(r->panel_rows * l->size[last] * r->item);
+    }
+}
+
+static void fill_panel(struct reader *r, int64_t row) {
+    const struct layout *l = &r->layout;
+    int last = l->dims - 1;
+    int64_t rows = l->size[last - 1] - row % l->size[last - 1];
+    if (rows > r->panel_rows) rows = r->panel_rows;
+    copy_items(row_start(l, r->arguments->data, row), l->stride[last], l->stride[last - 1], rows, l->size[last],
+               r->item, r->panel, l->size[last]);
+    r->panel_start = row * l->size[last];
+    r->panel_end = r->panel_start + rows * l->size[last];
+}
+
+static void gather(struct reader *r, int64_t start, int64_t n, char *out) {
+    const struct layout *l = &r->layout;
+    int last = l->dims - 1;
+    while (n) {
+        int64_t row = start / l->size[last], column = start % l->size[last];
+        int64_t m = l->size[last] - column;
+        if (r->panel) {
+            if (start < r->panel_start || start >= r->panel_end) fill_panel(r, row);
+            m = r->panel_end - start < n ? r->panel_end - start : n;
+            memcpy(out, r->panel + (start - r->panel_start) * r->item, m * r->item);
+        } else {
+            if (m > n) m = n;
+            copy_items(row_start(l, r->arguments->data, row) + column * l->stride[last], l->stride[last], 0, 1, m,
+                       r->item, out, 0);
+        }
+        out += m * r->item;
+        start += m;
+        n -= m;
+    }
+}
+
+/* Applies the conjugation and the minus sign that a tensor only remembers. */
+static void resolve(const struct reader *r, char *raw, int64_t n) {
+    int size = r->item / r->parts, negate = (r->arguments->flags & NEGATE) != 0;
+    int flip[2] = {negate, negate ^ (r->arguments->flags & CONJUGATE) / CONJUGATE};
+    for (int64_t i = 0; i < n * r->parts; i++)
+        if (flip[i % r->parts]) raw[i * size + size - 1] ^= (char)0x80;
+}
+
+/* n <= CHUNK elements from element `start` on; valid until the next call. */
+static const char *read_elements(struct reader *r, int64_t start, int64_t n) {
+    const struct layout *l = &r->layout;
+    int deferred = (r->arguments->flags & (CONJUGATE | NEGATE)) != 0;
+    if (l->dims == 1 && l->stride[0] == r->item && !deferred) return r->arguments->data + start * r->item;
+    gather(r, start, n, r->scratch);
+    if (deferred) resolve(r, r->scratch, n);
+    return r->scratch;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------------------------- */
+
+static void measure_segment(struct reader *r, int64_t start, int64_t end, struct partial *total) {
+    const struct arguments *a = r->arguments;
+    struct sketch s;
+    struct cursor c = cursor_at(a->position, start);
+    double x[2 * CHUNK] __attribute__((aligned(64)));
+    if (a->flags & TAKE_SKETCH) {
+        memset(&s, 0, sizeof s);
+        s.at = -1;
+    }
+    *total = NOTHING;
+    for (int64_t at = start; at < end; at += CHUNK) {
+        int64_t n = end - at < CHUNK ? end - at : CHUNK;
+        const char *raw = read_elements(r, at, n);
+        struct partial p;
+        convert(a->kind, a->table, raw, n * r->parts, x);
+        reduce_chunk(x, n * r->parts, r->parts, &p);
+        combine(total, &p);
+        if (a->flags & TAKE_DIGEST) total->digest += digest_terms(raw, n * r->item, at * r->item);
+        if (a->flags & TAKE_SKETCH) add_elements(&s, &c, x, n, r->parts);
+    }
+    if (a->flags & TAKE_SKETCH) finish_sketch(&s, total->sketch);
+}
+
+struct work {
+    const struct arguments *arguments;
+    struct partial *partials;
+    int64_t segments, next;
+};
+
+/* Takes segments until none is left. Rounding and flush-to-zero modes of the caller do not apply to the results. */
+static void *measure_segments(void *argument) {
+    struct work *w = argument;
+    struct reader r;
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
+    open_reader(&r, w->arguments);
+    for (;;) {
+        int64_t i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
+        if (i >= w->segments) break;
+        int64_t end = (i + 1) * SEGMENT;
+        measure_segment(&r, i * SEGMENT, end < w->arguments->numel ? end : w->arguments->numel, &w->partials[i]);
+    }
+    free(r.panel);
+    fesetenv(&environment);
+    return 0;
+}
+
+static void write_row(const struct arguments *a, const struct partial *p, int64_t *row) {
+    int parts = a->flags & COMPLEX ? 2 : 1;
+    int64_t size = a->numel * part_sizes[a->kind] * parts;
+    double values[5] = {p->l1, sqrt(p->l2), p->min + 0.0, p->max + 0.0,
+                        p->sum / (double)((a->numel - p->nan - p->inf) * parts)};
+    row[0] = p->nan;
+    row[1] = p->inf;
+    row[2] = p->zero;
+    row[3] = (int64_t)(p->digest + mixed((uint64_t)size + GAMMA));
+    memcpy(row + 4, values, sizeof values);
+    memcpy(row + 9, p->sketch, sizeof p->sketch);
+}
+
+/* Fills the row; 0, or 1 where there is no memory for it. */
+int measure(const struct arguments *a) {
+    struct partial one = NOTHING;
+    struct work w = {a, &one, (a->numel + SEGMENT - 1) / SEGMENT, 0};
+    pthread_t threads[MAX_THREADS];
+    int started = 0;
+    if (w.segments > 1) {
+        w.partials = malloc(w.segments * sizeof *w.partials);
+        if (!w.partials) return 1;
+    }
+    int64_t helpers = a->threads < w.segments ? a->threads - 1 : w.segments - 1;
+    while (started < helpers && started < MAX_THREADS &&
+           !pthread_create(&threads[started], 0, measure_segments, &w))
+        started++;
+    if (w.segments) measure_segments(&w);
+    while (started) pthread_join(threads[--started], 0);
+    struct partial total = w.partials[0];
+    for (int64_t i = 1; i < w.segments; i++) {
+        combine(&total, &w.partials[i]);
+        total.digest += w.partials[i].digest;
+        for (int k = 0; k < PROJECTIONS; k++) total.sketch[k] += w.partials[i].sketch[k];
+    }
+    if (w.partials != &one) free(w.partials);
+    write_row(a, &total, a->row);
+    return 0;
+}
