@@ -23,6 +23,7 @@ __all__ = [
     "SUPERSET",
     "TORCHTITAN",
     "UNKNOWN_DIGEST",
+    "WEIGHTS_FORMAT",
     "ParsedHeader",
     "escape",
     "field_prefix",
@@ -31,8 +32,11 @@ __all__ = [
     "parse_footer",
     "parse_header",
     "parse_shape",
+    "parse_weights_footer",
     "render_footer",
     "render_header",
+    "render_weights_footer",
+    "render_weights_header",
 ]
 
 TORCHTITAN = (
@@ -68,6 +72,8 @@ FIELDS = TORCHTITAN + SUPERSET
 
 SEPARATOR = "=" * 80
 FOOTER = "End of capture:"
+WEIGHTS_FORMAT = "numtui weights 1"
+"""The format of a log of weights over steps (docs/weights.md); its header has no other line but the run info."""
 UNKNOWN_DIGEST = "-"
 """Keeps the place of a tensor whose bits were not read (a meta tensor, say) in a list of digests."""
 
@@ -75,6 +81,7 @@ _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"
 _FORMAT = "Format:"
 _RUN = "Run:"
+_WEIGHTS_FOOTER = re.compile(r"End of weights: (\d+) steps")
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
 _FOOTER = re.compile(r"End of capture: (\d+) records?")
 
@@ -131,6 +138,22 @@ def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any
 def render_footer(count: int, digest: str) -> str:
     """The footer: how many records there are, and one digest of all their digests."""
     return f"{FOOTER} {count} records, digest {digest}\n"
+
+
+def render_weights_header(run: Mapping[str, Any]) -> str:
+    """The lines of the header of a log of weights, with the `=` line."""
+    return f"{_FORMAT} {WEIGHTS_FORMAT}\n{_RUN} {json_line(dict(run))}\n{SEPARATOR}\n"
+
+
+def render_weights_footer(steps: int) -> str:
+    """The footer of a log of weights; one without it is of a run that was killed, or that goes on."""
+    return f"End of weights: {steps} steps\n"
+
+
+def parse_weights_footer(line: str) -> int | None:
+    """Number of steps that the footer of a log of weights promises, None when the line is no such footer."""
+    match = _WEIGHTS_FOOTER.match(line)
+    return int(match[1]) if match and len(match[1]) < 16 else None
 
 
 def field_prefix(name: str) -> bytes:
