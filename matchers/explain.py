@@ -371,7 +371,7 @@ def _facts(c: Comparison, i: int, j: int) -> list[Fact]:
     text("phase", _phase(c.a, i), _phase(c.b, j))
     text("location", c.a.location_text(i) if i >= 0 else "", c.b.location_text(j) if j >= 0 else "")
     for name in sorted({*c.a.extra, *c.b.extra} - {"Sketch"}):
-        text(name.lower(), c.a.extra.get(name, {}).get(i, ""), c.b.extra.get(name, {}).get(j, ""))
+        text(name.lower(), c.a.texts(name).get(i, ""), c.b.texts(name).get(j, ""))
     return facts
 
 

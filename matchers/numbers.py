@@ -8,14 +8,17 @@ What is left (`nan`, `inf`, rubbish) goes through `float`. All of them give the 
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
+from capture.log_format import UNKNOWN_DIGEST
 from matchers import decimal
-from matchers.op_log import FloatArray
+from matchers.op_log import NO_DIGEST, FloatArray
 from matchers.words import Words
 
-__all__ = ["parse_numbers"]
+__all__ = ["parse_digests", "parse_numbers"]
 
 _U = np.uint64
 _ZEROS = _U(0x3030303030303030)
@@ -23,6 +26,38 @@ _HIGH = _U(0x8080808080808080)
 _OVER_9 = _U(0x7676767676767676)
 _PAIRS = _U(0x000000FF000000FF)
 _POWERS = 10.0 ** np.arange(23)  # each exact in float64
+
+
+_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
+_UNKNOWN = UNKNOWN_DIGEST.encode()
+_NO_DIGIT = np.uint8(0xFF)
+_DIGITS = np.full(256, _NO_DIGIT)
+_DIGITS[list(b"0123456789abcdef")] = np.arange(16)
+_DIGITS[list(b"ABCDEF")] = np.arange(10, 16)
+
+
+def parse_digests(
+    buffer: bytes, words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The hexadecimal numbers at `buffer[start[i]:end[i]]`.
+
+    Returns (values, bad): values[i] is `NO_DIGEST` where bad[i] says that the text is no digest, and where it is the
+    dash of one that was not taken.
+    """
+    text = np.stack((words.at(start), words.at(start + 8)), axis=1).view(np.uint8)
+    digits = _DIGITS[text]
+    fits = (end - start == 16) & (digits.max(axis=1, initial=0) != _NO_DIGIT)
+    pairs = (digits[:, 0::2] << 4) | (digits[:, 1::2] & 0xF)
+    value = np.ascontiguousarray(pairs[:, ::-1]).view("<u8").reshape(-1).astype(np.uint64)
+    bad = np.zeros(len(start), bool)
+    for i in np.flatnonzero(~fits).tolist():
+        text_i = buffer[start[i] : end[i]]
+        if _HEXADECIMAL.fullmatch(text_i):
+            value[i] = int(text_i, 16)
+        else:
+            value[i] = NO_DIGEST
+            bad[i] = text_i != _UNKNOWN
+    return value, bad
 
 
 def parse_numbers(

@@ -19,16 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "COUNTS",
+    "FloatArray",
     "Header",
     "IntArray",
-    "FloatArray",
     "KeyColumn",
+    "NO_DIGEST",
     "OpLog",
     "Phase",
     "Problem",
     "Ragged",
     "STATISTICS",
     "Strings",
+    "Texts",
 ]
 
 IntArray = NDArray[np.int32]
@@ -36,6 +39,12 @@ FloatArray = NDArray[np.float64]
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Order of the columns of `OpLog.stats`, by the names that the log uses."""
+
+COUNTS = ("numel", "nan", "inf", "zero")
+"""Order of the rows of `OpLog.counts`."""
+
+NO_DIGEST = np.uint64(0x6E6F206469676573)
+"""Keeps the place of a digest that was not taken or cannot be read. (0 will not do: it can be that of zeros.)"""
 
 
 class Phase(IntEnum):
@@ -129,6 +138,31 @@ class KeyColumn(Sequence[str]):
         return found
 
 
+class Texts(Mapping[int, str]):
+    """A field that few records have, or that few readers ask for: its text by row, decoded when read."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Mapping[int, bytes]) -> None:
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._raw)
+
+    def __getitem__(self, row: int) -> str:
+        return decode(self._raw[row])
+
+    def raw(self, row: int) -> bytes:
+        """The bytes of one record's field, empty where it has none."""
+        return self._raw.get(row, b"")
+
+
+_NO_TEXTS = Texts({})
+
+
 @dataclass(frozen=True, slots=True)
 class Ragged:
     """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
@@ -182,6 +216,11 @@ class Header:
     run: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
 
+    @property
+    def incomplete(self) -> str:
+        """Why the captured step did not come to its end, in the words of the capture; empty where it did."""
+        return str(self.run.get("incomplete") or "")
+
 
 @dataclass(frozen=True, slots=True)
 class OpLog:
@@ -199,11 +238,13 @@ class OpLog:
         producers: for each input position the row that produced it, -1 when the log names none,
             -2 when it names an operation that is not in this log (before this row).
         line: int32[n], 1-based line of the record, for `path:line`.
-        digests: uint64 per output of our own capture (empty rows otherwise).
+        digests: uint64 per output of our own capture (empty rows otherwise); `NO_DIGEST` where one is not known.
         input_digests: the same for the inputs.
+        counts: int64[4, n], rows as in `COUNTS`: of the first output; where there are counts, the statistics are
+            those of the finite values.
         recompute: bool[n], the log itself says that activation checkpointing ran this again.
         micro_batch: int32[n].
-        extra: other fields of our superset, verbatim: field name -> {row: text}.
+        extra: other fields of our superset, verbatim: field name -> {row: text}; see `texts`.
         problems: the first spots that could not be read (at most 1,000); `problem_count` counts all.
         complete: False when the log is known to be cut off, None when the format cannot tell.
         partial: only the head of the file was read (the explorer's first screen).
@@ -232,9 +273,10 @@ class OpLog:
     line: IntArray
     digests: Ragged
     input_digests: Ragged
+    counts: NDArray[np.int64]
     recompute: NDArray[np.bool_]
     micro_batch: IntArray
-    extra: Mapping[str, Mapping[int, str]]
+    extra: Mapping[str, Texts]
     problems: tuple[Problem, ...] = ()
     problem_count: int = 0
     complete: bool | None = None
@@ -242,6 +284,15 @@ class OpLog:
 
     def __len__(self) -> int:
         return len(self.module)
+
+    @property
+    def ours(self) -> bool:
+        """Whether our own capture wrote it: collectives are read when they are done, micro-batches are numbered, …"""
+        return self.header.format is not None
+
+    def texts(self, field: str) -> Texts:
+        """One field of `extra`, also where no record has it."""
+        return self.extra.get(field, _NO_TEXTS)
 
     def module_name(self, row: int) -> str:
         name: str = self.modules[int(self.module[row])]

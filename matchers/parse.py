@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import log_format
+from matchers.added_fields import AddedFields
 from matchers.errors import LogError
 from matchers.intern import InternTable, hash_text
 from matchers.log_source import LogSource
-from matchers.numbers import parse_numbers
-from matchers.op_log import STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
-from matchers.record_lines import FURTHER_OUTPUT, RecordLines
+from matchers.numbers import parse_digests, parse_numbers
+from matchers.op_log import NO_DIGEST, STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
+from matchers.record_lines import RecordLines
 from matchers.words import PADDING
 
 __all__ = ["read_log"]
@@ -39,11 +40,9 @@ _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file whose first four megabytes hold no record is no log."""
 
-_HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
+_FOOTER_DIGEST = re.compile(r"End of capture: \d+ records?, digest ([0-9a-f]{16})")
 _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
 _PHASES = {b"forward": Phase.FORWARD, b"backward": Phase.BACKWARD, b"optimizer": Phase.OPTIMIZER}
-_TEXT_FIELDS = ("Seq", "Mutated", "Sketch", "Counts", "Placement", "Group", "Stack", "Parameter")
-"""Fields of the superset that are kept as text, for the screen and for later."""
 
 
 def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None) -> OpLog:
@@ -85,11 +84,12 @@ class _Builder:
         self.problems: list[Problem] = []
         self.problem_count = 0
         self.footer: int | None = None
+        self.footer_digest = ""
         self.tail_is_open = False
         self.tables = {name: InternTable() for name in ("module", "op", "shape line", "location")}
         self.key_text: list[bytes] = []
         self.columns: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
-        self.extra: dict[str, dict[int, bytes]] = {}
+        self.added = AddedFields(self.problem)
 
     # ------------------------------------------------------------------ one piece
 
@@ -112,7 +112,7 @@ class _Builder:
             self._digests(fields, column, name)
         self._producers(fields)
         self._flags(fields)
-        self._texts(fields)
+        self.added.add(fields)
         self.rows += fields.rows
         self.lines_read += len(fields.start)
 
@@ -148,6 +148,8 @@ class _Builder:
         footer = log_format.parse_footer(line)
         if footer is not None:
             self.footer = footer
+            found = _FOOTER_DIGEST.match(line)
+            self.footer_digest = found[1] if found else ""
 
     def _odd_line(self, line: bytes, number: int) -> None:
         text = decode(line[:200])
@@ -200,8 +202,9 @@ class _Builder:
         """Reports the numbers that are none; also the last one of a file that ends in the middle of a line."""
         if self.tail_is_open and len(lines) and lines[-1] == len(f.start) - 1:
             text = f.buffer[f.value_start(lines[-1:], name)[0] : f.end[lines[-1]]]
-            cut = len(text.rpartition(b" ")[2].lstrip(b"-")) < 12 and not bad[-1]
-            if cut:
+            # our own numbers have any length, but a line that our capture wrote has an end
+            ours = self.header is not None and self.header.format is not None
+            if (ours or len(text.rpartition(b" ")[2].lstrip(b"-")) < 12) and not bad[-1]:
                 bad = bad.copy()
                 bad[-1] = True
         for line in lines[bad].tolist():
@@ -219,13 +222,11 @@ class _Builder:
     def _digests(self, f: RecordLines, column: str, name: str) -> None:
         lines = f.lines(name)
         start, end, owner = f.tokens(lines, name, 0x2C)
-        value = np.zeros(len(start), np.uint64)
-        for i, (s, e) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-            text = f.buffer[s:e]
-            if _HEXADECIMAL.fullmatch(text):
-                value[i] = int(text, 16)
-            else:
-                self.problem(f.first_line + int(lines[owner[i]]), f"{name} is not hexadecimal")
+        value, bad = parse_digests(f.buffer, f.words, start, end)
+        if self.tail_is_open and len(value) and lines[owner[-1]] == len(f.start) - 1:
+            value[-1], bad[-1] = NO_DIGEST, True  # half a digest would read as another one
+        for line in lines[owner[bad]].tolist():
+            self.problem(f.first_line + line, f"{name} is not hexadecimal")
         self._ragged(f, column, f.row[lines[owner]], value)
 
     def _producers(self, f: RecordLines) -> None:
@@ -284,17 +285,6 @@ class _Builder:
                 self.problem(f.first_line + line, "Micro-batch is not a number")
         self.columns["micro_batch"].append(batch)
 
-    def _texts(self, f: RecordLines) -> None:
-        for name in _TEXT_FIELDS:
-            lines = f.lines(name)
-            if len(lines):
-                rows = (f.row[lines] + self.rows).tolist()
-                self.extra.setdefault(name, {}).update(zip(rows, f.slices(lines, name), strict=True))
-        lines = f.lines(FURTHER_OUTPUT)
-        for line in lines.tolist():
-            label, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
-            self.extra.setdefault(decode(label[:20]), {})[int(f.row[line]) + self.rows] = value
-
     # ------------------------------------------------------------------ the whole
 
     def finish(self) -> OpLog:
@@ -306,12 +296,14 @@ class _Builder:
             raise self._no_log("is not an operation log")
         if self.cut_off is not None:
             self.problem(self.lines_read, self.cut_off)
-        shape, dtype, shapes, dtypes = self._shapes()
         n = self.rows
+        if self.footer == n and self.footer_digest and self.footer_digest != self.added.digest() and not self.partial:
+            self.problem(self.lines_read, "the digest at the end is not that of the records: the log was changed")
+        shape, dtype, shapes, dtypes = self._shapes()
         complete: bool | None = None
         if not self.partial:
             promised = self.footer if self.footer is not None else header.declared
-            if self.cut_off is not None or (promised is not None and promised > n):
+            if self.cut_off is not None or header.incomplete or (promised is not None and promised > n):
                 complete = False
             elif header.format is not None:
                 complete = self.footer == n
@@ -341,9 +333,10 @@ class _Builder:
             line=self._column("line", np.int32),
             digests=self._lists("digests", np.uint64),
             input_digests=self._lists("input_digests", np.uint64),
+            counts=self.added.counts(),
             recompute=self._column("recompute", bool),
             micro_batch=self._column("micro_batch", np.int32),
-            extra={name: {row: decode(raw) for row, raw in rows.items()} for name, rows in self.extra.items()},
+            extra=self.added.texts(),
             problems=tuple(sorted(self.problems, key=lambda problem: problem.line)),
             problem_count=self.problem_count,
             complete=complete,

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capture import log_format
-from matchers.op_log import STATISTICS, OpLog, Phase
+from matchers.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 
 __all__ = ["PlainLog", "Record", "problems_of", "read_plainly", "records_of"]
 
 _COUNTED = re.compile(r"(\d{1,7})_(.*)", re.ASCII | re.DOTALL)
-_TEXT = ("Seq", "Mutated", "Sketch", "Counts", "Placement", "Group", "Stack", "Parameter")
+_COUNTS = re.compile(r"numel=(\d{1,18}) nan=(\d{1,18}) inf=(\d{1,18}) zero=(\d{1,18})", re.ASCII)
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Record:
     input_digests: list[int] = field(default_factory=list)
     recompute: bool = False
     micro_batch: int = -1
+    counts: list[int] = field(default_factory=lambda: [-1] * 4)
     extra: dict[str, str] = field(default_factory=dict)
 
 
@@ -54,6 +55,8 @@ class PlainLog:
     header: list[str]
     problems: list[tuple[int, str]]
     footer: int | None
+    seq: int = -1
+    """Number of the last record that has one."""
 
 
 def read_plainly(text: str) -> PlainLog:
@@ -150,9 +153,9 @@ def _read_field(name: str, line: str, number: int, log: PlainLog, keys: dict[str
         into_digests = record.digests if name == "Digest" else record.input_digests
         for part in _parts(value, ","):
             try:
-                into_digests.append(int(part, 16))
+                into_digests.append(int(NO_DIGEST) if part == log_format.UNKNOWN_DIGEST else int(part, 16))
             except ValueError:
-                into_digests.append(0)
+                into_digests.append(int(NO_DIGEST))
                 broken(f"{name} is not hexadecimal")
     elif name == "Input producers":
         for part in _parts(value, ";"):
@@ -172,6 +175,23 @@ def _read_field(name: str, line: str, number: int, log: PlainLog, keys: dict[str
             record.micro_batch = int(value)
         else:
             broken("Micro-batch is not a number")
+    elif name == "Counts":
+        found = _COUNTS.fullmatch(value)
+        if found:
+            record.counts = [int(number) for number in found.groups()]
+        else:
+            broken("Counts is not of the form 'numel=4 nan=0 inf=0 zero=1'")
+    elif name == "Seq":
+        if not re.fullmatch(r"\d{1,15}", value, re.ASCII):
+            broken("Seq is not a number")
+            return
+        if int(value) <= log.seq:
+            broken(f"record {value} stands behind record {log.seq}")
+        elif int(value) == log.seq + 2:
+            broken(f"record {log.seq + 1} is missing")
+        elif int(value) > log.seq + 2:
+            broken(f"records {log.seq + 1}–{int(value) - 1} are missing")
+        log.seq = int(value)
     else:
         record.extra[name] = value
 
@@ -217,6 +237,7 @@ def records_of(log: OpLog) -> list[Record]:
                 input_digests=log.input_digests[row].tolist(),
                 recompute=bool(log.recompute[row]),
                 micro_batch=int(log.micro_batch[row]),
+                counts=log.counts[:, row].tolist(),
                 extra={name: rows[row] for name, rows in log.extra.items() if row in rows},
             )
         )

@@ -51,6 +51,7 @@ def log_of(keys: Sequence[str], path: str = "made-up.log") -> OpLog:
         line=np.arange(1, n + 1, dtype=np.int32),
         digests=nothing,
         input_digests=nothing,
+        counts=np.full((4, n), -1, np.int64),
         recompute=np.zeros(n, bool),
         micro_batch=unknown,
         extra={},

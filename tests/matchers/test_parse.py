@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import subprocess
@@ -17,9 +18,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from capture.log_writer import Record, TensorSummary
+from capture.log_writer import write_log as write_captured
 from matchers import log_source
 from matchers.errors import LogError
-from matchers.op_log import KeyColumn, OpLog, Phase, Ragged, Strings
+from matchers.op_log import NO_DIGEST, KeyColumn, OpLog, Phase, Ragged, Strings
 from matchers.parse import read_log
 from tests.builders import Op, log_text, op, training_step, write_log
 from tests.conftest import EXAMPLES
@@ -94,15 +97,16 @@ keys = st.one_of(
     st.sampled_from(["", "plain", "/", "//op_1_a", "m/op_1_", "m/op_1", "a]b[/op_0_x", "m/op_2_add ", "層/op_1_加"]),
 )
 hexadecimal = st.integers(0, 2**64 - 1).map("{:016x}".format)
+some_digests = st.lists(hexadecimal | st.sampled_from(["rubbish", "-", "00fF", "0123456789abcdeg"]), min_size=1)
 extra_fields = st.fixed_dictionaries(
     {},
     optional={
-        "Seq": st.integers(0, 9).map(str),
-        "Digest": st.lists(hexadecimal | st.just("rubbish"), min_size=1, max_size=3).map(", ".join),
+        "Seq": st.integers(0, 9).map(str) | st.sampled_from(["x", "", "1234567890123456"]),
+        "Digest": some_digests.map(", ".join),
         "Input digests": st.lists(hexadecimal, min_size=1, max_size=3).map(", ".join),
         "Mutated": st.just("0 digest=00ff"),
         "Sketch": st.just("AAAA"),
-        "Counts": st.just("numel=4 nan=0 inf=0 zero=1"),
+        "Counts": st.sampled_from(["numel=4 nan=0 inf=0 zero=1", "numel=9 nan=1 inf=2 zero=3", "numel=4", ""]),
         "Placement": st.just("mesh=(2,) [Shard(0)]"),
         "Group": st.just("0,1 #3"),
         "Stack": st.just("model.py:1:forward < train.py:9:<module>"),
@@ -253,14 +257,84 @@ def test_the_fields_of_our_own_capture() -> None:
         "Input digests: 0000000000000001",
         "Recompute: true",
         "Micro-batch: 2",
-        "Seq: 17",
+        "Seq: 0",
+        "Counts: numel=6 nan=1 inf=2 zero=3",
+        "Stack: model.py:1:forward",
         'Output 1: {"shape": [2]}',
     )
     assert log.digests[0].tolist() == [0xFF, 2**64 - 1]
     assert log.input_digests[0].tolist() == [1]
     assert log.recompute[0]
     assert log.micro_batch[0] == 2
-    assert log.extra == {"Seq": {0: "17"}, "Output 1": {0: '{"shape": [2]}'}}
+    assert log.counts[:, 0].tolist() == [6, 1, 2, 3]
+    assert log.extra == {"Stack": {0: "model.py:1:forward"}, "Output 1": {0: '{"shape": [2]}'}}
+    assert log.texts("Sketch") == {}
+    assert log.texts("Stack").raw(0) == b"model.py:1:forward"
+    assert log.problems == ()
+
+
+def test_a_digest_that_was_not_taken_keeps_its_place() -> None:
+    log = one_record("Digest: 00000000000000ff, -, 0000000000000001", "Input digests: rubbish, 0000000000000002")
+    assert log.digests[0].tolist() == [0xFF, int(NO_DIGEST), 1]
+    assert log.input_digests[0].tolist() == [int(NO_DIGEST), 2]
+    assert problems_of(log) == [(6, "Input digests is not hexadecimal")]
+
+
+def numbered(*numbers: int, **options: Any) -> str:
+    """A log whose records have these numbers."""
+    ops = [op(f"m/op_{i}_add", extra={"Seq": str(n), "Digest": f"{i:016x}"}) for i, n in enumerate(numbers)]
+    return log_text(ops, run={}, **options)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((0, 1, 2), []),
+        ((0, 1, 3), ["record 2 is missing"]),
+        ((0, 12, 15), ["records 1–11 are missing", "records 13–14 are missing"]),
+        ((2, 3), ["records 0–1 are missing"]),
+        ((0, 1, 1), ["record 1 stands behind record 1"]),
+    ],
+)
+def test_a_record_that_was_lost_is_missed(numbers: tuple[int, ...], expected: list[str]) -> None:
+    log = agree(numbered(*numbers))
+    assert [problem.message for problem in log.problems] == expected
+
+
+def test_the_footer_vouches_for_the_records() -> None:
+    digest = hashlib.sha256("\n".join(f"{i:016x}" for i in range(3)).encode()).hexdigest()[:16]
+    text = numbered(0, 1, 2) + f"End of capture: 3 records, digest {digest}\n"
+    assert read(text).problems == ()
+    assert read(text).complete is True
+    changed = read(text.replace("Digest: 0000000000000001", "Digest: 0000000000000007"))
+    assert [problem.message for problem in changed.problems] == [
+        "the digest at the end is not that of the records: the log was changed"
+    ]
+    assert changed.problems[0].line == text.count("\n")
+
+
+def test_the_digest_at_the_end_is_that_of_the_format(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Records without a digest take part; where the file is cut into pieces does not matter."""
+    records = [
+        Record(key=f"m/op_{i}_add", seq=i, outputs=[TensorSummary(shape=(2,), dtype="float32", digest=i)] * (i % 3))
+        for i in range(20)
+    ]
+    path = tmp_path / "a.log"
+    write_captured(path, records, count=20, excluded={"view": 3}, run={"seed": 1}, complete=True)
+    for size in (1, 100, 1000, 1 << 22):
+        monkeypatch.setattr(log_source, "_CHUNK", size)
+        log = read_log(path)
+        assert log.problems == ()
+        assert log.complete is True
+        assert log.header.excluded == ("view",)
+
+
+def test_a_step_that_died_left_an_incomplete_log() -> None:
+    text = numbered(0, 1, footer=True).replace("Run: {}", 'Run: {"incomplete": "RuntimeError: out of memory"}')
+    log = read(text)
+    assert log.complete is False
+    assert log.header.incomplete == "RuntimeError: out of memory"
+    assert read(numbered(0)).header.incomplete == ""
 
 
 def test_the_header_of_our_own_capture() -> None:
@@ -455,7 +529,7 @@ def small_text() -> str:
     ops = [
         op("tok/op_0_embedding", 3.0, inputs=[1.25, 2.5], producers=["", ""]),
         op("layers.0/op_0_mm", -2.5, inputs=[9.75], producers=["tok/op_0_embedding"], phase="backward"),
-        op("tok/op_0_embedding", 4.5, outputs=[1.25, 7.5], extra={"Digest": "00ff, 0aff", "Seq": "2"}),
+        op("tok/op_0_embedding", 4.5, outputs=[1.25, 7.5], extra={"Digest": "00ff, 0aff", "Seq": "0"}),
     ]
     return log_text(ops, declared=3)
 
