@@ -121,8 +121,6 @@ class Statistics:
     """
 
     def __init__(self, *, sketch: bool = True, digest: bool = True, user_hash: UserHash | None = None) -> None:
-        self._sketch = sketch
-        self._digest = digest
         self._take = (DIGEST if digest else 0) | (SKETCH if sketch else 0)
         self._user_hash = user_hash
         self._user_hash_failed = False
@@ -130,7 +128,8 @@ class Statistics:
         self._lock = threading.Lock()
         self._host = _Rows(torch.device("cpu"))
         self._devices: dict[tuple[torch.device, int], _Rows] = {}
-        self._slots: list[tuple[_Rows, int, int]] = []
+        self._slots: list[tuple[_Rows, int, int, int]] = []
+        """(where its row is, the number of the row, elements, what the row has)"""
         library, problem = attempt()
         self._native = None if library is None else Native(library)
         self._triton = _triton_kernel()
@@ -150,28 +149,31 @@ class Statistics:
         Args:
             tensor: Of any strides and of any type that has numbers.
             positions: Where its elements stand in the global tensor, for the sketch; None: it is the global tensor.
+                Positions of a tensor of another shape: there is no sketch.
 
         Raises:
             Unmeasurable: It has no values that can be read in place.
         """
         with self._lock, no_functions():
             _check(tensor)
+            take = self._take
             if positions is not None:
                 if positions.local_shape != tensor.shape:
-                    raise Unmeasurable(f"its shape is not {list(positions.local_shape)}, that of its positions")
-                if positions.whole:
+                    # signs at wrong positions would make a sketch that agrees with none
+                    take &= ~SKETCH
+                if positions.whole or not take & SKETCH:
                     positions = None
             slot = len(self._slots)
             if tensor.is_cpu:
                 rows = self._host
                 address = rows.take()
-                if self._native is None or not self._native.measure(tensor, address, positions, self._take):
-                    self._with_torch(tensor, rows, positions)
+                if self._native is None or not self._native.measure(tensor, address, positions, take):
+                    self._with_torch(tensor, rows, positions, take)
             else:
                 rows = self._rows(tensor.device)
                 rows.take()
-                self._with_torch(tensor, rows, positions)
-            self._slots.append((rows, rows.count - 1, tensor.numel()))
+                self._with_torch(tensor, rows, positions, take)
+            self._slots.append((rows, rows.count - 1, tensor.numel(), take))
         if self._user_hash is not None:
             self._hash(tensor, slot)
         return slot
@@ -184,7 +186,8 @@ class Statistics:
                 torch.accelerator.synchronize()
             read = {rows: rows.read() for rows in (self._host, *self._devices.values())}
             return [
-                self._summary(slot, read[rows][number], numel) for slot, (rows, number, numel) in enumerate(self._slots)
+                self._summary(slot, read[rows][number], numel, take)
+                for slot, (rows, number, numel, take) in enumerate(self._slots)
             ]
 
     def _rows(self, device: torch.device) -> _Rows:
@@ -195,12 +198,12 @@ class Statistics:
             rows = self._devices[device, stream] = _Rows(device)
         return rows
 
-    def _with_torch(self, tensor: torch.Tensor, rows: _Rows, positions: Positions | None) -> None:
+    def _with_torch(self, tensor: torch.Tensor, rows: _Rows, positions: Positions | None, take: int) -> None:
         triton = tensor.is_cuda and self._triton is not None and self._triton.knows(tensor)
         measure = self._triton.measure if triton else eager.measure
         try:
             with unnoticed():
-                measure(tensor, rows.last(), positions, digest=self._digest, sketch=self._sketch)
+                measure(tensor, rows.last(), positions, digest=bool(take & DIGEST), sketch=bool(take & SKETCH))
         except (RuntimeError, TypeError) as error:
             # a type that torch cannot convert, a device without float64, no memory left
             raise Unmeasurable(str(error).partition("\n")[0]) from error
@@ -223,7 +226,7 @@ class Statistics:
             value = value.item() if value.numel() == 1 else str(value.tolist())
         return value if value is None or isinstance(value, (int, float)) else str(value)
 
-    def _summary(self, slot: int, row: bytes, numel: int) -> Summary:
+    def _summary(self, slot: int, row: bytes, numel: int, take: int) -> Summary:
         nan, inf, zero, digest, l1, l2, low, high, mean, sketch = ROW.unpack(row)
         known = numel > nan + inf
         return Summary(
@@ -236,8 +239,8 @@ class Statistics:
             min=low if known else None,
             max=high if known else None,
             mean=mean if known else None,
-            digest=digest if self._digest else None,
-            sketch=sketch if self._sketch else None,
+            digest=digest if take & DIGEST else None,
+            sketch=sketch if take & SKETCH else None,
             user_hash=self._user_value(slot),
         )
 

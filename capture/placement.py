@@ -1,0 +1,147 @@
+"""Where the local part of a DTensor stands in the global tensor, from its spec alone, without communication.
+
+How torch shards: `Shard(d)` gives each rank along a mesh dimension a chunk of what the mesh dimensions before it left,
+as `torch.chunk` cuts it, so the last chunks may be shorter or empty. `_StridedShard(d, split_factor=f)` cuts into f
+chunks first and gives each rank its chunk of every one of them, which is how FSDP over TP on one dimension is written.
+`Partial` and `Replicate` cut nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import Any
+
+from capture.kernels.guards import unnoticed
+from capture.sketch import Positions, Runs
+
+__all__ = ["Placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one rank's local tensor is placed.
+
+    Attributes:
+        mesh: (name, size) of the mesh dimensions; "0", "1", … where they have no names.
+        placements: One for each mesh dimension, as torch writes them: `Shard(dim=0)`.
+        shape: Of the global tensor; None: the spec does not say, or not in plain numbers.
+        axes: Global indices along each dimension that the rank holds; None: it is not part of the mesh, or no shape.
+    """
+
+    mesh: tuple[tuple[str, int], ...]
+    placements: tuple[str, ...]
+    shape: tuple[int, ...] | None
+    axes: tuple[Runs, ...] | None
+
+    @staticmethod
+    def of(spec: Any, rank: int | None = None) -> Placement:
+        """From a `DTensorSpec`.
+
+        Args:
+            spec: Of a DTensor.
+            rank: Of the process group, where it is not this process: one of those that LocalTensorMode simulates.
+        """
+        meta = spec.tensor_meta
+        shape = None if meta is None else tuple(meta.shape)
+        if shape is not None and not all(type(size) is int for size in shape):
+            shape = None
+        order = getattr(spec, "shard_order", None)
+        return _placement(spec.mesh, tuple(spec.placements), shape, _mesh_order(spec.placements, order), rank)
+
+    @cached_property
+    def _positions(self) -> Positions | None:
+        return None if self.shape is None or self.axes is None else Positions(self.shape, self.axes)
+
+    def positions(self) -> Positions | None:
+        """For the sketch; None: the rank holds nothing, or nothing is known."""
+        return self._positions
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of a log's `Placement`; offsets are those of the first element that the rank holds."""
+        found: dict[str, Any] = {"mesh": dict(self.mesh), "placements": list(self.placements)}
+        if self.shape is not None:
+            found["shape"] = list(self.shape)
+            if self.axes is not None:
+                # past the end where the rank holds nothing
+                firsts = [runs[0].start if runs else size for runs, size in zip(self.axes, self.shape, strict=True)]
+                found["offsets"] = firsts
+        return found
+
+
+def _mesh_order(placements: Sequence[Any], order: Any) -> tuple[int, ...]:
+    """The mesh dimensions in the order in which they cut.
+
+    Strided shards already say in which order they were cut when one reads them from left to right.
+    """
+    dims = range(len(placements))
+    if order is None or any("Strided" in type(placement).__name__ for placement in placements):
+        return tuple(dims)
+    cutting = list(chain.from_iterable(entry.mesh_dims for entry in order))
+    return (*cutting, *(dim for dim in dims if dim not in cutting))
+
+
+@lru_cache(maxsize=4096)
+def _placement(
+    mesh: Any, placements: tuple[Any, ...], shape: tuple[int, ...] | None, order: tuple[int, ...], rank: int | None
+) -> Placement:
+    sizes = tuple(mesh.shape)
+    names = mesh.mesh_dim_names or tuple(map(str, range(len(sizes))))
+    axes: tuple[Runs, ...] | None = None
+    coordinate = _coordinate(mesh, rank)
+    if shape is not None and coordinate is not None:
+        held: list[Runs] = [(range(size),) if size else () for size in shape]
+        for dim in order:
+            placement = placements[dim]
+            # Replicate and Partial have no dimension
+            if (axis := getattr(placement, "dim", None)) is not None:
+                factor = int(getattr(placement, "split_factor", 1))
+                parts = _chunks(held[axis], factor)
+                held[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
+        axes = tuple(held)
+    return Placement(tuple(zip(names, sizes, strict=True)), tuple(map(repr, placements)), shape, axes)
+
+
+def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
+    """Where a rank stands in the mesh; None: not in it."""
+    if rank is None:
+        own = mesh.get_coordinate()
+        return None if own is None else tuple(own)
+    with unnoticed():
+        ranks = mesh.mesh.reshape(-1).tolist()
+    if rank not in ranks:
+        return None
+    at = ranks.index(rank)
+    found: list[int] = []
+    for size in reversed(tuple(mesh.shape)):
+        at, inside = divmod(at, size)
+        found.insert(0, inside)
+    return tuple(found)
+
+
+def _chunks(runs: Runs, count: int) -> list[Runs]:
+    """Cuts indices as `torch.chunk` does, with empty chunks at the end to make it `count`."""
+    length = sum(map(len, runs))
+    size = -(-length // count)
+    return [tuple(_section(runs, size * i, size * (i + 1))) for i in range(count)]
+
+
+def _section(runs: Runs, start: int, stop: int) -> Iterator[range]:
+    before = 0
+    for run in runs:
+        part = run[max(0, start - before) : max(0, stop - before)]
+        if part:
+            yield part
+        before += len(run)
+
+
+def _joined(parts: Iterator[Runs]) -> list[range]:
+    runs: list[range] = []
+    for run in chain.from_iterable(parts):
+        if runs and runs[-1].stop == run.start:
+            runs[-1] = range(runs[-1].start, run.stop)
+        else:
+            runs.append(run)
+    return runs
