@@ -95,7 +95,7 @@ def _run(args: argparse.Namespace, command: list[str]) -> int:
     from capture.recorder import say
     from capture.schedule import AutomaticSchedule, describe
     from capture.settings import Settings
-    from capture.weights import WeightsSchedule
+    from capture.weights_schedule import WeightsSchedule
 
     settings = Settings(
         ops=tuple(args.ops),
@@ -116,7 +116,8 @@ def _run(args: argparse.Namespace, command: list[str]) -> int:
     if args.deterministic is not None:
         say(str(make_deterministic(args.deterministic)))
     weights = WeightsSchedule(args.output, args.weights, settings) if args.weights != () else None
-    schedule = AutomaticSchedule(args.output, args.steps, settings, after_step=None if weights is None else weights.after_step)
+    after_step = None if weights is None else weights.after_step
+    schedule = AutomaticSchedule(args.output, args.steps, settings, after_step=after_step)
     schedule.install()
     _on_terminate(schedule)
     reason = None

@@ -36,6 +36,7 @@ _NOT_RECORDED = frozenset(
         # the same tensor under another name
         "lift",
         "lift_fresh",
+        "_wrap_tensor_autograd",
     }
 )
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})

@@ -20,6 +20,7 @@ from capture.optimizers import OptimizerNames
 from capture.run_info import run_info
 from capture.settings import Settings
 from capture.step_log import kept_events, name_events, records
+from capture.step_start import StepStart
 from capture.tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank", "say"]
@@ -79,8 +80,7 @@ class Recorder:
         self._optimizers: OptimizerNames | None = None
         self._handles: list[Any] = []
         self._first_event = 0
-        self._batch: list[int] | None = None
-        self._before: dict[str, Any] = {}
+        self._start: StepStart | None = None
         self._started = 0.0
 
     # Hooks
@@ -119,8 +119,15 @@ class Recorder:
             self.names.add_root(self.modules.top_of(module))
         if module in self.names.roots and any(True for _ in module.parameters()):
             tracer.attribution.entered_root(module)
-            if self._batch is None:
-                self._batch = tracer.measure_batch([args, _keywords()])
+            if self._start is None:
+                self._start = self._measure_start([args, _keywords()])
+
+    def _measure_start(self, batch: Any) -> StepStart | None:
+        try:
+            return StepStart(self.names.parameters(), batch)
+        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
+            say(f"what step {self.step} starts from was not recorded: {type(error).__name__}: {error}")
+            return None
 
     def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._on_optimizer is not None:
@@ -128,10 +135,10 @@ class Recorder:
         if self.tracer is not None:
             self.tracer.attribution.optimizer_depth += 1
             self._first_event = len(self.tracer.events)
-            self._find_models(optimizer)
+            self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer)
 
-    def _find_models(self, optimizer: Any) -> None:
+    def find_models(self, optimizer: Any) -> None:
         """A model that was never called, because a graph of it is replayed, still names its parameters."""
         parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in parameters for root in self.names.roots for p in root.parameters()):
@@ -153,7 +160,7 @@ class Recorder:
     def begin(self, step: int) -> None:
         """A step begins: from here on it is recorded."""
         self.step = step
-        self._batch, self._started = None, time.perf_counter()
+        self._start, self._started = None, time.perf_counter()
         self.tracer = StepTracer(self.names, self.modules, self.settings)
         self.tracer.start()
 
@@ -210,6 +217,8 @@ class Recorder:
                 rank=rank,
                 settings=self.settings.as_json() | {"statistics": tracer.statistics.kernel_name},
                 models=self.names.roots,
+                start=None if self._start is None else self._start.as_json(rank),
+                simulated=ranks is not None,
             )
             run["excluded"] = dict(sorted(excluded.items()))
             run["seconds"] = round(time.perf_counter() - self._started, 3)

@@ -94,15 +94,6 @@ class StepTracer(DebugMode):
         remove(self)
         self._modules.active = False
 
-    def measure_batch(self, arguments: Any) -> list[Slot]:
-        """Slots of the tensors in a model's arguments: what two runs must share to be compared."""
-        slots: list[Slot] = []
-        with self._guard():
-            for leaf in tree_leaves(arguments):
-                if isinstance(leaf, torch.Tensor) and handling_of(type(leaf)) is Handling.PLAIN:
-                    slots.append(self._measure(leaf, self._state(leaf), sketch=False))
-        return slots
-
     def finish(self) -> None:
         """Read what was still on its way, and let go of it."""
         with self._guard():
@@ -194,7 +185,7 @@ class StepTracer(DebugMode):
 
     def _after(self, func: Any, kind: OpKind, call: _Call, result: Any) -> None:
         """What is known once the operation has run."""
-        leaves = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor) and _has_values(leaf)]
         event = call.event
         if event is None:
             self._exclude(kind)
@@ -479,6 +470,11 @@ def _flat_inputs(
                 overwritten.update(positions)
         tensors += found
     return tensors, written, overwritten
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    """False for a wrapper around tensors that are seen by themselves."""
+    return handling_of(type(tensor)) is Handling.PLAIN
 
 
 def _leaves(result: Any) -> list[Any]:

@@ -1,0 +1,66 @@
+"""Weight logs of a training loop that is not ours: written after an optimizer has stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from capture.recorder import Recorder, current_rank, say
+from capture.run_info import run_info
+from capture.settings import Settings
+from capture.weights import WeightsLog
+
+__all__ = ["WeightsSchedule"]
+
+
+class WeightsSchedule:
+    """Records weights, gradients and states of optimizers after chosen steps.
+
+    Args:
+        folder: the log goes to `numerics/` in it.
+        steps: which steps, None for every one.
+        settings: of the capture: whether there are sketches, and which ranks write.
+    """
+
+    def __init__(self, folder: Path, steps: Collection[int] | None, settings: Settings) -> None:
+        self._folder, self._steps, self._settings = folder / "numerics", steps, settings
+        self._log: WeightsLog | None = None
+        self._failed = False
+
+    def after_step(self, step: int, optimizer: Any, recorder: Recorder) -> None:
+        """An optimizer has stepped; its gradients are still there."""
+        if self._failed or not self._settings.wants_rank(current_rank()):
+            return
+        try:
+            recorder.find_models(optimizer)
+            if self._log is None:
+                self._log = self._begin(step, recorder)
+            self._log.record(step, [optimizer])
+        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
+            self._failed = True
+            say(f"weights are no longer recorded: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """The run is over."""
+        if self._log is None:
+            return
+        paths = self._log.paths
+        try:
+            self._log.close()
+        except OSError as error:
+            say(f"the log of weights was not finished: {error}")
+        else:
+            say(f"weights in {', '.join(map(str, paths))}")
+
+    def _begin(self, step: int, recorder: Recorder) -> WeightsLog:
+        rank = current_rank()
+        run = run_info(step=step, rank=rank, settings=self._settings.as_json(), models=recorder.names.roots)
+        return WeightsLog(
+            lambda r: self._folder / f"rank_{r}_weights.log",
+            recorder.names,
+            rank=rank,
+            steps=self._steps,
+            sketch=self._settings.sketch,
+            run=run,
+        )
