@@ -26,7 +26,7 @@ class Placement:
 
     Attributes:
         mesh: (name, size) of the mesh dimensions; "0", "1", … where they have no names.
-        placements: One for each mesh dimension, as torch writes them: `Shard(dim=0)`.
+        placements: One for each mesh dimension: `Shard(0)`, `StridedShard(0, 2)`, `Replicate`, `Partial(sum)`.
         shape: Of the global tensor; None: the spec does not say, or not in plain numbers.
         axes: Global indices along each dimension that the rank holds; None: it is not part of the mesh, or no shape.
     """
@@ -101,7 +101,16 @@ def _placement(
                 parts = _chunks(held[axis], factor)
                 held[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
         axes = tuple(held)
-    return Placement(tuple(zip(names, sizes, strict=True)), tuple(map(repr, placements)), shape, axes)
+    return Placement(tuple(zip(names, sizes, strict=True)), tuple(map(_name, placements)), shape, axes)
+
+
+def _name(placement: Any) -> str:
+    """Short, and the same in all versions of torch."""
+    dim = getattr(placement, "dim", None)
+    if dim is None:
+        return repr(placement).removesuffix("()")
+    factor = getattr(placement, "split_factor", None)
+    return f"Shard({dim})" if factor is None else f"StridedShard({dim}, {factor})"
 
 
 def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
