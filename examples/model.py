@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from moe import MixtureOfExperts
 from torch import Tensor, nn
 from torch.nn import functional
-
-from moe import MixtureOfExperts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +78,7 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` is (batch, sequence, heads, head_dim)."""
-        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
         turned = pairs * self.turns[: x.shape[1], None]
         return torch.view_as_real(turned).flatten(-2).to(x.dtype)
 
@@ -101,6 +100,8 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     """Causal self-attention in which several query heads share a key and value head."""
 
+    future: Tensor
+
     def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
         self.layer = layer
@@ -117,12 +118,14 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, dim) to the same; under tensor parallelism it sees its own heads only."""
-        q, k, v = (projection(x).unflatten(-1, (-1, self.head_dim)) for projection in (self.wq, self.wk, self.wv))
+        heads = (*x.shape[:-1], -1, self.head_dim)
+        q, k, v = self.wq(x).view(heads), self.wk(x).view(heads), self.wv(x).view(heads)
         q, k = self.rope(q), self.rope(k)
         if self.layer.detach_keys:
             k = k.detach()
-        k, v = (kv.repeat_interleave(self.groups, dim=2) for kv in (k, v))
-        q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
+        k = k.repeat_interleave(self.groups, dim=2)
+        v = v.repeat_interleave(self.groups, dim=2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
         scores = (q @ k.transpose(-2, -1)) * self.scale
         length = x.shape[1]

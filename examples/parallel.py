@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-
-import torch
 import torch.distributed as dist
+from settings import Settings
+from stale import StaleAllGather
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -21,9 +21,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
-
-from settings import Settings
-from stale import StaleAllGather
 
 
 @dataclass(frozen=True)
@@ -125,16 +122,21 @@ def _give_each_rank_a_copy(model: nn.Module) -> None:
     """Without this an update of a parameter that is not split would hit the same memory once per simulated rank."""
     from torch.distributed._local_tensor import rank_map
 
+    def copies(parameter: Tensor) -> nn.Parameter:
+        return nn.Parameter(rank_map(lambda _: parameter.detach().clone()))
+
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, name, nn.Parameter(rank_map(lambda _, values=parameter.detach(): values.clone())))
+            setattr(module, name, copies(parameter))
 
 
 def divide_data(model: Any, settings: Settings, world: World) -> Any:
     """The module to call so that gradients are summed over the ranks that see different data."""
     if settings.parallel == "ddp":
         replicated = DistributedDataParallel(model, device_mesh=world.data_mesh)
-        replicated.register_comm_hook(world.data_mesh.get_group(), _sum_gradients)
+        # DDP refuses an annotation of the bucket that is not its own private type; a lambda has none.
+        hook = lambda group, bucket: _sum_gradients(group, bucket)  # noqa: E731, PLW0108
+        replicated.register_comm_hook(world.data_mesh.get_group(), hook)
         return replicated
     if settings.parallel.startswith("fsdp2"):
         for index, layer in enumerate(model.layers):
@@ -157,12 +159,12 @@ def synchronised(module: Any, last: bool) -> Any:
     return ExitStack()
 
 
-def _sum_gradients(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_gradients(group: Any, bucket: Any) -> Any:
     """DDP's own reduction is the mean."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 
 
-def whole(value: Tensor) -> Tensor:
+def whole(value: Any) -> Any:
     """A distributed scalar as a plain one."""
     return value.full_tensor() if hasattr(value, "full_tensor") else value

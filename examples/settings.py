@@ -125,6 +125,8 @@ def _contradiction(settings: Settings) -> str | None:
         return "a reentrant checkpoint cannot be selective"
     if settings.traced and (settings.parallel != "none" or settings.compile != "none"):
         return "--traced is for one process without --compile"
+    if settings.traced and settings.ac_style == "function-reentrant" and settings.ac != "none":
+        return "a reentrant checkpoint cannot be traced"
     if "tp" in settings.parallel and (settings.tied or settings.experts):
         return "tensor parallelism here knows neither --tied nor --experts"
     if settings.local_tensor and settings.fake_world:

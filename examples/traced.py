@@ -7,18 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
-from torch._functorch._aot_autograd.utils import copy_fwd_metadata_to_bw_nodes
-from torch.func import functional_call
 from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils.stateless import _reparametrize_module
+
+LossFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+
+
+def with_stack(function: Any) -> Any:
+    """The same function; tracing keeps its frames in the stacks of what it calls, which it else does for modules."""
+    return traceback.annotate_fn({})(function)
 
 
 class TracedStep:
     """Calls the graph with flat inputs, and adds its gradients to the parameters' as autograd would."""
 
-    def __init__(self, model: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, model: nn.Module, loss: LossFunction) -> None:
         self.model = model
-        self.loss = loss
+        self.loss = with_stack(loss)
         self.graph: Any = None
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,20 +48,36 @@ class TracedStep:
     def _trace(self, parameters: list[str], buffers: list[str], flat: list[Tensor]) -> Any:
         def step(*tensors: Tensor) -> list[Tensor]:
             *state, inputs, targets = tensors
-            weights = state[: len(parameters)]
-
-            def forward(tokens: Tensor) -> Tensor:
-                return functional_call(self.model, dict(zip(parameters + buffers, state, strict=True)), (tokens,))
-
-            loss = self.loss(forward, inputs, targets)
-            # Marks what the backward pass adds, with the sequence number of the forward operation it belongs to.
-            setup_stacktrace_preservation_hooks([loss.grad_fn])
-            return [loss.detach(), *torch.autograd.grad(loss, weights, allow_unused=True)]
+            # Open during the backward pass too: checkpoints call modules again in it.
+            tensors_by_name = dict(zip(parameters + buffers, state, strict=True))
+            with _reparametrize_module(self.model, tensors_by_name, tie_weights=True):
+                loss = self.loss(self.model, inputs, targets)
+                # Marks what the backward pass adds, with the sequence number of the forward operation it belongs to.
+                roots: list[Any] = [loss.grad_fn]
+                setup_stacktrace_preservation_hooks(roots)
+                gradients = torch.autograd.grad(loss, state[: len(parameters)], allow_unused=True)
+            return [loss.detach(), *gradients]
 
         with traceback.preserve_node_meta(), _named_modules_annotated(self.model):
             graph = make_fx(step, tracing_mode="fake", record_stack_traces=True)(*flat)
-        copy_fwd_metadata_to_bw_nodes(graph)
+        _describe_backward(graph)
         return graph
+
+
+def _describe_backward(graph: Any) -> None:
+    """Give each backward operation the module and the stack of the forward operation it belongs to."""
+    forward: dict[int, dict[str, Any]] = {}
+    for node in graph.graph.nodes:
+        number = node.meta.get("seq_nr")
+        if number is None or node.meta.get("is_gradient_acc"):
+            continue
+        if not node.meta.get("autograd_backward"):
+            # The operation that made the autograd node comes first; what follows under its number made none.
+            forward.setdefault(number, node.meta)
+            continue
+        for key in ("custom", "stack_trace"):
+            if key in forward.get(number, {}):
+                node.meta.setdefault(key, forward[number][key])
 
 
 @contextmanager

@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 import checkpointing
+import torch
 from bugs import LAYER_BUGS
 from data import initialise, micro_batch
 from loss import LOSSES
@@ -15,7 +13,8 @@ from model import LayerConfig, ModelConfig, Transformer
 from parallel import World, divide_data, open_world, split_matrices, synchronised, whole
 from settings import Settings, parse
 from state import digest
-from traced import TracedStep
+from torch import Tensor, nn
+from traced import TracedStep, with_stack
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
@@ -51,7 +50,7 @@ def make_optimizer(model: nn.Module, settings: Settings) -> Any:
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
     ]
-    form = {"fused": settings.optimizer == "fused", "foreach": settings.optimizer == "foreach"}
+    form: dict[str, Any] = {"fused": settings.optimizer == "fused", "foreach": settings.optimizer == "foreach"}
     return torch.optim.AdamW(groups, lr=settings.lr, **form)
 
 
@@ -63,7 +62,7 @@ def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Se
         called: The model, or what distributed training has put around it.
         tokens: In the batch of the whole step; the loss is a mean over them.
     """
-    loss_function = LOSSES[settings.loss]
+    loss_function = with_stack(LOSSES[settings.loss]) if settings.traced else LOSSES[settings.loss]
 
     def loss_of(forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "amp"):
@@ -71,7 +70,7 @@ def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Se
 
     def eager_step(inputs: Tensor, targets: Tensor) -> Tensor:
         loss = loss_of(called, inputs, targets)
-        loss.backward()
+        torch.autograd.backward(loss)
         return loss.detach()
 
     return TracedStep(model, loss_of) if settings.traced else eager_step

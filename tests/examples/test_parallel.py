@@ -1,0 +1,76 @@
+"""Two gloo ranks, simulated ranks and a fake world against one process."""
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.examples.conftest import EXAMPLES, SMALL, Train, Trained
+
+Ranks = dict[str, list[Trained]]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("--micro-batches 2", "--parallel fsdp2"),
+        ("--micro-batches 2", "--parallel fsdp2 --ac selective"),
+        ("--micro-batches 2 --experts 4", "--parallel fsdp2 --experts 4"),
+        ("--micro-batches 2", "--parallel ddp"),
+        ("--micro-batches 4", "--parallel ddp --micro-batches 2"),
+        ("", "--parallel tp"),
+        ("", "--parallel fsdp2+tp"),
+    ],
+)
+def test_two_ranks_agree_with_one(train: Train, two_ranks: Ranks, one: str, two: str) -> None:
+    """Data ranks see what one process sees as micro-batches; each rank prints the numbers of all."""
+    alone = train(one)
+    for rank in two_ranks[two]:
+        assert rank.losses == pytest.approx(alone.losses, rel=1e-5)
+        assert rank.norms == pytest.approx(alone.norms, rel=1e-4)
+
+
+def test_checkpoints_change_no_bit_of_a_shard(two_ranks: Ranks) -> None:
+    assert two_ranks["--parallel fsdp2 --ac selective"] == two_ranks["--parallel fsdp2"]
+
+
+def test_stale_gather_shows_in_the_first_loss(two_ranks: Ranks) -> None:
+    sound, stale = (two_ranks[f"--parallel fsdp2{bug}"][0].losses for bug in ("", " --bug stale-gather"))
+    assert abs(stale[0] - sound[0]) > 1e-3
+    assert all(map(math.isfinite, stale))
+
+
+def test_starts_under_torchrun(two_ranks: Ranks) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    rendezvous = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    done = subprocess.run(
+        [*launcher, *rendezvous, str(EXAMPLES / "train.py"), *SMALL, "--parallel", "fsdp2"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    for rank in two_ranks["--parallel fsdp2"]:
+        assert f"state {rank.states[0]}" in done.stdout
+
+
+def test_a_rank_alone_is_told_to_use_torchrun(train: Train) -> None:
+    with pytest.raises(SystemExit, match="torchrun"):
+        train("--parallel fsdp2")
+
+
+def test_simulated_ranks_agree_with_one_process(train: Train) -> None:
+    wide = "--kv-heads 4"
+    assert train(f"{wide} --parallel tp --local-tensor 4").losses == pytest.approx(train(wide).losses, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize("parallel", ["fsdp2", "tp", "fsdp2+tp"])
+def test_fake_world_runs_and_repeats(train: Train, parallel: str) -> None:
+    """Nothing is communicated, so its numbers mean nothing; but they are the same each time."""
+    run = f"--parallel {parallel} --fake-world 8 --heads 8 --kv-heads 8"
+    assert train(run).states == train(run).states
