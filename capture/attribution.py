@@ -34,6 +34,7 @@ class Place:
         stack: number of the stack that says where it came from; for a backward operation that of the forward one.
         micro_batch: number of the forward pass of the model in this step, from 0; None before the first.
         recompute: run again by activation checkpointing.
+        running: the module that was running, where `module` says more than that: what graph paths are relative to.
         frames: the user's frames where a graph node says them, instead of the stack's.
     """
 
@@ -42,6 +43,7 @@ class Place:
     stack: int
     micro_batch: int | None = None
     recompute: bool = False
+    running: str | None = None
     frames: tuple[Frame, ...] | None = None
 
 
@@ -83,12 +85,14 @@ class Attribution:
         task = torch._C._current_graph_task_id()
         replayed = self.replayed or self._graph_node(number, stack)
         if task == NO_TASK:
-            place = Place(self._modules.current, self._phase(), number, self.micro_batch)
+            running = self._modules.compiled(skip) if stack.compiled else None
+            running = running or self._modules.current
+            place = Place(running, self._phase(), number, self.micro_batch, running=running)
         else:
             self._backward_seen = True
             place = self._in_backward(number, stack, task)
         if replayed is not None:
-            _apply(replayed, place)
+            self._apply(replayed, place)
         if place.phase == OPTIMIZER:
             place.micro_batch = None
         self._note_nodes(place, task, stack)
@@ -109,7 +113,8 @@ class Attribution:
             module = self._modules.current or self._same_line(stack, origin)
             return Place(module, BACKWARD, number, micro_batch, recompute=True)
         if origin is not None:
-            return Place(origin.module, BACKWARD, origin.stack, micro_batch, frames=origin.frames)
+            running = origin.running
+            return Place(origin.module, BACKWARD, origin.stack, micro_batch, running=running, frames=origin.frames)
         variable = getattr(node, "variable", None)
         parameter = None if variable is None else self.names.parameter(variable)
         module = parameter.rpartition(".")[0] if parameter else self._modules.current
@@ -157,16 +162,15 @@ class Attribution:
             self._replays[number] = None if node is None else of_node(node)
         return self._replays[number]
 
-
-def _apply(replayed: Replayed, place: Place) -> None:
-    if replayed.module is not None:
-        place.module = replayed.module
-    if replayed.backward:
-        place.phase = BACKWARD
-    if replayed.frames is not None:
-        place.frames = replayed.frames
-    if replayed.recompute:
-        place.recompute = True
+    def _apply(self, replayed: Replayed, place: Place) -> None:
+        if replayed.module is not None:
+            place.module = self.names.within(replayed.module, place.running)
+        if replayed.backward:
+            place.phase = BACKWARD
+        if replayed.frames is not None:
+            place.frames = replayed.frames
+        if replayed.recompute:
+            place.recompute = True
 
 
 def _common(name: str, other: str) -> int:

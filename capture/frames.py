@@ -29,6 +29,7 @@ _SITE = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("
 _UTILITIES = os.path.join("torch", "nn", "utils", "")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 _AUTOGRAD = (os.path.join("torch", "autograd", "__init__.py"), os.path.join("torch", "autograd", "graph.py"))
+_DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 _GENERATED = "<eval_with_key>"
 """File name of the code that `torch.fx` generates for a graph."""
 
@@ -61,6 +62,7 @@ class Stack:
         caller: name of the `torch.nn.utils` function that the innermost user frame called, "" when it called none.
         recompute: activation checkpointing is running a part of the forward pass again.
         graph_line: generated code of a graph and the line in it that ran, None outside of one.
+        compiled: `torch.compile` has taken the call of a module over, so that no hook says which one runs.
         site: the instruction of the innermost user frame, None without one.
     """
 
@@ -68,6 +70,7 @@ class Stack:
     caller: str
     recompute: bool
     graph_line: tuple[CodeType, int] | None
+    compiled: bool
     site: tuple[CodeType, int] | None
 
 
@@ -128,7 +131,7 @@ class StackTable:
 
     def _read(self, key: tuple[Any, ...]) -> Stack:
         frames: list[Frame] = []
-        caller, recompute, engine = "", None, False
+        caller, recompute, engine, compiled = "", None, False, False
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[CodeType, int] | None = None
         for code, offset in zip(key[::2], key[1::2], strict=True):
@@ -137,6 +140,7 @@ class StackTable:
                 if graph_line is None and path.startswith(_GENERATED):
                     graph_line = (code, self._line(code, offset))
                 continue
+            compiled = compiled or path.endswith(_DYNAMO)
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
             elif recompute is None and path.endswith(_CHECKPOINT):
@@ -151,7 +155,7 @@ class StackTable:
                 frames.append(Frame(path, self._line(code, offset), _function_name(code)))
             elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name
-        return Stack(tuple(frames), caller, bool(recompute), graph_line, site)
+        return Stack(tuple(frames), caller, bool(recompute), graph_line, compiled, site)
 
     def _line(self, code: CodeType, offset: int) -> int:
         table = self._lines.get(code)

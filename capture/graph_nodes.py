@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,10 @@ from capture.modules import strip_wrappers
 
 __all__ = ["Replayed", "of_meta", "of_node"]
 
-_EXPRESSION = (("L['self']", ""), ("L['mod']", ""), ("._modules", ""), ("['", "."), ("']", ""), ("[", "."), ("]", ""))
-"""How dynamo writes the way to a module (`L['self']._modules['layers']._modules['0'].wq`), and what a path has there."""
+_WORD = re.compile(r"\w+")
+_OF_PYTHON = frozenset({"L", "G", "self", "mod", "fn", "__dict__", "_modules"})
+"""Words in dynamo's expression for a module (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are no
+part of its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def of_meta(meta: Mapping[str, Any]) -> Replayed:
     text = meta.get("stack_trace") or meta.get("fwd_stack_trace")
     path = module or forward
     return Replayed(
-        strip_wrappers(path) if path else None,
+        (strip_wrappers(path) or None) if path else None,
         backward,
         (parse_traceback(text) or None) if text else None,
         recompute=bool(meta.get("recomputed") or custom.get("recomputed")),
@@ -90,6 +93,6 @@ def _innermost(stack: Mapping[str, Any] | None) -> str | None:
         return None
     entry = list(stack.values())[-1]
     path = str(entry[0] if isinstance(entry, tuple) else entry)
-    for written, meant in _EXPRESSION:
-        path = path.replace(written, meant)
-    return path.strip(".") or None
+    if path.startswith(("L[", "L_", "G[")) or "_modules" in path:
+        path = ".".join(word for word in _WORD.findall(path) if word not in _OF_PYTHON)
+    return path or None

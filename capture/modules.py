@@ -6,6 +6,7 @@ is what keeps them right where the module stack is not what it was, as when acti
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,9 @@ __all__ = ["ModuleNames", "ModuleStack", "Running", "strip_wrappers"]
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
 _WRAPPER_CLASSES = ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
 """Modules that only pass on to the one they hold, as `module` or under one of the segments above."""
+
+
+_CALL = nn.Module._wrapped_call_impl.__code__
 
 
 def strip_wrappers(name: str) -> str:
@@ -61,7 +65,7 @@ class ModuleNames:
     def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
         self.roots: list[nn.Module] = []
         self._names: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self._known: set[str] = set()
         self._parameters: dict[int, str] = {}
         for root in roots:
             self.add_root(root)
@@ -75,8 +79,8 @@ class ModuleNames:
         top = _unwrapped(root)
         paths = {strip_wrappers(name) for name, _ in top.named_modules()} - {""}
         class_name = _class_name(root)
-        prefix = "" if first or (paths and not paths & self._taken) else class_name + "."
-        while prefix and prefix[:-1] in self._taken:
+        prefix = "" if first or (paths and not paths & self._known) else class_name + "."
+        while prefix and prefix[:-1] in self._known:
             prefix = prefix[:-1] + "_."
         for module in (root, top):
             self._names[id(module)] = prefix[:-1] or class_name
@@ -84,7 +88,7 @@ class ModuleNames:
             clean = strip_wrappers(name)
             if clean:
                 self._names.setdefault(id(module), prefix + clean)
-        self._taken |= {prefix + path for path in paths} | {prefix[:-1] or class_name}
+        self._known |= {prefix + path for path in paths} | {prefix[:-1] or class_name}
         self.refresh_parameters()
 
     def refresh_parameters(self) -> None:
@@ -101,6 +105,11 @@ class ModuleNames:
     def name(self, module: nn.Module) -> str | None:
         """Path of a module, None for one that is in no known model."""
         return self._names.get(id(module))
+
+    def within(self, path: str, module: str | None) -> str:
+        """A path that may be relative to a module: the full one where the module is known to have it."""
+        full = f"{module}.{path}"
+        return full if module and path not in self._known and full in self._known else path
 
     def parameter(self, parameter: Any) -> str | None:
         """Path of a parameter, None for a tensor that is none."""
@@ -166,6 +175,20 @@ class ModuleStack:
         """Name of the innermost running module of this thread."""
         stack = self._stacks.get(threading.get_ident())
         return stack[-1].name if stack else None
+
+    def compiled(self, skip: int) -> str | None:
+        """Name of the innermost module whose call is compiled code, `skip` frames up: its hooks do not run.
+
+        None when there is none, or it is in no known model.
+        """
+        frame: Any = sys._getframe(skip)
+        while frame is not None:
+            if frame.f_code is _CALL:
+                module = frame.f_locals.get("self")
+                if getattr(module, "_compiled_call_impl", None) is not None:
+                    return self.names.name(module)
+            frame = frame.f_back
+        return None
 
     def top_of(self, module: nn.Module) -> nn.Module:
         """The outermost module that a module was put into."""

@@ -24,13 +24,6 @@ _NOT_RECORDED = frozenset(
         "set_",
         "_resize_output_",
         "record_stream",
-        # a number for Python, or bookkeeping
-        "_local_scalar_dense",
-        "item",
-        "equal",
-        "is_same_size",
-        "is_nonzero",
-        "_has_compatible_shallow_copy_type",
         "barrier",
         "monitored_barrier_",
         # the same tensor under another name
@@ -39,6 +32,14 @@ _NOT_RECORDED = frozenset(
         "_wrap_tensor_autograd",
     }
 )
+_QUESTIONS = frozenset(
+    {
+        "dim", "size", "stride", "numel", "storage_offset", "layout", "is_contiguous", "is_strides_like_format",
+        "is_non_overlapping_and_dense", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset",
+        "sym_is_contiguous", "_has_compatible_shallow_copy_type", "is_same_size",
+    }
+)  # fmt: skip
+"""What only asks for the form of a tensor: some subclasses answer through the dispatcher."""
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})
 
 _OVERWRITES = frozenset(
@@ -63,7 +64,7 @@ class OpKind:
     Attributes:
         name: without namespace and overload, as it stands in keys.
         recorded: False for what only makes memory, or gives a number to Python.
-        ignored: not even counted: the machinery of profilers and of this capture.
+        ignored: not even counted: questions about form, the machinery of profilers and of this capture.
         annotated_view: its schema says that it returns a view.
         writes: positions and names of the arguments that it writes to.
         overwrites: of those, the ones whose content before is not read.
@@ -109,14 +110,18 @@ def kind_of(func: Any) -> OpKind:
     view = bool(returned) and not writes and all(alias is not None and not alias.is_write for alias in returned)
     return OpKind(
         name=name,
-        recorded=name not in _NOT_RECORDED,
-        ignored=namespace in _IGNORED_NAMESPACES,
+        recorded=name not in _NOT_RECORDED and (bool(writes) or collective or _gives_tensors(schema)),
+        ignored=namespace in _IGNORED_NAMESPACES or name in _QUESTIONS,
         annotated_view=view,
         writes=frozenset(writes),
         overwrites=frozenset(out),
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
     )
+
+
+def _gives_tensors(schema: Any) -> bool:
+    return any("Tensor" in str(returned.type) for returned in schema.returns)
 
 
 def _written(qualified: str, name: str, namespace: str, schema: Any) -> set[int | str]:

@@ -118,8 +118,12 @@ def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
     if rank is None:
         own = mesh.get_coordinate()
         return None if own is None else tuple(own)
+    grid = mesh.mesh
+    if parts := getattr(grid, "_local_tensors", None):
+        # a mesh that was made while ranks were simulated is a tensor of theirs, the same for all
+        grid = parts[min(parts)]
     with unnoticed():
-        ranks = mesh.mesh.reshape(-1).tolist()
+        ranks = grid.reshape(-1).tolist()
     if rank not in ranks:
         return None
     at = ranks.index(rank)

@@ -205,7 +205,7 @@ class AutomaticSchedule:
         missed = sorted(step for step in self.steps if step > self._done)
         if self._refused:
             return
-        if not self._ever_called:
+        if not self._ever_called and incomplete is None:
             say("no log: no module was called, so that no step could be recognised; see capture.trace")
         elif missed and incomplete is None and not self.recorder.written:
             say(f"no log: step {missed[0]} was asked for, the script ran {self._done}")

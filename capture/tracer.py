@@ -185,7 +185,10 @@ class StepTracer(DebugMode):
 
     def _after(self, func: Any, kind: OpKind, call: _Call, result: Any) -> None:
         """What is known once the operation has run."""
-        leaves = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor) and _has_values(leaf)]
+        found = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in found if handling_of(type(leaf)) is Handling.PLAIN]
+        if len(leaves) < len(found) and any(handling_of(type(leaf)) is Handling.FAKE for leaf in found):
+            return
         event = call.event
         if event is None:
             self._exclude(kind)
@@ -470,11 +473,6 @@ def _flat_inputs(
                 overwritten.update(positions)
         tensors += found
     return tensors, written, overwritten
-
-
-def _has_values(tensor: torch.Tensor) -> bool:
-    """False for a wrapper around tensors that are seen by themselves."""
-    return handling_of(type(tensor)) is Handling.PLAIN
 
 
 def _leaves(result: Any) -> list[Any]:
