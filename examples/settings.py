@@ -139,6 +139,8 @@ def _contradiction(settings: Settings) -> str | None:
         return f"--bug: there is no layer {settings.bug_layer}"
     if settings.has_bug("stale-gather") and not settings.parallel.startswith("fsdp2"):
         return "--bug stale-gather needs an all-gather: --parallel fsdp2"
+    if settings.has_bug("detached-keys") and settings.parallel == "ddp":
+        return "--bug detached-keys leaves a parameter without a gradient, for which DDP would wait: --parallel fsdp2"
     if settings.has_bug("accumulation-scale") and settings.micro_batches == 1:
         return "--bug accumulation-scale needs --micro-batches 2 or more"
     return None

@@ -97,6 +97,8 @@ def test_an_infinity_in_the_softmax_ends_in_nan(train: Train) -> None:
         ("--bug rope-base@7", "no layer 7"),
         ("--bug stale-gather", "fsdp2"),
         ("--bug accumulation-scale", "micro-batches"),
+        ("--bug detached-keys --parallel ddp", "DDP"),
+        ("--traced --ac full --ac-style function-reentrant", "reentrant"),
         ("--layers 0", "invalid"),
         ("--heads 3", "multiple"),
         ("--traced --compile aot_eager", "--traced"),
