@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from matchers.errors import InputError, UserError
 from numtui import __version__
-from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, resolve_logs
+from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, is_weight_log, resolve_logs
 from numtui.report import FORMATS
 from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
@@ -38,6 +38,7 @@ _COMMANDS = """\
 commands:
   numtui A B             open the explorer (without a terminal: print the text report)
   numtui diff A B        print the comparison; see numtui diff --help
+  numtui weights A B …   print where logs of weights over steps part
   numtui demo            open the example that is shipped
 
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
@@ -88,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     if argv[:1] == ["diff"]:
         return _diff(_diff_parser().parse_args(argv[1:]))
+    if argv[:1] == ["weights"]:
+        args = _weights_parser().parse_args(argv[1:])
+        return _weights(args.logs, args.format, args.output)
     if argv[:1] == ["demo"]:
         return _demo(_demo_parser().parse_args(argv[1:]))
     return _open(_parser().parse_args(argv))
@@ -106,13 +110,19 @@ def _diff_parser() -> argparse.ArgumentParser:
         "numtui diff", "Prints the comparison of two logs; the exit code tells whether anything is red."
     )
     _add_logs(parser)
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="text for people (default), jsonl for programs"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
-    )
+    _add_report(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
+    return parser
+
+
+def _weights_parser() -> argparse.ArgumentParser:
+    parser = _new_parser(
+        "numtui weights",
+        "Prints at which step, and in which parameter, logs of weights part first;\n"
+        "of more than two logs, the step for each pair.",
+    )
+    parser.add_argument("logs", metavar="LOG", nargs="+", help="rank_N_weights.log, also .gz")
+    _add_report(parser)
     return parser
 
 
@@ -142,6 +152,15 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name-a", metavar="NAME", help="what to call side a")
     parser.add_argument("--name-b", metavar="NAME", help="what to call side b")
     parser.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", help="text for people (default), jsonl for programs"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
+    )
 
 
 def _add_screen(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +195,16 @@ def _request(args: argparse.Namespace) -> OpenRequest:
 
 
 def _diff(args: argparse.Namespace) -> int:
+    if is_weight_log(args.a) or is_weight_log(args.b):
+        return _weights([args.a, args.b], args.format, args.output)
     return _report(_request(args), args.format, None if args.output in {None, "-"} else Path(args.output))
+
+
+def _weights(logs: Sequence[str], form: str, output: str | None) -> int:
+    from numtui.weights import report_weights
+
+    parts = report_weights(logs, form, None if output in {None, "-"} else Path(str(output)))
+    return ExitCode.RED if parts else ExitCode.SAME
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -194,6 +222,12 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
+    for path in (args.a, args.b):
+        if is_weight_log(path):
+            raise InputError(
+                f"{path}: is a log of weights over steps, which the explorer does not show: "
+                f"compare it with 'numtui diff {args.a} {args.b}'"
+            )
     return _explore(_request(args))
 
 

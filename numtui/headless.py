@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -17,7 +18,7 @@ from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
 from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
 
-__all__ = ["report"]
+__all__ = ["complain", "deliver", "report"]
 
 
 def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
@@ -48,17 +49,27 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
         rules_path=None if rules_path is None else str(rules_path),
         color=output is None and wants_color(sys.stdout, no_color=not request.color),
     )
-    if output is None:
-        _to_stdout(comparison, form, options)
-    else:
-        try:
-            with atomic_writer(output) as out:
-                write(comparison, out, form, options)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise InputError(f"{output}: cannot be written: {error.strerror or error}") from None
+    deliver(lambda out: write(comparison, out, form, options), output)
     return bool(comparison.red.any())
+
+
+def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
+    """Have a report written to `output`, or to standard output.
+
+    Raises:
+        InputError: it cannot be written there.
+        BrokenPipeError: whoever read standard output is gone.
+    """
+    if output is None:
+        _to_stdout(produce)
+        return
+    try:
+        with atomic_writer(output) as out:
+            produce(out)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from None
 
 
 _MOST_WARNINGS = 5
@@ -73,23 +84,24 @@ def _warn(c: Comparison, form: str) -> None:
         promised = log.header.declared
         if log.complete is False:
             of = f" of {promised}" if promised is not None and promised > len(log) else ""
-            _complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read")
+            complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read")
         elif not len(log):
-            _complain(f"{log.path}: the log has no operations")
+            complain(f"{log.path}: the log has no operations")
         for problem in log.problems[:_MOST_WARNINGS]:
-            _complain(f"{log.path}:{problem.line}: {problem.message}")
+            complain(f"{log.path}:{problem.line}: {problem.message}")
         if log.problem_count > _MOST_WARNINGS:
-            _complain(f"{log.path}: {log.problem_count - _MOST_WARNINGS} more spots could not be read")
+            complain(f"{log.path}: {log.problem_count - _MOST_WARNINGS} more spots could not be read")
     wrong = [str(problem) for problem in c.rules.problems]
     if form != "text":
         wrong += [use.problem for use in c.usage if use.problem]
     for text in wrong[:_MOST_WARNINGS]:
-        _complain(text)
+        complain(text)
     if len(wrong) > _MOST_WARNINGS:
-        _complain(f"{len(wrong) - _MOST_WARNINGS} more rules need a look")
+        complain(f"{len(wrong) - _MOST_WARNINGS} more rules need a look")
 
 
-def _complain(text: str) -> None:
+def complain(text: str) -> None:
+    """Say something on standard error."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"numtui: {safe_text(text)}\n")
 
@@ -107,12 +119,12 @@ def _rules_to_read(request: OpenRequest) -> Path | None:
     return None
 
 
-def _to_stdout(comparison: Comparison, form: str, options: ReportOptions) -> None:
+def _to_stdout(produce: Callable[[TextIO], None]) -> None:
     out: TextIO | None = sys.stdout
     if out is None:
         raise InputError("standard output is closed; write to a file with -o FILE")
     try:
-        write(comparison, out, form, options)
+        produce(out)
         # Here, where a full disk can still be reported; at exit it would be too late.
         out.flush()
     except BrokenPipeError:

@@ -6,16 +6,19 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from matchers.errors import InputError
 
-__all__ = ["DEFAULT_RULES", "OpenRequest", "STDIN", "default_names", "demo_logs", "resolve_logs"]
+__all__ = ["DEFAULT_RULES", "OpenRequest", "STDIN", "default_names", "demo_logs", "is_weight_log", "resolve_logs"]
 
 STDIN = "-"
 DEFAULT_RULES = Path("overrides.yaml")
 
+_WEIGHTS = b"Format: numtui weights"
+"""How a log of weights over steps begins."""
 _LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
 _TELLS_NOTHING = re.compile(r"step_\d+|numerics|rank_\d+_activations|activations|\.|/")
@@ -229,3 +232,20 @@ def _name_parts(path: str) -> list[str]:
 def _telling(parts: list[str]) -> str | None:
     """The last part that tells which run this is, else the last one at all."""
     return next((p for p in reversed(parts) if not _TELLS_NOTHING.fullmatch(p)), parts[-1] if parts else None)
+
+
+def is_weight_log(path: str) -> bool:
+    """Whether a file is a log of weights over steps, by its first bytes. What can be read only once is not touched."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            start = file.read(512)
+    except (OSError, ValueError):
+        return False  # whoever reads it says what is wrong
+    if start[:2] == b"\x1f\x8b":
+        import zlib  # a rare case
+
+        with suppress(zlib.error):
+            start = zlib.decompressobj(wbits=31).decompress(start, len(_WEIGHTS))
+    return start.startswith(_WEIGHTS)

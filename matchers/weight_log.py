@@ -1,0 +1,222 @@
+"""A log of weights over steps (docs/weights.md), read.
+
+A header, a line of `=`, and one line of JSON per tensor and step. A broken line costs only itself.
+"""
+
+from __future__ import annotations
+
+import binascii
+import gzip
+import json
+import os
+import struct
+import zlib
+from base64 import b64decode
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from capture import log_format
+from matchers.errors import LogError
+from matchers.op_log import Problem
+
+__all__ = ["Key", "TensorState", "WeightLog", "read_weights"]
+
+_MAX_PROBLEMS = 1000
+_MAX_HEADER = 100
+_SKETCH_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class TensorState:
+    """One tensor after one step, as a line of the log has it; None where the line does not say.
+
+    Attributes:
+        line: number of its line.
+        l2: of the finite values.
+        counts: numel, NaN, infinite, zero.
+        digest: of the raw bytes, as text.
+        sketch: its projections, 16 numbers.
+        placement: of a shard, as JSON text with sorted keys.
+    """
+
+    line: int
+    shape: tuple[int, ...]
+    dtype: str
+    l1: float | None
+    l2: float | None
+    counts: tuple[int, ...] | None
+    digest: str | None
+    sketch: tuple[float, ...] | None
+    placement: str | None
+
+
+Key = tuple[int, str, str]
+"""(step, parameter, part)."""
+
+
+@dataclass(slots=True)
+class WeightLog:
+    """A log of weights.
+
+    Attributes:
+        path: for messages.
+        run: the run info of its header.
+        states: by (step, parameter, part), in the order of the log.
+        steps: in the order of the log.
+        parameters: in the order of the model.
+        problems: what could not be read, the first thousand. problem_count: all of them.
+        cut_off: the end of the file is missing in the middle of a line.
+        promised: number of steps by the footer, None without one.
+        complete: there is a footer, and it promises as many steps as there are.
+    """
+
+    path: str
+    run: dict[str, Any] = field(default_factory=dict)
+    states: dict[Key, TensorState] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    problem_count: int = 0
+    cut_off: bool = False
+    promised: int | None = None
+    complete: bool = False
+
+
+def read_weights(source: str | os.PathLike[str]) -> WeightLog:
+    """Reads a log of weights: a path, plain or gzip.
+
+    Broken lines are left out and reported; what the last line lacks when a run was killed is `cut_off`.
+
+    Raises:
+        LogError: the file is missing, unreadable, or no log of weights.
+    """
+    path = os.fspath(source)
+    log = WeightLog(path)
+    try:
+        with _opened(path) as lines:
+            _read(log, lines)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        log.cut_off = True
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror or error}") from None
+    log.steps = list(dict.fromkeys(step for step, _, _ in log.states))
+    log.parameters = list(dict.fromkeys(name for _, name, _ in log.states))
+    log.complete = log.promised == len(log.steps) and not log.cut_off
+    return log
+
+
+def _opened(path: str) -> IO[bytes]:
+    with open(path, "rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if compressed else open(path, "rb")  # type: ignore[return-value,unused-ignore]
+
+
+def _read(log: WeightLog, lines: IO[bytes]) -> None:
+    number = _read_header(log, lines)
+    for raw in lines:
+        number += 1
+        text = raw.decode("utf-8", "replace").rstrip("\r\n")
+        problem = _read_line(log, text, number) if text else None
+        if problem is not None and not raw.endswith(b"\n"):
+            log.cut_off = True
+        elif problem is not None:
+            _problem(log, number, problem)
+
+
+def _read_line(log: WeightLog, text: str, number: int) -> str | None:
+    """Takes in a line; returns what is wrong with it."""
+    if not text.startswith("{"):
+        log.promised = log_format.parse_weights_footer(text)
+        return "not a line of a log of weights" if log.promised is None else None
+    try:
+        step, name, part, state = _state(text, number)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        return _reason(error)
+    if (step, name, part) in log.states:
+        return f"step {step} has this tensor already; the first counts"
+    log.states[step, name, part] = state
+    return None
+
+
+def _read_header(log: WeightLog, lines: IO[bytes]) -> int:
+    """Reads up to the `=` line; returns its number."""
+    header: list[str] = []
+    for raw in lines:
+        text = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if text.startswith("====") or len(header) == _MAX_HEADER:
+            break
+        header.append(text.removeprefix("\ufeff"))
+        if len(header) == 1 and not header[0].startswith("Format: "):
+            break
+    parsed = log_format.parse_header(header)
+    if parsed.format != log_format.WEIGHTS_FORMAT:
+        said = f", not {parsed.format[:40]!r}" if parsed.format else ""
+        raise LogError(
+            f"{log.path}:1: is not a log of weights: expected a line 'Format: {log_format.WEIGHTS_FORMAT}'{said}"
+        )
+    log.run = parsed.run
+    for at, message in parsed.problems:
+        _problem(log, at + 1, message)
+    return len(header) + 1
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError) or not isinstance(error, (ValueError, KeyError)):
+        return "not a tensor in JSON"
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _problem(log: WeightLog, line: int, message: str) -> None:
+    log.problem_count += 1
+    if len(log.problems) < _MAX_PROBLEMS:
+        log.problems.append(Problem(line, message))
+
+
+def _state(text: str, line: int) -> tuple[int, str, str, TensorState]:
+    """(step, parameter, part, what is known) of a line.
+
+    Raises:
+        ValueError: it is no JSON, or a value makes no sense; with a sentence. KeyError: a name is missing.
+    """
+    values = json.loads(text)
+    step, name, part = values["step"], values["parameter"], values["part"]
+    if type(step) is not int or not isinstance(name, str) or not isinstance(part, str):
+        raise ValueError("step, parameter or part is of the wrong kind")
+    shape, dtype = values["shape"], values.get("dtype")
+    if not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        raise ValueError("shape is not a list of numbers")
+    counts = values.get("counts")
+    if counts is not None and (len(counts) != 4 or not all(type(count) is int for count in counts)):
+        raise ValueError("counts are not four numbers")
+    placement = values.get("placement")
+    state = TensorState(
+        line=line,
+        shape=tuple(shape),
+        dtype=str(dtype),
+        l1=_number(values, "l1"),
+        l2=_number(values, "l2"),
+        counts=None if counts is None else tuple(counts),
+        digest=None if values.get("digest") is None else str(values["digest"]),
+        sketch=_sketch(values.get("sketch")),
+        placement=None if placement is None else json.dumps(placement, sort_keys=True),
+    )
+    return step, name, part, state
+
+
+def _number(values: dict[str, Any], name: str) -> float | None:
+    value = values.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise ValueError(f"{name} is not a number")
+    return None if value is None else float(value)
+
+
+def _sketch(text: object) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        raw = b64decode(str(text), validate=True)
+    except binascii.Error:
+        raw = b""
+    if len(raw) != _SKETCH_BYTES:
+        raise ValueError("sketch is not base64 of 16 numbers")
+    return struct.unpack("<16d", raw)

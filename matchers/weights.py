@@ -1,0 +1,191 @@
+"""Where two logs of weights over steps part first.
+
+What two runs say about the same tensor after the same step is compared. The first difference in the order in which a
+step makes its tensors (gradients, then weights and the optimizer's state; parameters in the order of the model) is
+where to look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from matchers.weight_log import Key, TensorState, WeightLog
+
+__all__ = [
+    "Divergence",
+    "Outcome",
+    "StepSummary",
+    "WeightsComparison",
+    "compare_weights",
+    "first_divergent_steps",
+]
+
+
+class Outcome(IntEnum):
+    """What comparing one tensor of two runs says."""
+
+    EQUAL = 0
+    """The bits are the same; or, where no digests tell, every number is."""
+    DIFFERENT = 1
+    NOT_COMPARABLE = 2
+    """Other shapes, or other shards of one tensor: the numbers of this log alone cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A tensor that differs. `error` estimates ‖a − b‖ / ‖b‖, a ratio; NaN where nothing tells it."""
+
+    step: int
+    parameter: str
+    part: str
+    error: float
+    a: TensorState
+    b: TensorState
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """One step that both logs have.
+
+    Attributes:
+        compared: parameters of which at least one part was compared. different: those with a part that differs.
+        largest: the difference with the largest error, None without one.
+    """
+
+    step: int
+    compared: int
+    different: int
+    largest: Divergence | None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsComparison:
+    """Where two logs of weights part.
+
+    Attributes:
+        first: the first difference, None when there is none.
+        steps: the steps that both have, ascending.
+        not_comparable: (step, parameter, part) of tensors that cannot be compared by these logs.
+        only_a, only_b: parameters that only one of them has. steps_only_a, steps_only_b: steps.
+        starts_differ: parameters whose digests before the first step differ, by the headers; None when they do not say.
+    """
+
+    a: WeightLog
+    b: WeightLog
+    first: Divergence | None
+    steps: tuple[StepSummary, ...]
+    not_comparable: tuple[Key, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    steps_only_a: tuple[int, ...]
+    steps_only_b: tuple[int, ...]
+    starts_differ: tuple[str, ...] | None
+
+
+def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
+    """Compares what two logs say about the same tensors at the same steps."""
+    order = {name: i for i, name in enumerate(dict.fromkeys([*a.parameters, *b.parameters]))}
+    known_a, known_b = set(a.parameters), set(b.parameters)
+    common = sorted(
+        (key for key in a.states if key in b.states), key=lambda key: (key[0], key[2] != "grad", order[key[1]])
+    )
+    first: Divergence | None = None
+    not_comparable: list[Key] = []
+    per_step: dict[int, _Tally] = {step: _Tally() for step in sorted(set(a.steps) & set(b.steps))}
+    for key in common:
+        state_a, state_b = a.states[key], b.states[key]
+        outcome, error = _judge(state_a, state_b)
+        tally = per_step[key[0]]
+        if outcome is Outcome.NOT_COMPARABLE:
+            not_comparable.append(key)
+            continue
+        tally.compared.add(key[1])
+        if outcome is Outcome.DIFFERENT:
+            found = Divergence(*key, error, state_a, state_b)
+            first = first or found
+            tally.add(found)
+    return WeightsComparison(
+        a=a,
+        b=b,
+        first=first,
+        steps=tuple(
+            StepSummary(step, len(tally.compared), len(tally.different), tally.largest)
+            for step, tally in per_step.items()
+        ),
+        not_comparable=tuple(not_comparable),
+        only_a=tuple(name for name in a.parameters if name not in known_b),
+        only_b=tuple(name for name in b.parameters if name not in known_a),
+        steps_only_a=tuple(sorted(set(a.steps) - set(b.steps))),
+        steps_only_b=tuple(sorted(set(b.steps) - set(a.steps))),
+        starts_differ=_starts(a, b),
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is being counted for one step."""
+
+    compared: set[str] = field(default_factory=set)
+    different: set[str] = field(default_factory=set)
+    largest: Divergence | None = None
+
+    def add(self, found: Divergence) -> None:
+        self.different.add(found.parameter)
+        if self.largest is None or _size(found) > _size(self.largest):
+            self.largest = found
+
+
+def _size(found: Divergence) -> float:
+    return math.inf if math.isnan(found.error) else found.error
+
+
+def _judge(a: TensorState, b: TensorState) -> tuple[Outcome, float]:
+    if a.shape != b.shape or a.placement != b.placement:
+        return Outcome.NOT_COMPARABLE, math.nan
+    same_kind = a.dtype == b.dtype
+    if same_kind and a.digest is not None and b.digest is not None:
+        if a.digest == b.digest:
+            return Outcome.EQUAL, 0.0
+        return Outcome.DIFFERENT, _error(a, b)
+    # bits of other dtypes do not tell; equal numbers do, as far as they go
+    error = _error(a, b)
+    if math.isnan(error) and a.l2 is None and b.l2 is None and a.counts == b.counts:
+        return Outcome.EQUAL, 0.0
+    return (Outcome.EQUAL if error == 0 and (a.l1, a.counts) == (b.l1, b.counts) else Outcome.DIFFERENT), error
+
+
+def _error(a: TensorState, b: TensorState) -> float:
+    """Estimate of ‖a − b‖ / ‖b‖ over the finite values; of the norms' difference where there are no sketches."""
+    if a.counts is not None and b.counts is not None and a.counts[1:3] != b.counts[1:3]:
+        return math.inf  # NaN or infinity on one side
+    if a.l2 is None or b.l2 is None:
+        return math.nan
+    if a.sketch is not None and b.sketch is not None:
+        # the root of the mean square of the differences of the projections
+        distance = math.dist(a.sketch, b.sketch) / math.sqrt(len(a.sketch))
+    else:
+        distance = abs(a.l2 - b.l2)
+    if distance == 0:
+        return 0.0
+    return distance / b.l2 if b.l2 else math.inf
+
+
+def _starts(a: WeightLog, b: WeightLog) -> tuple[str, ...] | None:
+    """Parameters that differ before the first step, by the run infos."""
+    of_a, of_b = (log.run.get("parameter_digests") for log in (a, b))
+    if not isinstance(of_a, dict) or not isinstance(of_b, dict):
+        return None
+    return tuple(name for name, digest in of_a.items() if name in of_b and of_b[name] != digest)
+
+
+def first_divergent_steps(logs: Sequence[WeightLog]) -> list[list[int | None]]:
+    """For every pair of logs the step at which they part first, None where they never do; the diagonal is None."""
+    steps: list[list[int | None]] = [[None] * len(logs) for _ in logs]
+    for i, a in enumerate(logs):
+        for j in range(i + 1, len(logs)):
+            first = compare_weights(a, logs[j]).first
+            steps[i][j] = steps[j][i] = None if first is None else first.step
+    return steps
