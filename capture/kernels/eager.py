@@ -47,9 +47,10 @@ def measure(
         raw = piece.resolve_conj().resolve_neg()
         if parts == 2:
             raw = torch.view_as_real(raw)
-        raw = raw.contiguous()
+        # of a single element, `contiguous` keeps a stride that `view` objects to
+        raw = raw.contiguous().as_strided((raw.numel(),), (1,))
         if digest:
-            hashed.update(raw.view(torch.uint8).reshape(-1))
+            hashed.update(raw.view(torch.uint8))
         values = raw.to(torch.float64).reshape(-1, parts)
         nan = values.isnan().any(1)
         finite = values.isfinite().all(1)
@@ -57,7 +58,7 @@ def measure(
         counts += torch.stack([nan.sum(), (~finite & ~nan).sum(), (values == 0).all(1).sum()])
         low = torch.minimum(low, values.masked_fill(~kept, float("inf")).amin())
         high = torch.maximum(high, values.masked_fill(~kept, float("-inf")).amax())
-        values.masked_fill_(~kept, 0.0)
+        values = values.masked_fill(~kept, 0.0)  # not in place: of a float64 tensor, these are its own elements
         squares = (values * values).sum(1)
         sizes = values.abs()[:, 0] if parts == 1 else squares.sqrt()
         sums += torch.stack([sizes.sum(), squares.sum(), values.sum()])
@@ -172,22 +173,60 @@ def _positions(local: torch.Tensor, positions: Positions | None) -> torch.Tensor
 
 def _sketch(values: torch.Tensor, start: int, positions: Positions | None, parts: int) -> torch.Tensor:
     """The sketch of finite values that begin at the local element `start`; float64[16]."""
-    device = values.device
-    rows = torch.arange(16, device=device)
-    k = torch.arange(PROJECTIONS, device=device)
-    columns = torch.tensor(COLUMNS, device=device)
-    total = torch.zeros(PROJECTIONS, dtype=torch.float64, device=device)
+    total = torch.zeros(PROJECTIONS, dtype=torch.float64, device=values.device)
     for first in range(0, len(values), _SIGNS_CHUNK):
         x = values[first : first + _SIGNS_CHUNK]
-        local = torch.arange(start + first, start + first + len(x), device=device)
-        at = _positions(local // parts, positions) * parts + local % parts
-        block, row, column = at // BLOCK, at % BLOCK // 8, at % 8
-        d = _words(3 * block + column // 4) >> (63 - 16 * (column % 4) - row)
-        x = torch.where((d & 1).bool(), -x, x)
-        u = _words(3 * block + 2)[:, None] >> (63 - k)
-        v = columns[column][:, None] >> k
-        h = rows[row][:, None] & k
-        h = h ^ (h >> 2)
-        h = h ^ (h >> 1)
-        total += torch.where(((u ^ v ^ h) & 1).bool(), -x[:, None], x[:, None]).sum(0)
+        if positions is None:
+            total += _consecutive(x, start + first)
+        else:
+            local = torch.arange(start + first, start + first + len(x), device=x.device)
+            total += _scattered(x, _positions(local // parts, positions) * parts + local % parts)
     return total
+
+
+def _consecutive(x: torch.Tensor, start: int) -> torch.Tensor:
+    """The sketch of values at consecutive positions, in whole blocks that share what depends on the block alone."""
+    before = start % BLOCK
+    x = torch.nn.functional.pad(x, (before, -(before + len(x)) % BLOCK)).view(-1, BLOCK)
+    block = torch.arange(start // BLOCK, start // BLOCK + len(x), device=x.device)[:, None]
+    y = _flipped(x, _d(block, torch.arange(BLOCK, device=x.device)))
+    for h in (1, 2, 4, 8):
+        low, high = y.view(len(x), 8 // h, 2, h * 8).unbind(2)
+        y = torch.stack([low + high, low - high], 2)
+    sums = _flipped(y.view(-1, PROJECTIONS, 8), _u(block)[:, :, None]).sum(0)
+    return _flipped(sums, _v(x.device).t()).sum(1)
+
+
+def _scattered(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """The sketch of values at any positions."""
+    block, at = at // BLOCK, at % BLOCK
+    x = _flipped(x, _d(block, at))
+    return _flipped(x[:, None], _h(at // 8) ^ _v(x.device)[at % 8] ^ _u(block[:, None])).sum(0)
+
+
+def _flipped(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
+    """The values, negated where the lowest bit of `sign` is set."""
+    return x * (1 - 2 * (sign & 1))
+
+
+def _d(block: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """The sign of an element in its lowest bit."""
+    column = at % 8
+    return _words(3 * block + column // 4) >> (63 - 16 * (column % 4) - at // 8)
+
+
+def _u(block: torch.Tensor) -> torch.Tensor:
+    """The signs of blocks, int64[blocks, 1], in the lowest bits; int64[blocks, 16]."""
+    return _words(3 * block + 2) >> (63 - torch.arange(PROJECTIONS, device=block.device))
+
+
+def _v(device: torch.device) -> torch.Tensor:
+    """The signs of columns in the lowest bits; int64[8, 16]."""
+    return torch.tensor(COLUMNS, device=device)[:, None] >> torch.arange(PROJECTIONS, device=device)
+
+
+def _h(row: torch.Tensor) -> torch.Tensor:
+    """The signs of the Hadamard matrix in the lowest bits; int64[rows, 16]."""
+    shared = row[:, None] & torch.arange(PROJECTIONS, device=row.device)
+    shared = shared ^ (shared >> 2)
+    return shared ^ (shared >> 1)
