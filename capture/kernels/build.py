@@ -56,12 +56,11 @@ def load() -> ctypes.CDLL:
     try:
         name = f"statistics-{_fingerprint(compiler)}.so"
         try:
-            library = _compiled(compiler, _cache() / name)
-            return ctypes.CDLL(str(library))
+            return _opened(_compiled(compiler, _cache() / name))
         except _UnusableCacheError:
             # a loaded library needs its file no more
             with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
-                return ctypes.CDLL(str(_compiled(compiler, Path(directory) / name)))
+                return _opened(_compiled(compiler, Path(directory) / name))
     except OSError as error:
         raise BuildError(f"the compiled kernel cannot be used: {error}") from error
 
@@ -121,6 +120,15 @@ def _compiled(compiler: str, library: Path) -> Path:
     finally:
         Path(partial).unlink(missing_ok=True)
     return library
+
+
+def _opened(library: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        # a broken file would be found again by every run to come
+        library.unlink(missing_ok=True)
+        raise
 
 
 def _compile(compiler: str, library: Path) -> None:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from capture.kernels import build
+from capture.statistics import Statistics
+
+LOAD = "from capture.kernels.build import load; print(bool(load().measure))"
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "numtui"
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_processes_that_start_together_leave_one_library(cache: Path) -> None:
+    command = [sys.executable, "-c", LOAD]
+    root = str(Path(build.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root}
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["True"] * 3
+    (library,) = cache.iterdir()
+    assert library.suffix == ".so"
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_compiled_kernel_is_not_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.load()
+
+    def compile_again(compiler: str, library: Path) -> None:
+        raise AssertionError(compiler)
+
+    monkeypatch.setattr(build, "_compile", compile_again)
+    assert build.load() is not None
+
+
+def test_a_directory_that_others_can_write_to_is_not_trusted(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    assert build.load() is not None
+    assert list(cache.iterdir()) == []
+
+
+def test_a_home_that_cannot_be_written_to_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
+    assert build.load() is not None
+
+
+def test_no_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(build.BuildError, match="no C compiler"):
+        build.load()
+
+
+def test_a_compiler_that_fails(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = script(tmp_path / "broken", "echo no headers >&2; exit 1")
+    monkeypatch.setattr(build, "COMPILERS", (broken,))
+    with pytest.raises(build.BuildError, match="no headers"):
+        build.load()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_hangs(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build, "COMPILERS", (script(tmp_path / "slow", "exec sleep 100"),))
+    monkeypatch.setattr(build, "_TIMEOUT", 0.1)
+    with pytest.raises(build.BuildError, match="more than"):
+        build.load()
+
+
+def test_a_compiler_that_makes_nonsense(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build, "COMPILERS", (script(tmp_path / "odd", "exit 0"),))
+    with pytest.raises(build.BuildError, match="cannot be used"):
+        build.load()
+    assert list(cache.iterdir()) == []
+
+
+def test_without_a_compiler_the_statistics_are_the_same_and_say_why(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.arange(1000.0)
+    compiled = Statistics()
+    compiled.measure(x)
+    monkeypatch.setenv("PATH", "")
+    build.attempt.cache_clear()
+    try:
+        plain = Statistics()
+    finally:
+        build.attempt.cache_clear()
+    plain.measure(x)
+    assert plain.kernel_name == "torch"
+    assert plain.notes == ("statistics take longer: no C compiler (cc, gcc or clang) was found",)
+    assert plain.results() == compiled.results()
