@@ -1,0 +1,179 @@
+"""What capturing a step costs: its time and peak memory beside DebugMode's own recording, in one run.
+
+    python -m benchmarks.capture_cost [--rounds N] [--device cpu|cuda] [-- switches of examples/train.py]
+
+Every round takes each variant once, in turn, so that what else the machine does hits all of them alike. The baseline
+records what DebugMode can: norms of inputs and outputs, stack traces, the module tracker. `added` is the time beyond
+the plain step, `of baseline` its share of what the baseline adds. Memory is taken in a process of its own per variant.
+On a GPU the capture runs with synchronisation forbidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._debug_mode import DebugMode
+
+from capture.schedule import trace
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+TOKENS = ("--seq-len", "512", "--batch", "4")
+
+Around = Callable[[Any, Path], Any]
+
+
+@contextlib.contextmanager
+def plain(_model: Any, _folder: Path) -> Iterator[None]:
+    """The step as it is."""
+    yield
+
+
+@contextlib.contextmanager
+def baseline(_model: Any, _folder: Path) -> Iterator[None]:
+    """DebugMode's own recording."""
+    mode = DebugMode(record_nn_module=True, record_stack_trace=True, record_ids=True)
+    with mode, DebugMode.log_tensor_hashes(hash_fn="norm", hash_inputs=True):
+        yield
+
+
+def captured(*, sketch: bool) -> Around:
+    """Our capture, the writing of its log included."""
+
+    @contextlib.contextmanager
+    def around(model: Any, folder: Path) -> Iterator[None]:
+        with trace(model, path=folder / "rank_0_activations.log", sketch=sketch):
+            yield
+
+    return around
+
+
+VARIANTS: dict[str, Around] = {
+    "plain": plain,
+    "baseline": baseline,
+    "capture": captured(sketch=True),
+    "capture --no-sketch": captured(sketch=False),
+}
+
+
+class Workload:
+    """One training step of the example."""
+
+    def __init__(self, switches: list[str], device: str) -> None:
+        sys.path.insert(0, str(EXAMPLES))
+        import data
+        import settings
+        import train
+
+        self.device = device
+        self._settings = settings.parse(switches)
+        self._data = data
+        torch.set_num_threads(self._settings.threads)
+        self.model = train.build(self._settings).to(device)
+        self._optimizer = train.make_optimizer(self.model, self._settings)
+        self.tokens = self._settings.batch * self._settings.seq_len
+        self._run = train.make_step(self.model, self.model, self._settings, self.tokens)
+
+    def step(self) -> None:
+        """Forward, backward, clipping, optimizer; returns when the device is done."""
+        s = self._settings
+        self._optimizer.zero_grad()
+        inputs, targets = self._data.micro_batch(s.seed, 1, 0, (s.batch, s.seq_len), s.vocab)
+        self._run(inputs.to(self.device), targets.to(self.device))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), s.clip)
+        self._optimizer.step()
+
+    def wait(self) -> None:
+        """Until the device is done."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+
+def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False) -> float:
+    """Seconds of one step inside `around`, leaving it included."""
+    work.wait()
+    begin = time.perf_counter()
+    with around(work.model, folder):
+        if no_sync:
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            work.step()
+        finally:
+            if no_sync:
+                torch.cuda.set_sync_debug_mode("default")
+    work.wait()
+    return time.perf_counter() - begin
+
+
+def peak_memory(name: str, device: str, switches: list[str]) -> float:
+    """MB at the peak of a process that takes two steps of one variant."""
+    command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device, "--", *switches]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)
+    return float(out.stdout.strip().splitlines()[-1])
+
+
+def _memory_here(name: str, device: str, switches: list[str]) -> float:
+    work = Workload(switches, device)
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            timed(work, VARIANTS[name], Path(folder))
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return _peak_resident()
+
+
+def _peak_resident() -> float:
+    """MB; not `ru_maxrss`, which begins with what the parent had."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return float(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--memory-of", choices=list(VARIANTS), help=argparse.SUPPRESS)
+    options, rest = parser.parse_known_args()
+    switches = [argument for argument in rest if argument != "--"] or list(TOKENS)
+    if options.memory_of:
+        print(_memory_here(options.memory_of, options.device, switches))
+        return 0
+
+    if not torch.cuda.is_available():
+        print("no GPU: the figures are those of the CPU")
+    work = Workload(switches, options.device)
+    took: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    with tempfile.TemporaryDirectory() as folder:
+        for around in VARIANTS.values():
+            timed(work, around, Path(folder))
+        for _ in range(options.rounds):
+            for name, around in VARIANTS.items():
+                no_sync = options.device != "cpu" and name.startswith("capture")
+                took[name].append(timed(work, around, Path(folder), no_sync=no_sync))
+
+    middle = {name: statistics.median(seconds) for name, seconds in took.items()}
+    added = {name: seconds - middle["plain"] for name, seconds in middle.items()}
+    memory = {name: peak_memory(name, options.device, switches) for name in VARIANTS}
+    print(f"{work.tokens} tokens on {options.device}, medians of {options.rounds} rounds")
+    print(f"{'':20}{'step':>10}{'added':>10}{'of baseline':>13}{'peak memory':>14}")
+    for name in VARIANTS:
+        share = f"{added[name] / added['baseline']:.2f}" if name != "plain" else ""
+        more = f"{memory[name]:.0f} MB {memory[name] / memory['plain'] - 1:+.0%}"
+        print(f"{name:20}{middle[name]:9.3f}s{added[name]:9.3f}s{share:>13}{more:>14}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
