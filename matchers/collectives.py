@@ -94,10 +94,9 @@ def unfinished(log: OpLog) -> NDArray[np.bool_]:
     """bool[n]: the row's numbers may have been taken before the communication was over.
 
     torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
+    What a collective has yet to fill is there before in both.
     """
-    if log.header.format is not None:
-        return np.zeros(len(log), bool)
-    return _rows_named(log, {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
+    return _rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
 
 
 def read_by_collective(log: OpLog) -> FloatArray:

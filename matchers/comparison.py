@@ -7,7 +7,7 @@ b has in their place between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from matchers.pairing import Method, Pairing
 from matchers.repair import ForcedPair, apply_rules
 from matchers.resolve import Resolved, RuleUsage, resolve
 from matchers.rules import RuleSet
+from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from matchers.verdict import Verdicts, dtype_policy, judge
 
@@ -73,7 +74,10 @@ class Comparison:
         pair: int32[r], index into `pairing`, -1 for a row that only one side has.
         status: int8[r] of `Status`.
         error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
-        bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error).
+        bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error); where it is not,
+            it is an estimate, or 0 because the bits are equal.
+        inputs_equal: bool[r], by their digests the inputs of both sides are equal to the bit; so what differs in such a
+            row is the operation's own doing, red or not.
         tolerance: float64[r], the error up to which the row counts as close (that of Min and Max is larger than that
             of norms, see verdict.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
@@ -82,6 +86,8 @@ class Comparison:
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
         rules, usage: the rules that were applied, and what became of each.
         policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
+        slots: by row, the further output or the parameter that `status` and `error` are about; rows that are judged by
+            their first output have none.
     """
 
     a: OpLog
@@ -93,6 +99,7 @@ class Comparison:
     status: NDArray[np.int8]
     error: FloatArray
     bound: NDArray[np.bool_]
+    inputs_equal: NDArray[np.bool_]
     tolerance: FloatArray
     role: NDArray[np.int8]
     cause: NDArray[np.bool_]
@@ -102,6 +109,7 @@ class Comparison:
     rules: RuleSet = field(default_factory=RuleSet)
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
+    slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
     flow: DataFlow | None = field(default=None, repr=False, compare=False)
     matching: Matching | None = field(default=None, repr=False, compare=False)
 
@@ -277,6 +285,7 @@ def _rows(
         status=status,
         error=np.concatenate((verdicts.error, nan))[order],
         bound=np.concatenate((verdicts.bound, no))[order],
+        inputs_equal=np.concatenate((verdicts.inputs_equal, no))[order],
         tolerance=np.concatenate((verdicts.limit, nan))[order],
         role=np.concatenate((origins.role, no.astype(np.int8)))[order],
         cause=cause & (status != Status.IGNORED),
@@ -286,6 +295,7 @@ def _rows(
         rules=rules,
         usage=resolved.usage,
         policy=policy,
+        slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
         flow=flow,
         matching=matching,
     )
@@ -316,6 +326,7 @@ def preview(a: OpLog, b: OpLog) -> Comparison:
         status=np.full(n, Status.PENDING, np.int8),
         error=np.full(n, np.nan),
         bound=np.zeros(n, bool),
+        inputs_equal=np.zeros(n, bool),
         tolerance=np.full(n, np.nan),
         role=np.zeros(n, np.int8),
         cause=np.zeros(n, bool),

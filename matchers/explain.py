@@ -17,7 +17,7 @@ from matchers.pairing import Method
 from matchers.resolve import key_reference
 from matchers.shapes import numel
 from matchers.status import Role, Status
-from matchers.verdict import EPSILON
+from matchers.tolerance import EPSILON
 
 __all__ = ["Explanation", "Fact", "InputFact", "consumers", "explain", "format_eps", "format_error", "row_epsilon"]
 

@@ -6,7 +6,9 @@
   hop before it.
 
 Before the first red row an input agrees when it is within the tolerance. After it only an equal one does: a small
-difference there is more likely a part of the divergence than noise.
+difference there is more likely a part of the divergence than noise. Where both logs have digests, equal means equal
+bits; an input whose bits differ though it came from equal ones was changed on its way by what was not captured (a view
+of something else), and the row that reads it is unknown wherever it stands.
 
 First causes are the red rows that no other red row explains: origins; unknowns; and operations that only one run has,
 whose own inputs are sound and whose result is what a red row reads where the other run reads something else (an
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.dataflow import DataFlow
-from matchers.op_log import STATISTICS, FloatArray, OpLog, Ragged
+from matchers.op_log import NO_DIGEST, STATISTICS, FloatArray, OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Role, Status
 from matchers.verdict import Verdicts, relative
@@ -44,13 +46,18 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The inputs of the red pairs, one entry each: the pair, and the record that made it on each side."""
+    """The inputs of the red pairs, one entry each: the pair, and the record that made it on each side.
+
+    `equal`: its bits are. `hidden`: they are not, though those of what its makers made are.
+    """
 
     pair: Int
     maker_a: Int
     maker_b: Int
     differs: Bool
     unhashed: Bool
+    equal: Bool
+    hidden: Bool
 
 
 def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Origins:
@@ -69,14 +76,14 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     red_a, red_b = _red_records(red, pairing.of_a), _red_records(red, pairing.of_b)
     reads = _inputs(a, b, pairing, verdicts, flow_a, flow_b, np.flatnonzero(red))
 
-    from_red = _at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)
+    from_red = (_at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)) & ~reads.equal
     explained = _any(reads.pair[from_red], len(pairing))
 
     # makers that only one side has: suspects where the value differs, or agrees in L1 only
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
     extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
     altered = reads.differs | _altered(a, b, reads, verdicts.tolerance[reads.pair])
-    suspect = (extra_a | extra_b) & altered & ~explained[reads.pair]
+    suspect = (extra_a | extra_b) & altered & ~reads.equal & ~explained[reads.pair]
     suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a)[np.maximum(reads.maker_a, 0)])
     suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b)[np.maximum(reads.maker_b, 0)])
     explained |= _any(reads.pair[suspect], len(pairing))
@@ -92,8 +99,9 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     role[red] = Role.ORIGIN
     role[red & unhashed] = Role.UNKNOWN
     role[red & (differs | explained)] = Role.RECEIVER
-    role[red & first & differs & ~explained] = Role.UNKNOWN
-    cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & first & ~explained)
+    hidden = _any(reads.pair[reads.hidden], len(pairing))
+    role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
+    cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
     if not (cause.any() or cause_a.any() or cause_b.any()):
         # red rows that explain each other, because pairs cross: something has to be looked at first
         cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
@@ -138,7 +146,8 @@ def _inputs(
         pair, maker = pair_of[inside], flow.value[inside]
         maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # handed on within the group
         none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
-        parts.append(_Inputs(pair, maker, none, no, no) if side == "a" else _Inputs(pair, none, maker, no, no))
+        maker_a, maker_b = (maker, none) if side == "a" else (none, maker)
+        parts.append(_Inputs(pair, maker_a, maker_b, no, no, no, no))
     return _Inputs(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Inputs.__slots__))
 
 
@@ -159,16 +168,43 @@ def _single_inputs(
         differs = difference > np.where(later, 0.0, verdicts.tolerance[pairs[owner]])
     differs |= np.isnan(value_a) != np.isnan(value_b)
     unhashed = np.isnan(value_a) & np.isnan(value_b)
+    made_a, made_b = flow_a.value[at_a], flow_b.value[at_b]
+    known, equal = _by_digest(a, b, i[owner], j[owner], place)
+    of_maker = np.where(made_a >= 0, pairing.of_a[np.maximum(made_a, 0)], -1) if len(a) else made_a
+    shared = (of_maker >= 0) & (made_b >= 0)
+    shared[shared] = pairing.of_b[made_b[shared]] == of_maker[shared]
+    hidden = known & ~equal & shared
+    hidden[hidden] = verdicts.status[of_maker[hidden]] == Status.EQUAL
+    differs = np.where(known, ~equal & (differs | later | hidden), differs & ~equal)
+    unhashed &= ~known & ~equal
     # one more entry for pairs whose sides do not list the same number of inputs
     uneven = np.flatnonzero(count_a != count_b)
-    none = np.full(len(uneven), -1, np.int64)
+    none, no = np.full(len(uneven), -1, np.int64), np.zeros(len(uneven), bool)
     return _Inputs(
         np.concatenate((pairs[owner], pairs[uneven])),
-        np.concatenate((flow_a.value[at_a], none)),
-        np.concatenate((flow_b.value[at_b], none)),
-        np.concatenate((differs, np.zeros(len(uneven), bool))),
-        np.concatenate((unhashed, np.ones(len(uneven), bool))),
+        np.concatenate((made_a, none)),
+        np.concatenate((made_b, none)),
+        np.concatenate((differs, no)),
+        np.concatenate((unhashed, ~no)),
+        np.concatenate((equal, no)),
+        np.concatenate((hidden, no)),
     )
+
+
+def _by_digest(a: OpLog, b: OpLog, i: Int, j: Int, place: Int) -> tuple[Bool, Bool]:
+    """(the bits of both are known, they are equal) of the inputs at some places.
+
+    What has no digest on either side of two logs that have them was not read: it counts as equal.
+    """
+    digests, listed = [], np.ones(len(place), bool)
+    for log, row in ((a, i), (b, j)):
+        inside = place < log.input_digests.count[row]
+        listed &= inside
+        value = np.full(len(place), NO_DIGEST)
+        value[inside] = log.input_digests.value[log.input_digests.start[row[inside]] + place[inside]]
+        digests.append(value)
+    known = listed & (digests[0] != NO_DIGEST) & (digests[1] != NO_DIGEST)
+    return known, listed & (digests[0] == digests[1])
 
 
 def _extra(maker: Int, other: Int, of: NDArray[np.int32], of_other: NDArray[np.int32]) -> Bool:

@@ -1,6 +1,8 @@
 """What a pair's numbers say: a status and a relative error for every pair.
 
-The error is the largest of the relative differences of the printed statistics, each on its own scale:
+Where both logs have digests, equal ones settle it. Where both have sketches of the same part of a tensor, the error is
+an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative differences of the
+printed statistics, each on its own scale:
 
 * L1 and L2 norms by the larger norm;
 * Min and Max by the largest magnitude of the tensor (a minimum near zero has no relative precision of its own);
@@ -12,75 +14,35 @@ the result is a lower bound too and is shown as "≥".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.bits import Bits, compare_bits
 from matchers.collectives import unfinished
-from matchers.features import fingerprint, shared_ids
+from matchers.estimate import estimates
+from matchers.features import shared_ids
 from matchers.op_log import STATISTICS, FloatArray, OpLog
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs
+from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
+from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, own_tolerance
 
-__all__ = [
-    "EPSILON",
-    "TOLERANCE_IN_EPS",
-    "Verdicts",
-    "default_tolerance",
-    "dtype_policy",
-    "epsilon",
-    "judge",
-    "relative",
-]
+__all__ = ["Verdicts", "dtype_policy", "judge", "relative"]
 
 Int = NDArray[np.int64]
 
-EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e4m3fnuz": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
-    "float8_e5m2fnuz": 2.0**-2,
-    "complex64": 2.0**-23,
-    "complex128": 2.0**-52,
-}
-"""Machine epsilon by dtype: the distance from 1 to the next number."""
 
-TOLERANCE_IN_EPS = {"float64": 128.0, "complex128": 128.0, "float32": 128.0, "complex64": 128.0, "float16": 8.0}
-"""Up to how many ε a pair is called close; 2 for the dtypes not named, whose sums are made in float32.
-
-128 ≈ 2·√4096: what the order of a sum of a few thousand terms can change.
-"""
-
-_DEFAULT_IN_EPS = 2.0
-EXTREMES = 8.0
-"""Min and Max are single elements: what rounding does to one of them is not averaged out, as it is in a norm."""
-
-_PRINT_RESOLUTION = 2e-6
-"""Two numbers of seven digits that differ by one in the last may be equal: nothing below this is ever red."""
+def _by_dtype(log: OpLog, of: Callable[[str], float]) -> FloatArray:
+    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 where there is no dtype."""
+    return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
-def epsilon(log: OpLog) -> FloatArray:
-    """float64[dtypes + 1], ε of each entry of the dtype table; NaN for integers, bool and (the last) no dtype."""
-    return np.array([EPSILON.get(name, np.nan) for name in log.dtypes] + [np.nan])
-
-
-def default_tolerance(dtype: str) -> float:
-    """Relative error up to which two tensors of a dtype are called close."""
-    eps = EPSILON.get(dtype)
-    # integers and bools have no rounding: only the print limits what can be seen of them
-    return (
-        _PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), _PRINT_RESOLUTION)
-    )
-
-
-def _tolerances(log: OpLog) -> FloatArray:
-    """float64[dtypes + 1], the default tolerance by dtype; that of float32 where there is no dtype."""
-    return np.array([default_tolerance(name) for name in log.dtypes] + [default_tolerance("float32")])
+def _whole_numbers(log: OpLog) -> NDArray[np.bool_]:
+    """bool[dtypes + 1], the dtypes that do not round."""
+    return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
 
 def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> FloatArray:
@@ -94,9 +56,11 @@ def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> F
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound`, and two limits in float64.
+    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound` (a lower bound, not an
+    estimate), and two limits in float64.
 
-    `tolerance` is the one for norms; `limit` the one for the statistic that differs most, which `error` is about.
+    `tolerance` is the one for norms; `limit` the one for what differs most, which `error` is about. `inputs_equal`:
+    everything that went in is equal to the bit. `slots`: what differs most where it is not the first output, by pair.
     """
 
     status: NDArray[np.int8]
@@ -104,6 +68,8 @@ class Verdicts:
     bound: NDArray[np.bool_]
     tolerance: FloatArray
     limit: FloatArray
+    inputs_equal: NDArray[np.bool_]
+    slots: Mapping[int, SlotVerdict]
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[tuple[str, str], ...]:
@@ -132,47 +98,127 @@ def judge(
         rtol: tolerances from the user's rules per pair, NaN for the default.
         policy: combinations of dtypes that are expected, see `dtype_policy`; judged at the coarser ε.
     """
-    tolerance = np.maximum(_tolerances(a)[a.dtype[i]], _tolerances(b)[b.dtype[j]])
-    for names in policy:  # what is computed from a coarser number is no finer than it
-        tolerance = np.maximum(tolerance, max(map(default_tolerance, names)))
+    bits = compare_bits(a, b, i, j)
+    tolerance, far = _limits(a, b, i, j, bits, policy)
     allowance = np.full(len(i), EXTREMES)
-    if rtol is not None:  # a limit that a person set is meant as it is written
-        given = ~np.isnan(rtol)
-        tolerance, allowance = np.where(given, rtol, tolerance), np.where(given, 1.0, allowance)
+    if rtol is None:
+        rtol = np.full(len(i), np.nan)
+    given = ~np.isnan(rtol)  # a limit that a person set is meant as it is written
+    tolerance, far = np.where(given, rtol, tolerance), np.where(given, rtol, far)
+    allowance[given] = 1.0
 
-    norms, extremes, broken, both_broken, compared = _error(a, b, i, j)
+    norms, extremes, broken, both_broken, compared = _error(a, b, i, j, bits.changed)
     error = np.maximum(norms, extremes)
+    limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
     status[error > 0] = Status.CLOSE
-    status[(norms > tolerance) | (extremes > allowance * tolerance)] = Status.DIVERGED
+    beyond = (norms > tolerance) | (extremes > allowance * tolerance)
+    status[beyond] = Status.DIVERGED
     # the same infinities on both sides hide everything that was summed with them
     status[both_broken & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
-    status = _digests(a, b, i, j, status, error, bound)
+    status[bits.differ & (status == Status.SAME_PRINT)] = Status.CLOSE
+    elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
+    with np.errstate(invalid="ignore"):
+        measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
+        status[measured] = np.where(estimate > far, Status.DIVERGED, Status.CLOSE)[measured]
+    error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
+    compared |= measured
+    # integers do not round: what differs in them differs
+    status[bits.first_differs & _whole_numbers(a)[a.dtype[i]] & _whole_numbers(b)[b.dtype[j]] & ~given] = (
+        Status.DIVERGED
+    )
+    status[bits.equal] = Status.EQUAL
+    error[bits.equal], bound[bits.equal] = 0.0, False
+
     status[broken] = Status.NAN
     error[broken] = np.inf
     status = _shapes(a, b, i, j, status, policy)
+    shards = elsewhere & ~np.isin(status, (Status.NAN, Status.EQUAL))
+    status[shards] = Status.SHARDED
+    slots = _deciding(_slots(a, b, i, j, bits, rtol, policy), bits, status, error, bound, limit, compared)
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
-    limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
-    return Verdicts(status, error, bound, tolerance, limit)
+    return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)
+
+
+def _limits(
+    a: OpLog, b: OpLog, i: Int, j: Int, bits: Bits, policy: tuple[tuple[str, str], ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Tolerances per pair: for norms, and for the tensors themselves."""
+    usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
+    for names in policy:  # what is computed from a coarser number is no finer than it
+        usual = np.maximum(usual, max(map(default_tolerance, names)))
+    far = ACCUMULATED * usual
+    # where the same bits went in, only what the operation itself does can make a difference
+    by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
+    for which in (False, True):
+        rows = bits.inputs_equal & (by_element == which)
+        if rows.any():
+
+            def own(name: str, which: bool = which) -> float:
+                return own_tolerance(name, which)
+
+            limit = np.maximum(_by_dtype(a, own)[a.dtype[i]], _by_dtype(b, own)[b.dtype[j]])
+            usual, far = np.where(rows, limit, usual), np.where(rows, limit, far)
+    return usual, far
+
+
+def _slots(
+    a: OpLog, b: OpLog, i: Int, j: Int, bits: Bits, rtol: FloatArray, policy: tuple[tuple[str, str], ...]
+) -> dict[int, SlotVerdict]:
+    """What differs most beside the first outputs, by pair."""
+    out = {}
+    for k in bits.slots.tolist():
+        row_a, row_b = int(i[k]), int(j[k])
+        limits = Limits(float(rtol[k]), bool(bits.inputs_equal[k]), elementwise(a.op_name(row_a)), policy)
+        found = worst(judge_slots(a, b, row_a, row_b, limits))
+        if found is not None:
+            out[k] = found
+    return out
+
+
+def _deciding(
+    slots: Mapping[int, SlotVerdict],
+    bits: Bits,
+    status: NDArray[np.int8],
+    error: FloatArray,
+    bound: NDArray[np.bool_],
+    limit: FloatArray,
+    compared: NDArray[np.bool_],
+) -> dict[int, SlotVerdict]:
+    """The slots that decide about their pairs; their verdicts are written into the columns."""
+    out = {}
+    for k, slot in slots.items():
+        compared[k] = True
+        mine = SlotVerdict("", Status(status[k]), float(error[k]))
+        if slot.status == Status.EQUAL:
+            if bits.outputs_equal[k]:
+                status[k], error[k], bound[k] = Status.EQUAL, 0.0, False
+        elif worst([mine, slot]) is slot:
+            status[k], error[k], bound[k], limit[k] = slot.status, slot.error, slot.bound, slot.limit
+            out[k] = slot
+    return out
 
 
 def _error(
-    a: OpLog, b: OpLog, i: Int, j: Int
+    a: OpLog, b: OpLog, i: Int, j: Int, changed: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """(error of norms and mean, error of Min and Max, broken, infinite on both sides, anything compared) per pair.
 
-    Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed.
+    Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed or counted. `changed`: the pairs
+    that are known by what they changed in place.
     """
     size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
     worst, extremes = np.zeros(len(i)), np.zeros(len(i))
     broken = np.zeros(len(i), bool)
     infinite = np.zeros(len(i), bool)
     compared = np.zeros(len(i), bool)
+    counted_a, counted_b = a.counts[0][i] >= 0, b.counts[0][j] >= 0
+    hidden = _by_counts(a, b, i, j, broken, infinite)
 
     def add(
         x: FloatArray,
@@ -181,6 +227,8 @@ def _error(
         scale: FloatArray | None = None,
         into: FloatArray = worst,
     ) -> None:
+        # with counts, the statistics are those of the finite values, and NaN stands where there are none
+        known = known & ~hidden & ~(counted_a & np.isnan(x)) & ~(counted_b & np.isnan(y))
         odd_x, odd_y = ~np.isfinite(x), ~np.isfinite(y)
         same_inf = np.isinf(x) & (x == y)
         broken[:] |= known & (odd_x | odd_y) & ~same_inf
@@ -205,7 +253,7 @@ def _error(
         known[has] = True
         add(x, y, known)
     # operations that return nothing are known by what went in
-    nothing = (count_a == 0) & (count_b == 0) & (a.present[i] == 0) & (b.present[j] == 0)
+    nothing = (count_a == 0) & (count_b == 0) & (a.present[i] == 0) & (b.present[j] == 0) & ~changed
     if nothing.any():
         _inputs(a, b, i, j, nothing, worst, broken, compared)
 
@@ -226,6 +274,25 @@ def _error(
     return worst, extremes, broken, infinite, compared
 
 
+def _by_counts(
+    a: OpLog, b: OpLog, i: Int, j: Int, broken: NDArray[np.bool_], infinite: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Marks what counts of NaN and Inf tell. Returns the pairs whose statistics are not of the same: of all values on
+    one side, and on the other, where some are infinite, of the finite ones.
+    """
+    _, nan_a, inf_a, _ = a.counts[:, i]
+    _, nan_b, inf_b, _ = b.counts[:, j]
+    counted_a, counted_b = nan_a >= 0, nan_b >= 0
+    both = counted_a & counted_b
+    broken |= both & ((nan_a != nan_b) | (inf_a != inf_b))
+    broken |= (counted_a & (nan_a > 0)) | (counted_b & (nan_b > 0))
+    hidden = (counted_a != counted_b) & (np.maximum(inf_a, inf_b) > 0)
+    l1 = np.where(counted_a, b.outputs.first()[j], a.outputs.first()[i])
+    infinite |= hidden & np.isinf(l1)
+    broken |= hidden & ~np.isinf(l1)
+    return hidden
+
+
 def _inputs(
     a: OpLog,
     b: OpLog,
@@ -243,24 +310,11 @@ def _inputs(
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     x = a.inputs.value[a.inputs.start[i[owner]] + place]
     y = b.inputs.value[b.inputs.start[j[owner]] + place]
-    odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y))
+    unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
+    odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
     broken[owner[odd]] = True
     np.maximum.at(worst, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
     compared[owner] = True
-
-
-def _digests(
-    a: OpLog, b: OpLog, i: Int, j: Int, status: NDArray[np.int8], error: FloatArray, bound: NDArray[np.bool_]
-) -> NDArray[np.int8]:
-    """Equal digests mean equal bits, whatever is printed; different ones that something differs."""
-    if not len(a.digests.value) or not len(b.digests.value):
-        return status
-    n_a, n_b = a.digests.count[i], b.digests.count[j]
-    both = (n_a > 0) & (n_a == n_b)
-    same = both & (fingerprint(a.digests)[i] == fingerprint(b.digests)[j])
-    status = np.where(same, np.int8(Status.EQUAL), status)
-    error[same], bound[same] = 0.0, False
-    return np.asarray(np.where(both & ~same & (status == Status.SAME_PRINT), np.int8(Status.CLOSE), status))
 
 
 def _shapes(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from matchers.op_log import OpLog
 from matchers.shapes import is_shard, numel
 from matchers.status import Status
-from matchers.verdict import EPSILON, default_tolerance, dtype_policy, judge, relative
+from matchers.tolerance import EPSILON, default_tolerance
+from matchers.verdict import dtype_policy, judge, relative
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
 

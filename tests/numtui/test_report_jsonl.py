@@ -123,6 +123,7 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
         status=rng.integers(0, len(Status), n).astype(np.int8),
         error=rng.choice(errors, n),
         bound=rng.random(n) < 0.5,
+        inputs_equal=rng.random(n) < 0.5,
         tolerance=np.zeros(n),
         role=rng.integers(0, len(Role), n).astype(np.int8),
         cause=rng.random(n) < 0.5,

@@ -1,0 +1,98 @@
+"""What the digests of two records say: equal ones mean equal bits, different ones that something differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.features import fingerprint
+from matchers.op_log import NO_DIGEST, OpLog, Ragged
+
+__all__ = ["Bits", "compare_bits"]
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """Per pair of records.
+
+    Attributes:
+        equal: everything that came out is equal, what was changed in place included.
+        outputs_equal: all outputs are, or there are none.
+        changed: one of the two changed an input in place.
+        differ: something that came out differs.
+        first_differs: the first outputs do.
+        inputs_equal: everything that went in is equal. A tensor whose content did not matter has no digest on either
+            side, and counts as equal.
+        slots: int64, the pairs whose further outputs or changed inputs are not all equal.
+    """
+
+    equal: Bool
+    outputs_equal: Bool
+    changed: Bool
+    differ: Bool
+    first_differs: Bool
+    inputs_equal: Bool
+    slots: Int
+
+
+def compare_bits(a: OpLog, b: OpLog, i: Int, j: Int) -> Bits:
+    """Compares the digests of the pairs (i[k], j[k])."""
+    if not (len(a.digests.value) or len(a.input_digests.value)) or not (
+        len(b.digests.value) or len(b.input_digests.value)
+    ):
+        no = np.zeros(len(i), bool)
+        return Bits(no, no, no, no, no, no, np.zeros(0, np.int64))
+    n_a, n_b = a.digests.count[i], b.digests.count[j]
+    known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
+    both = (n_a > 0) & (n_a == n_b)
+    same = fingerprint(a.digests)[i] == fingerprint(b.digests)[j]
+    first_a, first_b = a.digests.first(NO_DIGEST)[i], b.digests.first(NO_DIGEST)[j]
+    first_differs = (first_a != NO_DIGEST) & (first_b != NO_DIGEST) & (first_a != first_b)
+
+    nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
+    changed, altered = _mutations(a, b, i, j)
+    inputs_equal = _inputs_equal(a, b, i, j)
+    only_read = nothing & ~changed & inputs_equal & (a.inputs.count[i] > 0)
+    equal = ((both & same & known) | (nothing & changed) | only_read) & ~altered
+    differ = both & ~same & (known | first_differs)
+    return Bits(
+        equal=equal,
+        outputs_equal=(both & same & known) | nothing,
+        changed=changed,
+        differ=differ,
+        first_differs=first_differs,
+        inputs_equal=inputs_equal,
+        slots=np.flatnonzero(altered | (~same & (n_a > 1) & (n_b > 1))),
+    )
+
+
+def _any_unknown(lists: Ragged) -> Bool:
+    return np.bincount(lists.row[lists.value == NO_DIGEST], minlength=len(lists)) > 0
+
+
+def _mutations(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
+    """Which pairs changed an input, and in which the logs do not say the same of it to the letter."""
+    changed, altered = np.zeros(len(i), bool), np.zeros(len(i), bool)
+    texts_a, texts_b = a.texts("Mutated"), b.texts("Mutated")
+    if not texts_a and not texts_b:
+        return changed, altered
+    has_a, has_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
+    has_a[list(texts_a)] = True
+    has_b[list(texts_b)] = True
+    changed = has_a[i] | has_b[j]
+    for k in np.flatnonzero(changed).tolist():
+        altered[k] = texts_a.raw(int(i[k])) != texts_b.raw(int(j[k]))
+    return changed, altered
+
+
+def _inputs_equal(a: OpLog, b: OpLog, i: Int, j: Int) -> Bool:
+    n_a, n_b = a.input_digests.count[i], b.input_digests.count[j]
+    same = (n_a == n_b) & (fingerprint(a.input_digests)[i] == fingerprint(b.input_digests)[j])
+    # nothing went in: nothing differs
+    none = (a.inputs.count[i] == 0) & (b.inputs.count[j] == 0)
+    return np.asarray(same & ((n_a > 0) | none))

@@ -1,0 +1,75 @@
+"""Errors of first outputs by their sketches, where both records hold the same part of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import FloatArray, OpLog
+from matchers.placement import Part, parse_placement, part_of, same_part
+from matchers.shapes import dimensions, numel
+from matchers.sketches import decode_sketches, distance
+
+__all__ = ["estimates", "parts_compared"]
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+_CHUNK = 20_000
+"""Pairs whose sketches are decoded at once."""
+
+
+def estimates(a: OpLog, b: OpLog, i: Int, j: Int, which: Bool) -> tuple[Bool, FloatArray]:
+    """(the log says that the two hold different parts of one tensor, estimated relative error) per pair.
+
+    The error is NaN where there is no estimate: outside of `which`, without sketches, of different parts.
+    """
+    same, elsewhere = parts_compared(a, b, i, j)
+    out = np.full(len(i), np.nan)
+    sketches_a, sketches_b = a.texts("Sketch"), b.texts("Sketch")
+    if not sketches_a or not sketches_b:
+        return elsewhere, out
+    rows = np.flatnonzero(which & same)
+    for start in range(0, len(rows), _CHUNK):
+        k = rows[start : start + _CHUNK]
+        x = decode_sketches([sketches_a.raw(row) for row in i[k].tolist()])
+        y = decode_sketches([sketches_b.raw(row) for row in j[k].tolist()])
+        out[k] = distance(x, y, a.stats[1][i[k]], b.stats[1][j[k]])
+    return elsewhere, out
+
+
+def parts_compared(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
+    """(both hold the same elements in the same order, they hold different parts of one tensor) per pair."""
+    size = numel(a)[a.shape[i]] == numel(b)[b.shape[j]]
+    if not a.texts("Placement") and not b.texts("Placement"):
+        return size, np.zeros(len(i), bool)
+    code_a, part_a = _placed(a)
+    code_b, part_b = _placed(b)
+    together = code_a[i] * (int(code_b.max(initial=0)) + 1) + code_b[j]
+    _, first, code = np.unique(together, return_index=True, return_inverse=True)
+    same, elsewhere = np.zeros(len(first), bool), np.zeros(len(first), bool)
+    for k, at in enumerate(first.tolist()):
+        x, y = part_a(int(i[at])), part_b(int(j[at]))
+        if x is not None and y is not None:
+            same[k] = same_part(x, y)
+            elsewhere[k] = x.whole == y.whole and not same[k]
+    has_shape = (a.shape[i] >= 0) & (b.shape[j] >= 0)
+    return same[code.reshape(-1)] & has_shape, elsewhere[code.reshape(-1)] & has_shape
+
+
+def _placed(log: OpLog) -> tuple[Int, Callable[[int], Part | None]]:
+    """A number for each record's combination of placement and shape, and the part a record holds."""
+    ids: dict[bytes, int] = {}
+    texts = log.texts("Placement")
+    code = np.zeros(len(log), np.int64)
+    for row in texts:
+        code[row] = 1 + ids.setdefault(texts.raw(row), len(ids))
+
+    def part(row: int) -> Part | None:
+        text = texts.get(row, "")
+        placement = parse_placement(text)
+        return None if text and placement is None else part_of(placement, dimensions(log.shape_text(row)))
+
+    return code * (len(log.shapes) + 1) + log.shape + 1, part

@@ -1,0 +1,88 @@
+"""Which part of a tensor a record holds, as the log places it; and whether two records hold the same part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Part", "describe_placement", "parse_placement", "part_of", "same_part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The global shape, where the part starts in it, its own shape, and what sums are still to be made over ranks."""
+
+    whole: tuple[int, ...]
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    partial: tuple[str, ...] = ()
+
+
+def parse_placement(text: str) -> Mapping[str, Any] | None:
+    """The value of a `Placement` field; None where it is absent or broken."""
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:
+    """The part that a record of a local shape holds: all of it without a placement, None where that is not known."""
+    if placement is None:
+        return Part(shape, (0,) * len(shape), shape)
+    whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
+    if whole is None or start is None:
+        return None
+    names = placement.get("placements")
+    partial = tuple(str(name) for name in names if "artial" in str(name)) if isinstance(names, list) else ()
+    return Part(whole, start, shape, partial)
+
+
+def _numbers(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not all(type(x) is int for x in value):
+        return None
+    return tuple(value)
+
+
+def same_part(x: Part, y: Part) -> bool:
+    """Whether two parts are of the same elements, in the same order; a reshaped whole is the same whole."""
+    if x.partial != y.partial:
+        return False
+    if _is_whole(x) and _is_whole(y):
+        return _size(x.whole) == _size(y.whole)
+    return (x.whole, x.start, x.shape) == (y.whole, y.start, y.shape)
+
+
+def _is_whole(part: Part) -> bool:
+    return part.shape == part.whole
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    n = 1
+    for length in shape:
+        n *= length
+    return n
+
+
+def describe_placement(placement: Mapping[str, Any] | None) -> str:
+    """`Shard(0) on dp of [256, 256] from [128, 0]`; empty without a placement."""
+    if placement is None:
+        return ""
+    names = placement.get("placements")
+    mesh = placement.get("mesh")
+    axes = list(mesh) if isinstance(mesh, dict) else []
+    told = []
+    for k, name in enumerate(names if isinstance(names, list) else []):
+        told.append(f"{name} on {axes[k]}" if k < len(axes) else str(name))
+    text = ", ".join(told) or "placed"
+    whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
+    if whole is not None:
+        text += f" of {list(whole)}"
+    if start is not None and any(start):
+        text += f" from {list(start)}"
+    return text

@@ -1,0 +1,135 @@
+"""What an operation left behind besides its first output: further outputs, and inputs whose content it changed.
+
+The log has them as JSON, one object each. They are read only where somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matchers.op_log import NO_DIGEST, OpLog
+from matchers.placement import Part, part_of
+
+__all__ = ["Result", "further_output", "mutated", "unchanged"]
+
+_NO_DIGEST = int(NO_DIGEST)
+_HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One tensor after an operation.
+
+    Attributes:
+        name: for people: the parameter's name, `output 1`, `input 0`.
+        shape: None where it is not known (as of an input that did not change).
+        l1, l2, min, max: NaN where there is no finite value, or it is not known.
+        numel, nan, inf: -1 where it is not known.
+        digest: None where it is not known.
+        sketch: base64, empty without one.
+        part: which part of a global tensor it is; None where that is not known.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    l1: float = math.nan
+    l2: float = math.nan
+    min: float = math.nan
+    max: float = math.nan
+    numel: int = -1
+    nan: int = -1
+    inf: int = -1
+    digest: int | None = None
+    sketch: str = ""
+    part: Part | None = None
+
+
+def further_output(log: OpLog, row: int, k: int) -> Result | None:
+    """The k-th output (from 1); None where the log has none, or one that cannot be read."""
+    return _result(_parse(log.texts(f"Output {k}").raw(row)), f"output {k}")
+
+
+def mutated(log: OpLog, row: int) -> dict[int, Result]:
+    """The inputs that a record changed, by slot."""
+    entries = _parse(log.texts("Mutated").raw(row))
+    out: dict[int, Result] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        slot = entry.get("input") if isinstance(entry, dict) else None
+        if type(slot) is int and slot >= 0:
+            name = entry.get("name")
+            found = _result(entry, name if isinstance(name, str) and name else parameter_name(log, row, slot))
+            if found is not None:
+                out[slot] = found
+    return out
+
+
+def parameter_name(log: OpLog, row: int, slot: int) -> str:
+    """The name of the parameter in an input slot; `input 3` where the log names none."""
+    names = log.texts("Parameter").get(row, "").split(";")
+    return (names[slot] if slot < len(names) else "") or f"input {slot}"
+
+
+def unchanged(log: OpLog, row: int, slot: int) -> Result:
+    """What is known of an input that an operation left as it was."""
+    inputs, digests = log.inputs[row], log.input_digests[row]
+    digest = int(digests[slot]) if slot < len(digests) else _NO_DIGEST
+    return Result(
+        name=parameter_name(log, row, slot),
+        l1=float(inputs[slot]) if slot < len(inputs) else math.nan,
+        digest=None if digest == _NO_DIGEST else digest,
+    )
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        return json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _result(entry: Any, name: str) -> Result | None:
+    if not isinstance(entry, Mapping):
+        return None
+    local = _integers(entry.get("shape"))
+    numel, nan, inf, _ = _integers(entry.get("counts"), 4) or (-1,) * 4
+    dtype, sketch, placement = entry.get("dtype"), entry.get("sketch"), entry.get("placement")
+    return Result(
+        name=name,
+        shape=local,
+        dtype=dtype if isinstance(dtype, str) else "",
+        l1=_number(entry.get("l1")),
+        l2=_number(entry.get("l2")),
+        min=_number(entry.get("min")),
+        max=_number(entry.get("max")),
+        numel=numel,
+        nan=nan,
+        inf=inf,
+        digest=_digest(entry.get("digest")),
+        sketch=sketch if isinstance(sketch, str) and sketch.isascii() else "",
+        part=None if local is None else part_of(placement if isinstance(placement, dict) else None, local),
+    )
+
+
+def _integers(value: object, length: int | None = None) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not all(type(x) is int for x in value):
+        return None
+    return tuple(value) if length in (None, len(value)) else None
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # JSON has integers of any size
+        return math.nan
+
+
+def _digest(value: object) -> int | None:
+    return int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else None

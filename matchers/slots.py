@@ -1,0 +1,168 @@
+"""What two records left behind besides their first outputs, compared slot by slot.
+
+A slot is a further output or an input that the operation changed. An input that only one side changed is compared with
+what the other side had there all along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchers.op_log import NO_DIGEST, OpLog
+from matchers.placement import same_part
+from matchers.results import Result, further_output, mutated, unchanged
+from matchers.shapes import is_shard
+from matchers.sketches import decode_sketches, distance
+from matchers.status import Status
+from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, own_tolerance
+
+__all__ = ["Limits", "SlotVerdict", "judge_slots", "worst"]
+
+_RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.DIVERGED, Status.SHAPE, Status.NAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a pair is judged: see `matchers.verdict.judge`.
+
+    Attributes:
+        rtol: the user's tolerance, NaN for the default.
+        alone: all inputs are equal to the bit, so what differs is the operation's own doing.
+        by_element: the operation computes each element by itself.
+        policy: pairs of dtypes that are expected to differ.
+    """
+
+    rtol: float = math.nan
+    alone: bool = False
+    by_element: bool = False
+    policy: tuple[tuple[str, str], ...] = ()
+
+    def of(self, a: str, b: str) -> tuple[float, float]:
+        """(for norms, for the tensors themselves) of two dtypes."""
+        if not math.isnan(self.rtol):
+            return self.rtol, self.rtol
+        if self.alone:
+            own = max(own_tolerance(a, self.by_element), own_tolerance(b, self.by_element))
+            return own, own
+        usual = max(map(default_tolerance, (a, b, *(name for pair in self.policy for name in pair))))
+        return usual, ACCUMULATED * usual
+
+
+@dataclass(frozen=True, slots=True)
+class SlotVerdict:
+    """One slot: its name, status and relative error (NaN: nothing to compare), as in `matchers.verdict.Verdicts`."""
+
+    name: str
+    status: Status
+    error: float = 0.0
+    bound: bool = False
+    limit: float = math.nan
+    only: str = ""
+    """`a` or `b`: only this side changed it."""
+
+
+def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
+    """The slot that decides about a record."""
+    return max(found, key=lambda slot: (_RANK.index(slot.status), np.nan_to_num(slot.error)), default=None)
+
+
+def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
+    """The slots of two records that both are known in."""
+    out = []
+    for x, y, only in _slots(a, b, i, j):
+        found = _judge(x, y, limits, only)
+        if found is not None:
+            out.append(found)
+    return out
+
+
+def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result, str]]:
+    digests_a, digests_b = a.digests[i], b.digests[j]
+    for k in range(1, min(len(digests_a), len(digests_b))):
+        if digests_a[k] == digests_b[k] != NO_DIGEST:
+            continue
+        x, y = further_output(a, i, k), further_output(b, j, k)
+        if x is not None and y is not None:
+            yield x, y, ""
+    if a.texts("Mutated").raw(i) == b.texts("Mutated").raw(j):
+        return
+    changed_a, changed_b = mutated(a, i), mutated(b, j)
+    for slot in sorted({*changed_a, *changed_b}):
+        one, two = changed_a.get(slot), changed_b.get(slot)
+        if one is not None and two is not None:
+            yield one, two, ""
+        elif one is not None:
+            yield one, unchanged(b, j, slot), "a"
+        elif two is not None:
+            yield unchanged(a, i, slot), two, "b"
+
+
+def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict | None:
+    name = x.name if not x.name.startswith("input ") else y.name
+    known = x.digest is not None and y.digest is not None
+    if only:
+        if not known:
+            return None
+        if x.digest == y.digest:
+            return SlotVerdict(name, Status.EQUAL)
+        return SlotVerdict(name, Status.DIVERGED, _relative(x.l1, y.l1), True, 0.0, only)
+    odd = _of_other_kind(x, y, limits)
+    if odd is not None:
+        return SlotVerdict(name, odd, math.nan)
+    if x.nan != y.nan or x.inf != y.inf or (x.nan > 0 and x.digest != y.digest):
+        return SlotVerdict(name, Status.NAN, math.inf)
+    if known and x.digest == y.digest:
+        return SlotVerdict(name, Status.EQUAL)
+    return _measured(name, x, y, limits, known)
+
+
+def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
+    """The status of two tensors that cannot be compared."""
+    if x.shape is None or y.shape is None:
+        return None
+    if x.part is not None and y.part is not None:
+        if x.part.whole == y.part.whole and not same_part(x.part, y.part):
+            return Status.SHARDED
+    elif x.shape != y.shape and is_shard(x.shape, y.shape):
+        return Status.SHARDED
+    other_dtype = x.dtype != y.dtype and (x.dtype, y.dtype) not in limits.policy
+    return Status.SHAPE if x.shape != y.shape or other_dtype else None
+
+
+def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
+    norm_limit, limit = limits.of(x.dtype, y.dtype)
+    norms = float(np.nanmax([_relative(x.l1, y.l1), _relative(x.l2, y.l2), 0.0]))
+    size = float(np.nanmax([abs(x.min), abs(x.max), abs(y.min), abs(y.max), 0.0]))
+    extremes = float(np.nanmax([_relative(x.min, y.min, size), _relative(x.max, y.max, size), 0.0]))
+    estimate = math.nan
+    if x.sketch and y.sketch and x.part is not None and y.part is not None and same_part(x.part, y.part):
+        pair = decode_sketches([x.sketch, y.sketch])
+        estimate = float(distance(pair[:1], pair[1:], np.array([x.l2]), np.array([y.l2]))[0])
+    allowance = EXTREMES if math.isnan(limits.rtol) else 1.0
+    by_norms = norms > norm_limit or extremes > allowance * norm_limit
+    if known and not (x.dtype in EPSILON and y.dtype in EPSILON) and math.isnan(limits.rtol):
+        # integers do not round
+        measured = not math.isnan(estimate)
+        error = estimate if measured else max(norms, extremes)
+        return SlotVerdict(name, Status.DIVERGED, error, not measured, 0.0)
+    if estimate > limit or (not math.isnan(estimate) and not by_norms):
+        status = Status.DIVERGED if estimate > limit else Status.CLOSE
+        return SlotVerdict(name, status, estimate, False, limit)
+    error = max(norms, extremes)
+    if by_norms:
+        far = norms <= norm_limit
+        return SlotVerdict(name, Status.DIVERGED, error, True, allowance * norm_limit if far else norm_limit)
+    status = Status.CLOSE if error > 0 or known else Status.SAME_PRINT
+    return SlotVerdict(name, status, error, True, norm_limit)
+
+
+def _relative(x: float, y: float, scale: float | None = None) -> float:
+    if math.isnan(x) or math.isnan(y) or x == y:
+        return 0.0 if x == y else math.nan
+    if math.isinf(x) or math.isinf(y):
+        return math.inf
+    return abs(x - y) / (scale or max(abs(x), abs(y)))
