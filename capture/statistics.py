@@ -199,7 +199,7 @@ class Statistics:
         return rows
 
     def _with_torch(self, tensor: torch.Tensor, rows: _Rows, positions: Positions | None, take: int) -> None:
-        triton = tensor.is_cuda and self._triton is not None and self._triton.knows(tensor)
+        triton = tensor.is_cuda and self._triton is not None and self._triton.knows(tensor, positions)
         measure = self._triton.measure if triton else eager.measure
         try:
             with unnoticed():
