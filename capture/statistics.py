@@ -181,9 +181,9 @@ class Statistics:
     def results(self) -> list[Summary]:
         """The summaries of everything measured so far, by slot; waits for the devices."""
         with self._lock, unnoticed():
-            if self._devices:
-                # streams of a device are not ordered among each other
-                torch.accelerator.synchronize()
+            for device, _ in self._devices:
+                # its streams are not ordered among each other
+                torch.accelerator.synchronize(device)
             read = {rows: rows.read() for rows in (self._host, *self._devices.values())}
             return [
                 self._summary(slot, read[rows][number], numel, take)

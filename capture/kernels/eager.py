@@ -17,9 +17,11 @@ from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, 
 __all__ = ["measure"]
 
 CHUNK = 1 << 18
-"""Elements at a time."""
+"""Elements at a time on the host; elsewhere, where each operation costs a launch, eight times as many."""
 _SIGNS_CHUNK = 1 << 14
-"""Elements at a time where each needs sixteen numbers."""
+"""As `CHUNK`, where each element needs sixteen numbers."""
+# as two numbers: a table would have to be copied to the device
+_LEFT, _RIGHT = (sum(column << 16 * c for c, column in enumerate(half)) for half in (COLUMNS[:4], COLUMNS[4:]))
 
 
 def measure(
@@ -43,7 +45,7 @@ def measure(
     hashed = _Digest(device)
     parts = 2 if tensor.is_complex() else 1
     done = 0
-    for piece in _pieces(tensor.detach(), CHUNK):
+    for piece in _pieces(tensor.detach(), CHUNK * _scale(device)):
         raw = piece.resolve_conj().resolve_neg()
         if parts == 2:
             raw = torch.view_as_real(raw)
@@ -76,6 +78,10 @@ def measure(
     numbers[INTEGERS + 3] = high + 0.0
     numbers[INTEGERS + 4] = sums[2] / count
     numbers[SKETCH:FIELDS] = projections
+
+
+def _scale(device: torch.device) -> int:
+    return 1 if device.type == "cpu" else 8
 
 
 def _pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
@@ -174,8 +180,9 @@ def _positions(local: torch.Tensor, positions: Positions | None) -> torch.Tensor
 def _sketch(values: torch.Tensor, start: int, positions: Positions | None, parts: int) -> torch.Tensor:
     """The sketch of finite values that begin at the local element `start`; float64[16]."""
     total = torch.zeros(PROJECTIONS, dtype=torch.float64, device=values.device)
-    for first in range(0, len(values), _SIGNS_CHUNK):
-        x = values[first : first + _SIGNS_CHUNK]
+    size = _SIGNS_CHUNK * _scale(values.device)
+    for first in range(0, len(values), size):
+        x = values[first : first + size]
         if positions is None:
             total += _consecutive(x, start + first)
         else:
@@ -222,7 +229,9 @@ def _u(block: torch.Tensor) -> torch.Tensor:
 
 def _v(device: torch.device) -> torch.Tensor:
     """The signs of columns in the lowest bits; int64[8, 16]."""
-    return torch.tensor(COLUMNS, device=device)[:, None] >> torch.arange(PROJECTIONS, device=device)
+    column = torch.arange(8, device=device)
+    v = torch.where(column < 4, _LEFT, _RIGHT) >> (16 * (column % 4))
+    return v[:, None] >> torch.arange(PROJECTIONS, device=device)
 
 
 def _h(row: torch.Tensor) -> torch.Tensor:

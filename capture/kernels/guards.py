@@ -15,14 +15,14 @@ _C: Any = getattr(torch, "_C")  # noqa: B009  the guards have no public name
 no_functions: Any = _C.DisableTorchFunction
 """Context in which no torch function mode or subclass sees a call; enough for questions about a tensor (its shape)."""
 
-storage_address: Any = _C._data_address  # noqa: SLF001
+storage_address: Any = _C._data_address
 """Where a tensor's storage begins, 0 without one; unlike `Tensor.data_ptr` it does not copy what is copied on write."""
 
 
 def has_own_dispatch(tensor: torch.Tensor) -> bool:
     """Whether the tensor is of a subclass that computes its values itself (a DTensor, a fake tensor)."""
     dispatch: Any = type(tensor).__torch_dispatch__
-    return dispatch is not _C._disabled_torch_dispatch_impl  # noqa: SLF001
+    return dispatch is not _C._disabled_torch_dispatch_impl
 
 
 @contextmanager
@@ -32,10 +32,10 @@ def unnoticed() -> Iterator[None]:
     """
     with (
         no_functions(),
-        _C._DisableTorchDispatch(),  # noqa: SLF001
+        _C._DisableTorchDispatch(),
         torch.inference_mode(mode=False),
         torch.no_grad(),
-        _C._ExcludeDispatchKeyGuard(_AUTOCAST),  # noqa: SLF001
+        _C._ExcludeDispatchKeyGuard(_AUTOCAST),
     ):
         yield
 
