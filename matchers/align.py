@@ -1,6 +1,7 @@
 """The matching: which operation of b is which operation of a.
 
-1. Rows whose numbers, inputs included, occur once on each side and are equal to the digit are partners.
+1. Rows whose bits (or, in logs without digests, numbers), inputs included, occur once on each side and are equal to
+   the digit are partners.
 2. All others compete: every free row of a meets the nearest free rows of b of its kind (op, shape, phase) around where
    the anchors expect it. What agreement is worth is learned from the pairs that are sure (evidence.py), candidates
    compete for each other, and the winners become evidence for the next round, in which neighbours and producers
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.anchors import expected_order, near_others, same_names, same_reads, same_values
+from matchers.anchors import expected_order, near_others, same_names, same_reads, same_results, same_values
 from matchers.collectives import collective
 from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueEvidence, observe
 from matchers.features import Features
@@ -38,6 +39,8 @@ _REACH = 24
 """How far from where it is expected a leftover row may be."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
+_RESULT = 0.99
+"""Confidence of rows whose results have the same bits, though something else went in."""
 _READ = 0.98
 """Confidence of collectives that read the same tensor."""
 _BLIND = 0.6
@@ -111,7 +114,10 @@ def align(f: Features) -> Alignment:
     state = State(len(f.a), len(f.b))
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
-    for phases in (True, False):
+    i, j = same_results(f, state.of_a < 0, state.of_b < 0)
+    state.pair(i, j, Method.VALUES, _RESULT)
+    # our own capture knows the phase of a collective
+    for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
         i, j = same_reads(f, phases)
         free = (state.of_a[i] < 0) & (state.of_b[j] < 0)
         state.pair(i[free], j[free], Method.VALUES, _READ)
@@ -152,7 +158,7 @@ def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int,
     single = np.flatnonzero(high - low == 1)
     i, j = rows_a[single], rows_b[by_name[low[single]]]
     wanted = np.bincount(j, minlength=len(f.b))
-    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j]
+    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
     return i[only], j[only]
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from matchers.evidence import Order
 from matchers.features import Features, float_bits, mix
 
-__all__ = ["expected_order", "ranked_join", "same_names", "same_reads", "same_values", "unique_join"]
+__all__ = ["expected_order", "ranked_join", "same_names", "same_reads", "same_results", "same_values", "unique_join"]
 
 Int = NDArray[np.int64]
 
@@ -57,6 +57,17 @@ def same_values(f: Features) -> tuple[Int, Int]:
     key_b = f.b.exact + f.b.phase.astype(np.uint64) * phase
     rows_a, rows_b = np.flatnonzero(f.a.telling), np.flatnonzero(f.b.telling)
     i, j = unique_join(key_a[rows_a], key_b[rows_b])
+    return rows_a[i], rows_b[j]
+
+
+def same_results(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]) -> tuple[Int, Int]:
+    """Free rows of one kind whose results have the same bits, which no other free row of it made."""
+    rows_a = np.flatnonzero(free_a & (f.a.result != 0))
+    rows_b = np.flatnonzero(free_b & (f.b.result != 0))
+    i, j = unique_join(
+        f.a.result[rows_a] + mix(f.a.kind[rows_a].astype(np.uint64)),
+        f.b.result[rows_b] + mix(f.b.kind[rows_b].astype(np.uint64)),
+    )
     return rows_a[i], rows_b[j]
 
 

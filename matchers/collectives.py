@@ -57,17 +57,19 @@ class Chain:
 
 
 def lowered(log: OpLog, other: OpLog) -> list[Chain]:
-    """The collectives that `log` has in two rows and `other` in one.
+    """The collectives that `log` has in two rows and `other` in one, under another name.
 
     Decided shape by shape: a log can have the functional form of one collective and the in-place form of another.
     """
     mine, theirs = _shapes_by_op(log), _shapes_by_op(other)
+    # our own capture may record the waited value with the collective itself
+    end = () if log.ours and WAIT not in mine else (WAIT,)
     chains = []
     for start, whole in LOWERED_FROM.items():
         shapes = mine.get(start, frozenset()) & theirs.get(whole, frozenset())
         shapes -= theirs.get(start, frozenset()) | mine.get(whole, frozenset())
         if shapes:
-            chains.append(Chain((start, WAIT), whole, shapes))
+            chains.append(Chain((start, *end), whole, shapes))
     return chains
 
 

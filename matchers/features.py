@@ -7,15 +7,17 @@ integers. Everything here is a function of one row and its log; nothing depends 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.batches import micro_batches, split_kinds
 from matchers.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase, Ragged
+from matchers.placement import parse_placement, part_of
 
 __all__ = ["Features", "Side", "fingerprint", "float_bits", "mix", "shared_ids"]
 
@@ -62,7 +64,8 @@ class Side:
     """The features of one log's n rows.
 
     Attributes:
-        kind: (op, shape, phase) in one id; only rows of one kind are candidates for each other at first.
+        kind: (op, shape, phase) in one id, and the micro-batch where that parts rows; only rows of one kind are
+            candidates for each other at first. The shape of a shard is that of the whole tensor, where the log says so.
         op, shape, phase, location: shared ids; -1 for none.
         module: id of the canonical module path, which is empty where the log does not know it.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
@@ -72,8 +75,10 @@ class Side:
         signs: uint8[n], bit k is set where the k-th of them is negative.
         inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
         producers: int32[3, n], rows that made them; -1 where unknown.
-        exact: hash of all printed values of the row; `telling` is False where they cannot identify anything
-            (no values, or all zero).
+        exact: hash of all digests of the row, or of its printed values where one of the logs has no digests;
+            `telling` is False where they cannot identify anything (no values, or all zero).
+        result: hash of the digests of what came out; 0 where that cannot identify anything.
+        batch: int64[n], the micro-batch in one numbering for both sides; -1 where it does not matter.
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
         read: float64[n], L1 of what a collective read, on the row that stands for it; NaN elsewhere.
@@ -97,6 +102,8 @@ class Side:
     inputs: NDArray[np.float32]
     producers: NDArray[np.int32]
     exact: Hash
+    result: Hash
+    batch: Int
     telling: NDArray[np.bool_]
     repeat: NDArray[np.bool_]
     original: Int
@@ -145,13 +152,15 @@ def _only_what_was_read(
 
 
 def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: NDArray[np.bool_]) -> Int:
-    """For each backward row the forward row it repeats to the digit, -1 elsewhere.
+    """For each recomputed row the forward row it repeats to the digit, -1 elsewhere.
 
-    Collectives are left out: gathering the same weights again is not recomputation.
+    Our own capture says which rows were recomputed; in other logs it can be any row of the backward pass. Collectives
+    are left out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
-    again = np.flatnonzero((log.phase == Phase.BACKWARD) & telling & ~collectives)
-    first = np.flatnonzero((log.phase == Phase.FORWARD) & telling & ~collectives)
+    copy = log.recompute if log.ours else log.phase == Phase.BACKWARD
+    again = np.flatnonzero(copy & telling & ~collectives)
+    first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
     if not len(again) or not len(first):
         return original
     order = first[np.argsort(same[first], kind="stable")]
@@ -160,6 +169,26 @@ def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: ND
     hit = (same[found] == same[again]) & (found < again)
     original[again[hit]] = found[hit]
     return original
+
+
+def _whole_shapes(log: OpLog) -> tuple[list[str], NDArray[np.int32]]:
+    """Shapes of the tensors that records hold a shard of, and for each row its index in `log.shapes` or behind it."""
+    texts = log.texts("Placement")
+    if not texts:
+        return [], log.shape
+    found: dict[bytes, int] = {}
+    wholes: list[str] = []
+    shape = log.shape.copy()
+    for row in texts:
+        raw = texts.raw(row)
+        if raw not in found:
+            part = part_of(parse_placement(texts[row]), ())
+            found[raw] = -1 if part is None else len(log.shapes) + len(wholes)
+            if part is not None:
+                wholes.append(str(list(part.whole)))
+        if found[raw] >= 0 and shape[row] >= 0:
+            shape[row] = found[raw]
+    return wholes, shape
 
 
 class Features:
@@ -189,7 +218,7 @@ class Features:
             tables.append(
                 [
                     [*log.ops, *(chain.stands_for for chain in chains)],
-                    list(log.shapes),
+                    [*log.shapes, *_whole_shapes(log)[0]],
                     list(log.locations),
                     paths,
                     [t.pattern for t in templates],
@@ -198,13 +227,25 @@ class Features:
             )
         ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
         self.sizes = [size for _, _, size in ids]
-        self.a = self._side(a, [left for left, _, _ in ids], tables[0], every[0], 2)
-        self.b = self._side(b, [right for _, right, _ in ids], tables[1], every[1], 3)
+        by_digest = bool(len(a.digests.value) and len(b.digests.value))
+        one = self._side(a, [left for left, _, _ in ids], tables[0], every[0], 2, by_digest)
+        two = self._side(b, [right for _, right, _ in ids], tables[1], every[1], 3, by_digest)
+        batch_a, batch_b = micro_batches(a, b, one.result, two.result)
+        kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
+        if a.ours and b.ours:  # a recomputed copy is said to be one
+            kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
+        self.a, self.b = replace(one, kind=kind_a, batch=batch_a), replace(two, kind=kind_b, batch=batch_b)
 
     def _side(
-        self, log: OpLog, ids: list[Int], tables: list[Sequence[str]], chains: Sequence[Chain], parity: int
+        self,
+        log: OpLog,
+        ids: list[Int],
+        tables: list[Sequence[str]],
+        chains: Sequence[Chain],
+        parity: int,
+        by_digest: bool,
     ) -> Side:
-        shape, location = ids[1][log.shape], ids[2][log.location]
+        shape, location = ids[1][_whole_shapes(log)[1]], ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         module, pattern = ids[3][log.module], ids[4][log.module]
@@ -220,15 +261,19 @@ class Features:
         width = self.sizes[0] + 2
         context = (site * width + before + 1) * width + after + 1
 
-        output = fingerprint(log.outputs)
-        for k, row in enumerate(log.stats):
-            output = output * _U(31) + mix(float_bits(row) + _U(k))
-        kind_hash = mix(((op + 1) * (self.sizes[1] + 2) + shape + 1).astype(np.uint64))
-        output = mix(output ^ kind_hash)
-        exact = mix(output + fingerprint(log.inputs))
         l1 = log.outputs.first()
         telling = np.nan_to_num(l1) != 0
         no_output = log.outputs.count == 0
+        if by_digest:
+            output, inputs_read = fingerprint(log.digests), fingerprint(log.input_digests)
+            result = np.where(telling & (log.digests.count > 0), mix(output), _U(0))
+        else:
+            output, inputs_read, result = fingerprint(log.outputs), fingerprint(log.inputs), np.zeros_like(shape, _U)
+            for k, row in enumerate(log.stats):
+                output = output * _U(31) + mix(float_bits(row) + _U(k))
+        kind_hash = mix(((op + 1) * (self.sizes[1] + 2) + shape + 1).astype(np.uint64))
+        output = mix(output ^ kind_hash)
+        exact = mix(output + inputs_read)
         telling |= no_output & (log.inputs.count > 0)
 
         stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]))
@@ -252,8 +297,10 @@ class Features:
             inputs=_log(inputs),
             producers=np.maximum(_columns(log.producers, 3, -1), -1),
             exact=exact,
+            result=result,
+            batch=np.full(len(log), -1, np.int64),
             telling=telling,
-            repeat=original >= 0,
+            repeat=(original >= 0) | log.recompute,
             original=original,
             read=read,
             lead=lead,

@@ -34,12 +34,14 @@ class Limits:
         alone: all inputs are equal to the bit, so what differs is the operation's own doing.
         by_element: the operation computes each element by itself.
         policy: pairs of dtypes that are expected to differ.
+        shards: the runs may hold tensors in shards without saying so.
     """
 
     rtol: float = math.nan
     alone: bool = False
     by_element: bool = False
     policy: tuple[tuple[str, str], ...] = ()
+    shards: bool = False
 
     def of(self, a: str, b: str) -> tuple[float, float]:
         """(for norms, for the tensors themselves) of two dtypes."""
@@ -72,12 +74,7 @@ def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
 
 def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
     """The slots of two records that both are known in."""
-    out = []
-    for x, y, only in _slots(a, b, i, j):
-        found = _judge(x, y, limits, only)
-        if found is not None:
-            out.append(found)
-    return out
+    return [_judge(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
 
 
 def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result, str]]:
@@ -95,25 +92,23 @@ def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result,
         one, two = changed_a.get(slot), changed_b.get(slot)
         if one is not None and two is not None:
             yield one, two, ""
-        elif one is not None:
-            yield one, unchanged(b, j, slot), "a"
-        elif two is not None:
-            yield unchanged(a, i, slot), two, "b"
+        else:
+            before = unchanged(a, i, slot), unchanged(b, j, slot)
+            # where it differed before, it is no news that only one side changed it
+            same = before[0].digest is not None and before[0].digest == before[1].digest
+            yield one or before[0], two or before[1], ("a" if one else "b") if same else ""
 
 
-def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict | None:
+def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict:
     name = x.name if not x.name.startswith("input ") else y.name
     known = x.digest is not None and y.digest is not None
-    if only:
-        if not known:
-            return None
-        if x.digest == y.digest:
-            return SlotVerdict(name, Status.EQUAL)
+    if only and x.digest != y.digest:
         return SlotVerdict(name, Status.DIVERGED, _relative(x.l1, y.l1), True, 0.0, only)
     odd = _of_other_kind(x, y, limits)
     if odd is not None:
         return SlotVerdict(name, odd, math.nan)
-    if x.nan != y.nan or x.inf != y.inf or (x.nan > 0 and x.digest != y.digest):
+    counted = x.nan >= 0 and y.nan >= 0
+    if counted and (x.nan != y.nan or x.inf != y.inf or (x.nan > 0 and x.digest != y.digest)):
         return SlotVerdict(name, Status.NAN, math.inf)
     if known and x.digest == y.digest:
         return SlotVerdict(name, Status.EQUAL)
@@ -124,10 +119,9 @@ def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
     """The status of two tensors that cannot be compared."""
     if x.shape is None or y.shape is None:
         return None
-    if x.part is not None and y.part is not None:
-        if x.part.whole == y.part.whole and not same_part(x.part, y.part):
-            return Status.SHARDED
-    elif x.shape != y.shape and is_shard(x.shape, y.shape):
+    if x.part and y.part and x.part.whole == y.part.whole and not same_part(x.part, y.part):
+        return Status.SHARDED
+    if limits.shards and is_shard(x.shape, y.shape):
         return Status.SHARDED
     other_dtype = x.dtype != y.dtype and (x.dtype, y.dtype) not in limits.policy
     return Status.SHAPE if x.shape != y.shape or other_dtype else None
@@ -144,7 +138,8 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
         estimate = float(distance(pair[:1], pair[1:], np.array([x.l2]), np.array([y.l2]))[0])
     allowance = EXTREMES if math.isnan(limits.rtol) else 1.0
     by_norms = norms > norm_limit or extremes > allowance * norm_limit
-    if known and not (x.dtype in EPSILON and y.dtype in EPSILON) and math.isnan(limits.rtol):
+    whole = all(dtype and dtype not in EPSILON for dtype in (x.dtype, y.dtype))
+    if known and whole and math.isnan(limits.rtol):
         # integers do not round
         measured = not math.isnan(estimate)
         error = estimate if measured else max(norms, extremes)

@@ -172,9 +172,10 @@ def _slots(
 ) -> dict[int, SlotVerdict]:
     """What differs most beside the first outputs, by pair."""
     out = {}
+    shards = len(bits.slots) > 0 and sharded_runs(a, b)
     for k in bits.slots.tolist():
         row_a, row_b = int(i[k]), int(j[k])
-        limits = Limits(float(rtol[k]), bool(bits.inputs_equal[k]), elementwise(a.op_name(row_a)), policy)
+        limits = Limits(float(rtol[k]), bool(bits.inputs_equal[k]), elementwise(a.op_name(row_a)), policy, shards)
         found = worst(judge_slots(a, b, row_a, row_b, limits))
         if found is not None:
             out[k] = found

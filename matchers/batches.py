@@ -1,0 +1,56 @@
+"""Rows that cannot be partners whatever they look like: of other micro-batches, a recomputed copy and an original."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import OpLog
+
+__all__ = ["micro_batches", "split_kinds"]
+
+Int = NDArray[np.int64]
+Hash = NDArray[np.uint64]
+
+
+def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int, Int]:
+    """The micro-batch of each row in one numbering for both logs, -1 where it is not known or does not matter.
+
+    Where one run has a single one (a rank that got its share of the batch), it is the one of the other run that has
+    most rows in common with it.
+
+    Args:
+        bits_a, bits_b: hashes of what rows read and made, 0 where they tell nothing.
+    """
+    one, two = a.micro_batch.astype(np.int64), b.micro_batch.astype(np.int64)
+    in_a, in_b = np.unique(one[one >= 0]), np.unique(two[two >= 0])
+    if not len(in_a) or not len(in_b) or len(in_a) == len(in_b) == 1:
+        return np.full(len(a), -1, np.int64), np.full(len(b), -1, np.int64)
+    if len(in_a) == 1:
+        one = np.where(one >= 0, _most_alike(bits_a, two, bits_b, in_b), -1)
+    elif len(in_b) == 1:
+        two = np.where(two >= 0, _most_alike(bits_b, one, bits_a, in_a), -1)
+    return one, two
+
+
+def _most_alike(bits: Hash, batch: Int, others: Hash, batches: Int) -> int:
+    """The micro-batch with most of the given bits; the first of several."""
+    common = np.isin(others, bits[bits != 0])
+    return int(batches[np.argmax([np.count_nonzero(common & (batch == number)) for number in batches])])
+
+
+def split_kinds(kind_a: Int, kind_b: Int, class_a: Int, class_b: Int) -> tuple[Int, Int]:
+    """Kinds of rows refined by classes (-1 for none), where both sides have rows of a kind in one class.
+
+    A kind whose rows are of other classes throughout stays as it is: it is labelled differently, and its partners are
+    there all the same.
+    """
+    classes = int(max(class_a.max(initial=-1), class_b.max(initial=-1))) + 2
+    if classes == 1:
+        return kind_a, kind_b
+    code_a, code_b = kind_a * classes + class_a + 1, kind_b * classes + class_b + 1
+    common = np.unique(np.intersect1d(code_a, code_b) // classes)
+    return (
+        np.where(np.isin(kind_a, common) | (kind_a < 0), code_a, kind_a * classes),
+        np.where(np.isin(kind_b, common) | (kind_b < 0), code_b, kind_b * classes),
+    )
