@@ -27,6 +27,7 @@ from torch.utils._debug_mode import DebugMode
 from capture.schedule import trace
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_PROCESSES = 5
 TOKENS = ("--seq-len", "512", "--batch", "4")
 
 Around = Callable[[Any, Path], Any]
@@ -115,10 +116,13 @@ def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False
 
 
 def peak_memory(name: str, device: str, switches: list[str]) -> float:
-    """MB at the peak of a process that takes two steps of one variant."""
+    """MB at the peak of a process that takes two steps of one variant; the median of some processes."""
     command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device, "--", *switches]
-    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)
-    return float(out.stdout.strip().splitlines()[-1])
+    peaks = []
+    for _ in range(_PROCESSES):
+        out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)
+        peaks.append(float(out.stdout.strip().splitlines()[-1]))
+    return statistics.median(peaks)
 
 
 def _memory_here(name: str, device: str, switches: list[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,9 @@ def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str
                     yield name, str(part), value
 
 
+Identity = Callable[[torch.Tensor], tuple[int, int] | None]
+
+
 class OptimizerNames:
     """Names the inputs of an optimizer's operations, by the memory that they are in.
 
@@ -36,8 +39,8 @@ class OptimizerNames:
     works on is gone yet; gradients may be set to None inside the step and are noted before it as well.
     """
 
-    def __init__(self, names: ModuleNames, optimizer: Any) -> None:
-        self._names, self._optimizer = names, optimizer
+    def __init__(self, names: ModuleNames, optimizer: Any, identity: Identity) -> None:
+        self._names, self._optimizer, self._identity = names, optimizer, identity
         names.refresh_parameters()
         self._known: dict[tuple[int, int], str] = {}
         self._learn()
@@ -45,7 +48,7 @@ class OptimizerNames:
     def _learn(self) -> None:
         for name, part, tensor in owned_tensors(self._optimizer, self._names):
             local = getattr(tensor, "_local_tensor", tensor)
-            identity = _identity(local)
+            identity = self._identity(local)
             if identity is not None:
                 self._known[identity] = f"{name}.{part}" if part else name
 
@@ -76,13 +79,3 @@ def _module_of(names: set[str], known: Any) -> str | None:
         modules.add(parameter.rpartition(".")[0])
     only = next(iter(modules)) if len(modules) == 1 else None
     return only or None
-
-
-def _identity(tensor: torch.Tensor) -> tuple[int, int] | None:
-    from capture.subclasses import plain
-
-    base = plain(tensor)
-    try:
-        return base.untyped_storage()._cdata, base.storage_offset()
-    except (NotImplementedError, RuntimeError):
-        return None

@@ -136,7 +136,7 @@ class Recorder:
             self.tracer.attribution.optimizer_depth += 1
             self._first_event = len(self.tracer.events)
             self.find_models(optimizer)
-            self._optimizers = OptimizerNames(self.names, optimizer)
+            self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
 
     def find_models(self, optimizer: Any) -> None:
         """A model that was never called, because a graph of it is replayed, still names its parameters."""

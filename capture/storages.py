@@ -8,16 +8,15 @@ outputs of collectives between their start and their first use.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = ["Pending", "StorageState", "StorageTable", "layout_of"]
 
 Layout = tuple[Any, ...]
-_SWEEP_AFTER = 8192
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -61,16 +60,19 @@ class StorageState:
     """One storage.
 
     Attributes:
+        number: its own, never given to another.
+        ref: weak; its callback forgets the storage.
         writes: (first byte, byte after the last, event) of what was written, later ones after earlier ones.
-        measured: layout → (version, slot of its statistics, whether with a sketch), since the last write.
+        measured: layout → (version, slot of its statistics), of what was measured since the last write.
         pending: outputs of collectives in it that are not there yet.
         uninitialised: nobody has written to it since it was made.
         specs: storage offset and shape of a DTensor's local part → its spec.
     """
 
-    ref: Any
+    number: int
+    ref: weakref.ref[Any]
     writes: list[tuple[int, int, Any]] = field(default_factory=list)
-    measured: dict[Layout, tuple[int, Any, bool]] = field(default_factory=dict)
+    measured: dict[Layout, tuple[int, Any]] = field(default_factory=dict)
     pending: list[Pending] | None = None
     uninitialised: bool = False
     specs: dict[tuple[int, tuple[int, ...]], Any] | None = None
@@ -81,7 +83,7 @@ class StorageTable:
 
     def __init__(self) -> None:
         self._states: dict[int, StorageState] = {}
-        self._sweep_at = _SWEEP_AFTER
+        self._count = 0
 
     def state(self, tensor: torch.Tensor) -> StorageState | None:
         """The storage of a tensor; None for one that has none (sparse ones, for example)."""
@@ -89,16 +91,19 @@ class StorageTable:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None
-        known = self._states.get(storage._cdata)
+        key: int = storage._cdata
+        known = self._states.get(key)
         if known is None:
-            if len(self._states) >= self._sweep_at:
-                self._sweep()
-            known = self._states[storage._cdata] = StorageState(StorageWeakRef(storage))
-        return known
+            states = self._states
 
-    def _sweep(self) -> None:
-        self._states = {key: s for key, s in self._states.items() if s.pending or not s.ref.expired()}
-        self._sweep_at = max(2 * len(self._states), _SWEEP_AFTER)
+            def forget(_: object) -> None:
+                states.pop(key, None)
+
+            # Not torch's StorageWeakRef: that keeps the memory until it is dropped itself. The storage's Python object
+            # lives exactly as long as the storage.
+            known = states[key] = StorageState(self._count, weakref.ref(storage, forget))
+            self._count += 1
+        return known
 
     def producer(self, state: StorageState, tensor: torch.Tensor) -> Any:
         """The event that wrote last to what a tensor covers; None when no recorded operation did."""

@@ -94,6 +94,11 @@ class StepTracer(DebugMode):
         remove(self)
         self._modules.active = False
 
+    def identity(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        """What an `Input` of this tensor's memory has as its identity."""
+        state = self._state(tensor)
+        return None if state is None else (state.number, plain(tensor).storage_offset())
+
     def finish(self) -> None:
         """Read what was still on its way, and let go of it."""
         with self._guard():
@@ -173,8 +178,8 @@ class StepTracer(DebugMode):
                 self._touch(state)
             slot = None
             if event.kept and not kind.is_wait and position not in overwritten and not state.uninitialised:
-                slot = self._measure(tensor, state, sketch=False)
-            identity = (state.ref.cdata, tensor.storage_offset()) if optimizer else None
+                slot = self._measure(tensor, state)
+            identity = (state.number, tensor.storage_offset()) if optimizer else None
             event.inputs.append(Input(slot, self._storages.producer(state, plain(tensor)), identity))
         if kind.collective:
             event.group = self._group(args, kwargs)
@@ -246,21 +251,21 @@ class StepTracer(DebugMode):
 
     # Measuring
 
-    def _measure(self, tensor: torch.Tensor, state: StorageState | None, *, sketch: bool = True) -> Slot:
+    def _measure(self, tensor: torch.Tensor, state: StorageState | None) -> Slot:
         """Statistics of a tensor as it is now; those that are known are not taken again."""
         if state is None:
-            return self._take(tensor, None, sketch)
+            return self._take(tensor, None)
         base = plain(tensor)
         layout = layout_of(base)
         version = _version(base)
         known = state.measured.get(layout)
-        if known is not None and known[0] == version and (known[2] or not sketch):
+        if known is not None and known[0] == version:
             return known[1]
-        slot = self._take(tensor, self._spec(state, tensor), sketch)
-        state.measured[layout] = (version, slot, sketch)
+        slot = self._take(tensor, self._spec(state, tensor))
+        state.measured[layout] = (version, slot)
         return slot
 
-    def _take(self, tensor: torch.Tensor, spec: Any, sketch: bool) -> Slot:
+    def _take(self, tensor: torch.Tensor, spec: Any) -> Slot:
         try:
             ranks = local_tensors(tensor)
             if ranks is not None:
@@ -392,7 +397,7 @@ class StepTracer(DebugMode):
 
     def _handle_fx_nn_module_stack(
         self,
-        base_stack: list[str],
+        base_stack: list[str],  # noqa: ARG002 DebugMode's interface; the module stack says it
         nn_module_stack: Mapping[str, Any] | None,
         fwd_nn_module_stack: Mapping[str, Any] | None,
     ) -> None:
