@@ -473,7 +473,7 @@ struct reader {
     /* Several rows at once, for a tensor whose rows lie across its memory: a transposed matrix is read by cache lines,
      * not by elements. */
     char *panel;
-    int64_t panel_rows, panel_start, panel_end;
+    int64_t panel_rows, panel_pitch, panel_start, panel_end; /* room for rows, items from row to row, rows it holds */
     char scratch[CHUNK * MAX_ITEM] __attribute__((aligned(64)));
 };
 
@@ -487,10 +487,12 @@ static void open_reader(struct reader *r, const struct arguments *a) {
     struct layout *l = &r->layout;
     int last = l->dims - 1;
     if (last > 0 && l->stride[last] > 64 && l->stride[last - 1] < l->stride[last]) {
-        int64_t rows = PANEL / (l->size[last] * r->item);
+        /* one cache line more than a row: rows at a distance of a power of two would share few lines of the cache */
         int64_t line = 64 / r->item;
+        r->panel_pitch = l->size[last] + line;
+        int64_t rows = PANEL / (r->panel_pitch * r->item);
         r->panel_rows = rows < line ? rows : line;
-        if (r->panel_rows >= 4) r->panel = malloc(r->panel_rows * l->size[last] * r->item);
+        if (r->panel_rows >= 4) r->panel = malloc(r->panel_rows * r->panel_pitch * r->item);
     }
 }
 
@@ -500,9 +502,9 @@ static void fill_panel(struct reader *r, int64_t row) {
     int64_t rows = l->size[last - 1] - row % l->size[last - 1];
     if (rows > r->panel_rows) rows = r->panel_rows;
     copy_items(row_start(l, r->arguments->data, row), l->stride[last], l->stride[last - 1], rows, l->size[last],
-               r->item, r->panel, l->size[last]);
-    r->panel_start = row * l->size[last];
-    r->panel_end = r->panel_start + rows * l->size[last];
+               r->item, r->panel, r->panel_pitch);
+    r->panel_start = row;
+    r->panel_end = row + rows;
 }
 
 static void gather(struct reader *r, int64_t start, int64_t n, char *out) {
@@ -510,13 +512,11 @@ static void gather(struct reader *r, int64_t start, int64_t n, char *out) {
     int last = l->dims - 1;
     while (n) {
         int64_t row = start / l->size[last], column = start % l->size[last];
-        int64_t m = l->size[last] - column;
+        int64_t m = l->size[last] - column < n ? l->size[last] - column : n;
         if (r->panel) {
-            if (start < r->panel_start || start >= r->panel_end) fill_panel(r, row);
-            m = r->panel_end - start < n ? r->panel_end - start : n;
-            memcpy(out, r->panel + (start - r->panel_start) * r->item, m * r->item);
+            if (row < r->panel_start || row >= r->panel_end) fill_panel(r, row);
+            memcpy(out, r->panel + ((row - r->panel_start) * r->panel_pitch + column) * r->item, m * r->item);
         } else {
-            if (m > n) m = n;
             copy_items(row_start(l, r->arguments->data, row) + column * l->stride[last], l->stride[last], 0, 1, m,
                        r->item, out, 0);
         }
