@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["group_ranks"]
+__all__ = ["group_ranks", "is_done", "work_of"]
 
 
 def group_ranks(arguments: Iterable[Any]) -> tuple[int, ...] | None:
@@ -37,3 +37,23 @@ def group_ranks(arguments: Iterable[Any]) -> tuple[int, ...] | None:
 
 def _group_names(c10d: Any) -> set[str]:
     return {str(name) for name in c10d._world.pg_names.values()}
+
+
+def work_of(result: Any) -> Any:
+    """What a `c10d` operation returned to wait with, None where it returned nothing of the kind."""
+    for item in result if isinstance(result, tuple) else (result,):
+        if isinstance(item, torch.ScriptObject):
+            return item
+    return None
+
+
+def is_done(work: Any) -> bool:
+    """Whether a collective has come to its end, without waiting for it; False where that cannot be told."""
+    if work is None:
+        return False
+    from torch.distributed import distributed_c10d as c10d
+
+    try:
+        return bool(c10d.Work.unbox(work).is_completed())
+    except (RuntimeError, TypeError, AttributeError):
+        return False

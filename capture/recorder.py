@@ -215,7 +215,7 @@ class Recorder:
             run = run_info(
                 step=self.step,
                 rank=rank,
-                settings=self.settings.as_json() | {"statistics": tracer.statistics.kernel_name},
+                settings=self.settings.as_json() | _statistics(tracer),
                 models=self.names.roots,
                 start=None if self._start is None else self._start.as_json(rank),
                 simulated=ranks is not None,
@@ -240,6 +240,14 @@ class Recorder:
     def _tell(self, path: Path, events: Sequence[Event], incomplete: str | None) -> None:
         note = f" (incomplete: {incomplete})" if incomplete else ""
         say(f"step {self.step}: {len(events)} operations in {path}{note}")
+
+
+def _statistics(tracer: StepTracer) -> dict[str, Any]:
+    """How the numbers were taken, and what was left out of them."""
+    out: dict[str, Any] = {"statistics": tracer.statistics.kernel_name}
+    if tracer.statistics.notes:
+        out["statistics_notes"] = list(tracer.statistics.notes)
+    return out
 
 
 def _keywords() -> dict[str, Any]:

@@ -47,12 +47,14 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 class Pending:
     """An output of a collective that was started and has not been waited for.
 
-    `tensor` is held until then: it has to be read once it is there, whoever asks for whichever part of it.
+    `tensor` is held until then: it has to be read once it is there, whoever asks for whichever part of it. `work` is
+    what the process group gave to wait with, None where it gave none.
     """
 
     event: Any
     leaf: Any
     tensor: torch.Tensor
+    work: Any = None
 
 
 @dataclass(slots=True)

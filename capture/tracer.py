@@ -26,7 +26,7 @@ from capture.mode_stack import insert_below, remove
 from capture.modules import ModuleNames, ModuleStack
 from capture.op_kind import OpKind, kind_of
 from capture.placement import Placement
-from capture.process_groups import group_ranks
+from capture.process_groups import group_ranks, is_done, work_of
 from capture.settings import Settings
 from capture.statistics import Statistics, Unmeasurable
 from capture.storages import Pending, StorageState, StorageTable, layout_of
@@ -100,10 +100,12 @@ class StepTracer(DebugMode):
         return None if state is None else (state.number, plain(tensor).storage_offset())
 
     def finish(self) -> None:
-        """Read what was still on its way, and let go of it."""
+        """Read what has come meanwhile, and let go of what was still on its way."""
         with self._guard():
             for pending in list(self._pending):
-                self._arrived(pending)
+                # what nobody used may still be on its way: it is read only if it is there, and never waited for
+                if is_done(pending.work):
+                    self._arrived(pending)
         self._pending.clear()
 
     @contextlib.contextmanager
@@ -211,7 +213,7 @@ class StepTracer(DebugMode):
             event.kept = self.settings.wants_results([(_dtype(t), t.numel()) for t in leaves or call.tensors])
         self.events.append(event)
         if kind.collective:
-            self._started(event, call, leaves)
+            self._started(event, call, leaves, work_of(result))
         elif func is self._dtensor_op and self._dtensor_spec is None and leaves:
             # the spec of what came out arrives right after this call
             self._deferred = (event, leaves)
@@ -292,7 +294,7 @@ class StepTracer(DebugMode):
 
     # Collectives: nothing is read before it is there
 
-    def _started(self, event: Event, call: _Call, leaves: list[torch.Tensor]) -> None:
+    def _started(self, event: Event, call: _Call, leaves: list[torch.Tensor], work: Any) -> None:
         targets = [(leaf, -1) for leaf in leaves]
         returned = {_identity(leaf) for leaf in leaves}
         targets += [(call.tensors[p], p) for p in call.written if _identity(call.tensors[p]) not in returned]
@@ -304,7 +306,7 @@ class StepTracer(DebugMode):
             if state is None:
                 continue
             self._storages.written(state, plain(tensor), event)
-            pending = Pending(event, leaf, tensor)
+            pending = Pending(event, leaf, tensor, work)
             self._pending.append(pending)
             state.pending = [*(state.pending or ()), pending]
 
