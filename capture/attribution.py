@@ -55,6 +55,7 @@ class Attribution:
         self.stacks = StackTable()
         self.graphs = GraphLines()
         self.optimizer_depth = 0
+        self.optimizer_task = NO_TASK
         self.closure = False
         self.replayed: Replayed | None = None
         self.micro_batch: int | None = None
@@ -84,7 +85,7 @@ class Attribution:
         stack = self.stacks[number]
         task = torch._C._current_graph_task_id()
         replayed = self.replayed or self._graph_node(number, stack)
-        if task == NO_TASK:
+        if task in (NO_TASK, self.optimizer_task):
             running = self._modules.compiled(skip) if stack.compiled else None
             running = running or self._modules.current
             place = Place(running, self._phase(), number, self.micro_batch, running=running)

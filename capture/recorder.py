@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from capture.attribution import NO_TASK
 from capture.event import Event
 from capture.log_writer import write_log
 from capture.modules import ModuleNames, ModuleStack
@@ -133,7 +134,11 @@ class Recorder:
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, True)
         if self.tracer is not None:
-            self.tracer.attribution.optimizer_depth += 1
+            attribution = self.tracer.attribution
+            if not attribution.optimizer_depth:
+                # some optimizers step in hooks of the backward pass
+                attribution.optimizer_task = torch._C._current_graph_task_id()
+            attribution.optimizer_depth += 1
             self._first_event = len(self.tracer.events)
             self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
@@ -150,6 +155,8 @@ class Recorder:
         tracer = self.tracer
         if tracer is not None and tracer.attribution.optimizer_depth:
             tracer.attribution.optimizer_depth -= 1
+            if not tracer.attribution.optimizer_depth:
+                tracer.attribution.optimizer_task = NO_TASK
             if self._optimizers is not None:
                 self._optimizers.name_inputs(tracer.events[self._first_event :])
         if self._on_optimizer is not None:
