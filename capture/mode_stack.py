@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["insert_below", "remove"]
@@ -45,12 +46,10 @@ def remove(mode: TorchDispatchMode) -> None:
     if torch._C._len_torch_dispatch_stack() > 0:
         if above:
             _inherit(above[-1], mode)
-            torch._C._pop_torch_dispatch_stack(None)
-            for name in _FLAGS:
+            for name, value in zip(_FLAGS, _present(), strict=True):
                 if memory := getattr(mode, name, None):
-                    memory.pop()
-        else:
-            TorchDispatchMode.__exit__(mode, None, None, None)
+                    memory[-1] = value
+        mode.__exit__(None, None, None)
     for other in reversed(above):
         torch._C._push_on_torch_dispatch_stack(other)
 
@@ -63,6 +62,15 @@ def _pop_until(found: Callable[[Any], bool]) -> list[Any]:
             break
         popped.append(torch._C._pop_torch_dispatch_stack(None))
     return popped
+
+
+def _present() -> tuple[bool, ...]:
+    """What a mode that was entered now would remember: leaving one with this memory changes nothing."""
+    return (
+        _python_dispatch._is_in_torch_dispatch_mode,
+        _python_dispatch._is_in_non_infra_torch_dispatch_mode,
+        _python_dispatch._is_in_any_mode_without_ignore_compile_internals,
+    )
 
 
 def _inherit(heir: Any, other: Any) -> None:

@@ -94,12 +94,13 @@ class ModuleNames:
     def refresh_parameters(self) -> None:
         """Learn the parameters again: sharding and compiling put other tensors in their place."""
         for root in self.roots:
+            first = (root, _unwrapped(root)) if root is self.roots[0] else ()
             for module in _unwrapped(root).modules():
                 owner = self._names.get(id(module))
                 if owner is None:
                     continue
                 for name, parameter in module.named_parameters(recurse=False):
-                    path = name if module in (root, _unwrapped(root)) else f"{owner}.{name}"
+                    path = name if module in first else f"{owner}.{name}"
                     self._parameters.setdefault(id(parameter), path)
 
     def name(self, module: nn.Module) -> str | None:

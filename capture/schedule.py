@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,7 +107,7 @@ class CaptureSchedule:
         self._arm()
         return self
 
-    def __exit__(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if self._recorder.tracer is not None:
             if error is not None or self._recorder.tracer.events:
                 reason = "the loop ended before the step did" if error is None else describe(error)
@@ -163,8 +164,9 @@ class ActivationCaptureProfiler(CaptureSchedule):
 class AutomaticSchedule:
     """Steps of a training loop that is not ours.
 
-    A step begins when a model is called with gradients enabled and ends when an optimizer has stepped. Where several
-    optimizers step before the next forward pass, the last one ends it: the log is written after each and grows.
+    A step begins when a model is called with gradients enabled (or an optimizer steps and calls it in a closure) and
+    ends when an optimizer has stepped. Where several optimizers step before the next forward pass, the last one ends
+    it: the log is written after each and grows.
 
     Args:
         folder: logs go to `numerics/` in it.
@@ -188,7 +190,8 @@ class AutomaticSchedule:
             log_paths(folder, sorted(self.steps)), settings, on_enter=self._entered, on_optimizer=self._optimizer
         )
         self._after_step = after_step
-        self._forward_seen = self._stepped = False
+        self._begun = False
+        self._stepped: set[int] = set()
         self._ever_called = False
         self._refused = False
 
@@ -206,7 +209,8 @@ class AutomaticSchedule:
         if self._refused:
             return
         if not self._ever_called and incomplete is None:
-            say("no log: no module was called, so that no step could be recognised; see capture.trace")
+            seen = "only optimizers were recorded" if self.recorder.written else "no log: no step could be recognised"
+            say(f"{seen}, as no module was called with gradients enabled; see capture.trace")
         elif missed and incomplete is None and not self.recorder.written:
             say(f"no log: step {missed[0]} was asked for, the script ran {self._done}")
 
@@ -215,7 +219,12 @@ class AutomaticSchedule:
         return self.step if self._stepped or self.recorder.written else self.step - 1
 
     def _entered(self, module: nn.Module) -> None:
-        if self._refused or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self._refused or torch.compiler.is_compiling():
+            return
+        # a graph has its backward pass in it and needs no gradients
+        if not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule):
+            if self._stepped:
+                self.recorder.pause()
             return
         if isinstance(module, nn.DataParallel):
             self._refused = True
@@ -231,13 +240,20 @@ class AutomaticSchedule:
         if torch._C._current_graph_task_id() != -1 or self._inside_optimizer:
             return
         if self._stepped:
-            self.step += 1
-            self._stepped = self._forward_seen = False
-            self.recorder.drop()
-        if not self._forward_seen:
-            self._forward_seen = True
+            self._over()
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
             if self.step in self.steps:
                 self.recorder.begin(self.step)
+
+    def _over(self) -> None:
+        self.step += 1
+        self._stepped.clear()
+        self._begun = False
+        self.recorder.drop()
 
     _inside_optimizer = 0
 
@@ -246,16 +262,28 @@ class AutomaticSchedule:
             return
         if begins:
             self._inside_optimizer += 1
+            if id(optimizer) in self._stepped:
+                self._over()
             if self._stepped:
                 self.recorder.resume()
+            # the model may be called in a closure, or not at all in a way that could be seen
+            self._begin()
             return
         self._inside_optimizer -= 1
         if self._inside_optimizer:
             return
-        self._stepped = True
+        self._stepped.add(id(optimizer))
         self.recorder.save()
         if self._after_step is not None:
             self._after_step(self.step, optimizer, self.recorder)
+        if self.recorder.tracer is not None and _optimizers() - self._stepped:
+            # what runs before the next one steps belongs to this step: the backward pass of another loss, say
+            self.recorder.resume()
+
+
+def _optimizers() -> set[int]:
+    """All optimizers of the process. Looked for once or twice a captured step; nothing announces them."""
+    return {id(found) for found in gc.get_objects() if issubclass(type(found), torch.optim.Optimizer)}
 
 
 def describe(error: BaseException) -> str:
