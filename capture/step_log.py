@@ -54,8 +54,8 @@ def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> Non
         number = counters.get(module, 0)
         counters[module] = number + 1
         event.key = f"{module}/op_{number}_{event.name}"
-        if event.kept and event.place.module is None and not wanted(module, event.name):
-            event.kept = False
+        # what an optimizer works on, and what ran outside of modules, has its name only now
+        event.kept = event.kept and wanted(module, event.name)
 
 
 def kept_events(events: Sequence[Event]) -> list[Event]:
