@@ -99,6 +99,11 @@ class Attribution:
         self._note_nodes(place, task, stack)
         return place
 
+    def notice(self, skip: int = 3) -> None:
+        """An operation that is not recorded, as a view, is being dispatched: it too may have made an autograd node."""
+        if torch._C._autograd._get_sequence_nr() != self._next_node:
+            self.place(skip + 1)
+
     def _phase(self) -> str:
         if not self.optimizer_depth:
             return FORWARD

@@ -85,12 +85,8 @@ def is_user_file(path: str) -> bool:
 
 
 def _function_name(code: CodeType) -> str:
-    """`train_step`; with the class where the name alone says nothing (`TracedStep.__call__`), as far as Python knows."""
-    name = code.co_name
-    if name.startswith("__"):
-        # newer than Python 3.10
-        return str(getattr(code, "co_qualname", name)).rpartition("<locals>.")[2]
-    return name
+    """`Trainer.train_step`: a method with its class, as far as Python knows (it does from 3.11 on)."""
+    return str(getattr(code, "co_qualname", code.co_name)).rpartition("<locals>.")[2]
 
 
 def parse_traceback(text: str) -> tuple[Frame, ...]:

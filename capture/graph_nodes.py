@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,6 +17,8 @@ _WORD = re.compile(r"\w+")
 _OF_PYTHON = frozenset({"L", "G", "self", "mod", "fn", "__dict__", "_modules"})
 """Words in dynamo's expression for a module (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are no
 part of its path."""
+_RUN_AGAIN = re.compile(r"_recomputed(_\d+)?$")
+"""How torch's passes that put recomputed operations into a graph name them: `mul_3_recomputed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def of_meta(meta: Mapping[str, Any]) -> Replayed:
 def of_node(node: Any) -> Replayed:
     """What a node says, or the node of the forward pass that it is the backward pass of."""
     own = of_meta(node.meta)
+    if _RUN_AGAIN.search(node.name):
+        own = replace(own, recompute=True)
     if own.module is not None:
         return own
     if node.meta.get("is_gradient_acc"):

@@ -162,9 +162,11 @@ class StepTracer(DebugMode):
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
         """What has to be known before the operation runs."""
         if kind.annotated_view:
+            self.attribution.notice(skip=4)
             self._exclude(kind)
             return None
         if not kind.recorded:
+            self.attribution.notice(skip=4)
             return _Call(None, [], [])
         place = self.attribution.place(skip=4)
         module = place.module

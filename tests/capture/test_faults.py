@@ -288,7 +288,9 @@ def test_nine_the_location_is_a_line_of_the_user(record: Record) -> None:
     lines = {row.fields["Location"] for row in log if row.module in ("inner", "outer", "Net")}
     assert lines == {f"capture/test_faults.py:{Net.line()}"}
     frames = log.of("addmm")[0].fields["Stack"].split(" < ")
-    assert [frame.rpartition(":")[2] for frame in frames[:2]] == ["forward", "step"]
+    functions = [frame.rpartition(":")[2] for frame in frames[:2]]
+    # Python 3.10 does not know of what class a method is
+    assert functions in (["Net.forward", "step"], ["forward", "step"])
     assert not any("/torch/" in row.fields["Stack"] for row in log)
 
 
