@@ -12,42 +12,24 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
-from matchers.op_log import STATISTICS, OpLog, Phase
+from matchers.facts import (
+    Fact,
+    InputFact,
+    facts_of,
+    format_eps,
+    format_error,
+    inputs_of,
+    phase_label,
+    relative_difference,
+)
+from matchers.op_log import Phase
 from matchers.pairing import Method
+from matchers.placement import describe_placement, parse_placement
 from matchers.resolve import key_reference
-from matchers.shapes import numel
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON
 
 __all__ = ["Explanation", "Fact", "InputFact", "consumers", "explain", "format_eps", "format_error", "row_epsilon"]
-
-_MOST_LISTED = 64
-"""Outputs that are listed one by one; more are never shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One line of the side-by-side table: what is compared, both sides as text, and their difference."""
-
-    name: str
-    a: str
-    b: str
-    difference: str
-    agrees: bool | None
-    """None when one side does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputFact:
-    """One input position: its hash on both sides and the records that produced it (-1: not known)."""
-
-    position: int
-    a: str
-    b: str
-    difference: str
-    agrees: bool | None
-    producer_a: int
-    producer_b: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +60,12 @@ _HOW = {
     Method.DATAFLOW: "paired by data flow",
     Method.RELAXED: "paired because nothing else of its name was left on either side",
 }
-_STATISTIC_NAMES = {"L1 norm": "L1 norm", "L2 norm": "L2 norm", "Min": "min", "Max": "max", "Mean": "mean"}
 
 
-def format_error(error: float, bound: bool) -> str:
-    """`≥1.2e-03`, `0`, `—`: a relative error as it is shown everywhere."""
-    if math.isnan(error):
-        return "—"
-    if math.isinf(error):
-        return "∞"
-    if error == 0:
-        return "0"
-    return f"{'≥' if bound else ''}{error:.1e}"
-
-
-def format_eps(error: float, eps: float) -> str:
-    """An error in units of the dtype's ε: `147 ε`; empty where there is nothing to say."""
-    if not (math.isfinite(error) and math.isfinite(eps)) or error == 0:
-        return ""
-    n = error / eps
-    return f"{n:.1f} ε" if n < 10 else f"{n:.0f} ε" if n < 1e5 else f"{n:.0e} ε".replace("e+0", "e")
+_HOW_BY_BITS = {
+    Method.EXACT: "paired by their bits: the same tensors, inputs included, occur nowhere else in either log",
+    Method.VALUES: "paired by their results: the same bits occur nowhere else in either log, though other ones went in",
+}
 
 
 def row_epsilon(c: Comparison, row: int) -> float:
@@ -112,13 +80,12 @@ def row_epsilon(c: Comparison, row: int) -> float:
 
 def explain(c: Comparison, row: int) -> Explanation:
     """Everything that is known about one row of a comparison."""
-    i, j = int(c.row_a[row]), int(c.row_b[row])
-    inputs = _inputs(c, row)
+    inputs = inputs_of(c, row)
     return Explanation(
         headline=_headline(c, row, inputs),
         pairing=_pairing(c, row),
         notes=tuple(_notes(c, row, inputs)),
-        facts=tuple(_facts(c, i, j)),
+        facts=tuple(facts_of(c, row)),
         inputs=inputs,
     )
 
@@ -129,17 +96,20 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     size = format_error(error, bound)
     eps = format_eps(error, row_epsilon(c, row))
     by = f"{size} ({eps})" if eps else size
+    what, limit = _what_differs(c, row), f"{float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
-            agree = "its input agrees" if len(inputs) == 1 else "all its inputs agree" if inputs else "it has no inputs"
-            return f"ORIGIN: {agree}, the output differs by {by}"
+            return f"ORIGIN: {_inputs_agree(c, row, inputs)}, {what} by {by}"
         if role == Role.UNKNOWN:
-            return f"UNKNOWN: the output differs by {by}, and {_what_is_unknown(inputs)}"
-        return f"RECEIVER: the output differs by {by}, {_received(c, inputs)}"
+            return f"UNKNOWN: {what} by {by}, and {_what_is_unknown(inputs)}"
+        return f"RECEIVER: {what} by {by}, {_received(c, inputs)}"
     if status == Status.NAN:
-        return f"{role.label.upper()}: NaN or Inf ({_nan_sides(c, row)})"
+        where = f" in {c.slots[row].name}" if row in c.slots else ""
+        return f"{role.label.upper()}: NaN or Inf{where} ({_nan_sides(c, row)})"
     if status == Status.SHAPE:
         return _what_shape(c, row)
+    if status == Status.SHARDED:
+        return _what_parts(c, row)
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
@@ -149,12 +119,43 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.PENDING: "not paired yet",
         Status.EQUAL: "equal: the digests agree, the bits are the same",
         Status.SAME_PRINT: "same in print: every printed number is equal",
-        Status.CLOSE: f"close: differs by {by}, within the tolerance of {float(c.tolerance[row]):.1e}",
-        Status.SHARDED: "sharded: the two sides hold different parts of one tensor; not judged row by row",
+        Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, within the tolerance of {limit}",
         Status.UNFINISHED: "unfinished: the numbers were taken before the communication was done; they mean nothing",
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: the backward pass ran it again",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _what_differs(c: Comparison, row: int) -> str:
+    """`the output differs`, `the weight layers.2.wq.weight differs after the step`, …"""
+    slot = c.slots.get(row)
+    if slot is None:
+        return "the output differs"
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
+    if slot.only:
+        return f"only {slot.only} changed {slot.name}, which differs {when}"
+    return f"{slot.name} differs" + ("" if slot.name.startswith("output ") else f" {when}")
+
+
+def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+    if not inputs:
+        return "it has no inputs"
+    if c.inputs_equal[row]:
+        return "its input is equal to the bit" if len(inputs) == 1 else "all its inputs are equal to the bit"
+    return "its input agrees" if len(inputs) == 1 else "all its inputs agree"
+
+
+def _what_parts(c: Comparison, row: int) -> str:
+    told = "sharded: the two sides hold different parts of one tensor"
+    if row in c.slots:
+        told += f" ({c.slots[row].name})"
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    placed = [describe_placement(parse_placement(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
+    if any(placed):
+        a, b = (text or "all of it" for text in placed)
+        told += f": a holds {a}, b {b}"
+    return told + "; not judged row by row"
 
 
 def _what_shape(c: Comparison, row: int) -> str:
@@ -167,6 +168,8 @@ def _what_shape(c: Comparison, row: int) -> str:
         )
         if x != y
     ]
+    if not differing and row in c.slots:
+        return f"shape or dtype of {c.slots[row].name} differs"
     return ", ".join(differing)
 
 
@@ -205,9 +208,11 @@ def _nan_sides(c: Comparison, row: int) -> str:
             *log.outputs[record].tolist(),
             *(x for k, x in enumerate(log.stats[:, record]) if log.present[record] >> k & 1),
         ]
-        if any(not math.isfinite(x) for x in shown) and numbers:
+        odd = log.counts[0, record] >= 0 and int(log.counts[1, record] + log.counts[2, record]) > 0
+        if odd or (log.counts[0, record] < 0 and any(not math.isfinite(x) for x in shown) and numbers):
             sides.append(name)
-    return "in both runs" if len(sides) == 2 else f"only in {sides[0]}" if sides else "in an input"
+    where = "after it" if row in c.slots else "in an input"
+    return "in both runs" if len(sides) == 2 else f"only in {sides[0]}" if sides else where
 
 
 def _of_original(c: Comparison, row: int) -> str:
@@ -228,7 +233,7 @@ def _pairing(c: Comparison, row: int) -> str:
             return "no partner: the other run did not run this copy, or ran it under a form that was not recognised"
         return "no partner: nothing of its kind (op, shape, phase) in the neighbourhood fits better elsewhere"
     method = Method(c.pairing.method[pair])
-    text = _HOW[method]
+    text = _HOW_BY_BITS.get(method, _HOW[method]) if _by_bits(c, pair) else _HOW[method]
     if method not in (Method.OVERRIDE, Method.TEMPLATE):
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
         rival = int(c.pairing.runner_up[pair])
@@ -244,6 +249,12 @@ def _pairing(c: Comparison, row: int) -> str:
     return text
 
 
+def _by_bits(c: Comparison, pair: int) -> bool:
+    """Whether the results of a pair's leading records have the same bits."""
+    x, y = c.a.digests[int(c.pairing.lead_a[pair])], c.b.digests[int(c.pairing.lead_b[pair])]
+    return len(x) > 0 and np.array_equal(x, y)
+
+
 def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
     notes: list[str] = []
     status = Status(c.status[row])
@@ -255,7 +266,7 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
             ("module", c.a.module_name(i), c.b.module_name(j)),
             ("op", c.a.op_name(i), c.b.op_name(j)),
             ("counter", str(int(c.a.counter[i])), str(int(c.b.counter[j]))),
-            ("phase", _phase(c.a, i), _phase(c.b, j)),
+            ("phase", phase_label(c.a, i), phase_label(c.b, j)),
             ("location", c.a.location_text(i), c.b.location_text(j)),
         ):
             if x or y:
@@ -271,6 +282,13 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
             notes.append("norms of seven digits cannot see the order of elements, signs in L1, or a change below 5e-7")
     if status in (Status.DIVERGED, Status.CLOSE) and c.bound[row]:
         notes.append("≥: a lower bound from the norms; the tensors themselves may differ by more")
+    elif status in (Status.DIVERGED, Status.CLOSE) and c.error[row] > 0:
+        notes.append("≈: the distance of the tensors themselves, estimated from their sketches to about a fifth")
+    if status == Status.CLOSE and c.inputs_equal[row]:
+        notes.append(
+            "the same bits went in: the difference begins here (another kernel, another order of summation, or a "
+            "number that is no tensor)"
+        )
     if status == Status.DIVERGED:
         notes.append(f"the tolerance is {float(c.tolerance[row]):.1e}")
         grown = _growth(c, row, inputs)
@@ -292,112 +310,10 @@ def _growth(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     for fact in inputs:
         if fact.agrees is False:
             x, y = float(c.a.inputs[i][fact.position]), float(c.b.inputs[j][fact.position])
-            difference = _difference(x, y)
+            difference = relative_difference(x, y)
             if math.isfinite(difference):
                 worst = max(worst, difference)
     error = float(c.error[row])
     if worst <= 0 or not math.isfinite(error):
         return ""
     return f"error out over error in: {error / worst:.2g} (by the norms)"
-
-
-def _scale(c: Comparison, i: int, j: int, name: str) -> float:
-    """What the verdict measures a statistic by (see verdict.py); NaN for its own magnitude."""
-    if name in ("Min", "Max"):
-        sizes = [abs(float(x)) for log, r in ((c.a, i), (c.b, j)) for x in log.stats[2:4, r] if math.isfinite(x)]
-        return max(sizes, default=math.nan) or math.nan
-    if name == "Mean":
-        n = float(np.fmax(numel(c.a)[c.a.shape[i]], numel(c.b)[c.b.shape[j]]))
-        sizes = [float(x) for log, r in ((c.a, i), (c.b, j)) for x in log.outputs[r][:1] if math.isfinite(x)]
-        return max(sizes, default=math.nan) / n or math.nan
-    return math.nan
-
-
-def _difference(x: float, y: float, scale: float = math.nan) -> float:
-    if x == y:
-        return 0.0
-    if math.isnan(x) or math.isnan(y):
-        return math.nan
-    if math.isinf(x) or math.isinf(y):
-        return math.inf
-    return abs(x - y) / (max(abs(x), abs(y)) if math.isnan(scale) else scale)
-
-
-def _number(x: float | None) -> str:
-    """A logged number as torchtitan prints it."""
-    return "" if x is None else f"{x:.6e}"
-
-
-def _delta(x: float | None, y: float | None, scale: float = math.nan) -> tuple[str, bool | None]:
-    if x is None or y is None:
-        return "", None
-    difference = _difference(x, y, scale)
-    if math.isnan(difference) or math.isinf(difference):
-        return "≠", False
-    return ("0", True) if difference == 0 else (f"{difference:.1e}", False)
-
-
-def _facts(c: Comparison, i: int, j: int) -> list[Fact]:
-    facts: list[Fact] = []
-
-    def number(name: str, x: float | None, y: float | None, scale: float = math.nan) -> None:
-        if x is not None or y is not None:
-            difference, agrees = _delta(x, y, scale)
-            facts.append(Fact(name, _number(x), _number(y), difference, agrees))
-
-    def text(name: str, x: str, y: str) -> None:
-        if x or y:
-            agrees = None if not x or not y else x == y
-            facts.append(Fact(name, x, y, "" if agrees is not False else "≠", agrees))
-
-    outputs_a = c.a.outputs[i].tolist() if i >= 0 else []
-    outputs_b = c.b.outputs[j].tolist() if j >= 0 else []
-    for k in range(min(max(len(outputs_a), len(outputs_b)), _MOST_LISTED)):
-        name = "L1" if max(len(outputs_a), len(outputs_b)) == 1 else f"L1 of output {k}"
-        number(name, _get(outputs_a, k), _get(outputs_b, k))
-    for k, name in enumerate(STATISTICS):
-        scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
-        number(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
-    if (i >= 0 and len(c.a.digests[i])) or (j >= 0 and len(c.b.digests[j])):
-        text(
-            "digest",
-            *(
-                " ".join(f"{d:016x}" for d in log.digests[r].tolist()) if r >= 0 else ""
-                for log, r in ((c.a, i), (c.b, j))
-            ),
-        )
-    text("shape", c.a.shape_text(i) if i >= 0 else "", c.b.shape_text(j) if j >= 0 else "")
-    text("dtype", c.a.dtype_text(i) if i >= 0 else "", c.b.dtype_text(j) if j >= 0 else "")
-    text("phase", _phase(c.a, i), _phase(c.b, j))
-    text("location", c.a.location_text(i) if i >= 0 else "", c.b.location_text(j) if j >= 0 else "")
-    for name in sorted({*c.a.extra, *c.b.extra} - {"Sketch"}):
-        text(name.lower(), c.a.texts(name).get(i, ""), c.b.texts(name).get(j, ""))
-    return facts
-
-
-def _get(values: list[float], k: int) -> float | None:
-    return values[k] if k < len(values) else None
-
-
-def _statistic(log: OpLog, record: int, k: int) -> float | None:
-    return float(log.stats[k, record]) if record >= 0 and log.present[record] >> k & 1 else None
-
-
-def _phase(log: OpLog, record: int) -> str:
-    return Phase(log.phase[record]).label if record >= 0 else ""
-
-
-def _inputs(c: Comparison, row: int) -> tuple[InputFact, ...]:
-    i, j = int(c.row_a[row]), int(c.row_b[row])
-    values_a = c.a.inputs[i].tolist() if i >= 0 else []
-    values_b = c.b.inputs[j].tolist() if j >= 0 else []
-    made_a = c.flow.a[i].tolist() if c.flow is not None and i >= 0 else []
-    made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
-    out = []
-    for k in range(max(len(values_a), len(values_b))):
-        x, y = _get(values_a, k), _get(values_b, k)
-        difference, agrees = _delta(x, y)
-        maker_a = int(made_a[k]) if k < len(made_a) else -1
-        maker_b = int(made_b[k]) if k < len(made_b) else -1
-        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b))
-    return tuple(out)

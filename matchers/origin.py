@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.dataflow import DataFlow
+from matchers.estimate import estimates
 from matchers.op_log import NO_DIGEST, STATISTICS, FloatArray, OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Role, Status
@@ -82,8 +83,8 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     # makers that only one side has: suspects where the value differs, or agrees in L1 only
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
     extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
-    altered = reads.differs | _altered(a, b, reads, verdicts.tolerance[reads.pair])
-    suspect = (extra_a | extra_b) & altered & ~reads.equal & ~explained[reads.pair]
+    suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair]
+    suspect &= reads.differs | _altered(a, b, reads, verdicts.tolerance[reads.pair], suspect)
     suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a)[np.maximum(reads.maker_a, 0)])
     suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b)[np.maximum(reads.maker_b, 0)])
     explained |= _any(reads.pair[suspect], len(pairing))
@@ -175,7 +176,9 @@ def _single_inputs(
     shared[shared] = pairing.of_b[made_b[shared]] == of_maker[shared]
     hidden = known & ~equal & shared
     hidden[hidden] = verdicts.status[of_maker[hidden]] == Status.EQUAL
-    differs = np.where(known, ~equal & (differs | later | hidden), differs & ~equal)
+    # nothing says how far a tensor is off that no record made: its norm may well be the same
+    given = (made_a < 0) & (made_b < 0)
+    differs = np.where(known, ~equal & (differs | later | hidden | given), differs & ~equal)
     unhashed &= ~known & ~equal
     # one more entry for pairs whose sides do not list the same number of inputs
     uneven = np.flatnonzero(count_a != count_b)
@@ -214,8 +217,11 @@ def _extra(maker: Int, other: Int, of: NDArray[np.int32], of_other: NDArray[np.i
     return np.asarray(alone & placed)
 
 
-def _altered(a: OpLog, b: OpLog, reads: _Inputs, tolerance: FloatArray) -> Bool:
-    """The two makers' outputs are not the same tensor by their other statistics, though their L1 may agree."""
+def _altered(a: OpLog, b: OpLog, reads: _Inputs, tolerance: FloatArray, which: Bool) -> Bool:
+    """The two makers' outputs are not the same tensor by their other statistics, though their L1 may agree.
+
+    `which`: the inputs for which sketches are asked too.
+    """
     known = (reads.maker_a >= 0) & (reads.maker_b >= 0)
     i, j = np.maximum(reads.maker_a, 0), np.maximum(reads.maker_b, 0)
     out = np.zeros(len(known), bool)
@@ -227,6 +233,10 @@ def _altered(a: OpLog, b: OpLog, reads: _Inputs, tolerance: FloatArray) -> Bool:
             continue  # near zero it says nothing without its scale
         with np.errstate(invalid="ignore"):
             out |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
+    asked = np.flatnonzero(which & known)
+    _, error = estimates(a, b, i[asked], j[asked], np.ones(len(asked), bool))
+    with np.errstate(invalid="ignore"):
+        out[asked] |= error > tolerance[asked]
     return np.asarray(out & known)
 
 

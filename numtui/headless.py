@@ -84,7 +84,8 @@ def _warn(c: Comparison, form: str) -> None:
         promised = log.header.declared
         if log.complete is False:
             of = f" of {promised}" if promised is not None and promised > len(log) else ""
-            complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read")
+            why = f" ({log.header.incomplete})" if log.header.incomplete else ""
+            complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read{why}")
         elif not len(log):
             complain(f"{log.path}: the log has no operations")
         for problem in log.problems[:_MOST_WARNINGS]:

@@ -17,10 +17,10 @@ __all__ = ["Inspection", "inspect", "wrap"]
 _SIDE_BY_SIDE = 120
 """From this width on the words stand beside the numbers."""
 
-_COMMON = ("shape", "dtype", "phase", "location")
+_COMMON = ("shape", "dtype", "phase", "location", "micro-batch", "recompute", "placement", "group")
 """Facts that are worth a line of their own only where the sides differ in them."""
 
-_WHERE = ("phase", "location")
+_WHERE = ("phase", "location", "stack", "micro-batch", "recompute", "group")
 """Facts that are not about values."""
 
 _FEW = 4
@@ -143,8 +143,8 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
 
 def _input(session: Session, fact: InputFact, name: int, each: int, difference: int, chosen: bool) -> Line:
     c = session.comparison
-    a = _from(fact.a, c.a, fact.producer_a, each - 1)
-    b = _from(fact.b, c.b, fact.producer_b, each - 1)
+    a = _from(fact.a, c.a, fact.producer_a, fact.name, each - 1)
+    b = _from(fact.b, c.b, fact.producer_b, fact.name, each - 1)
     label = fit(f"input {fact.position}", name)
     role = "red" if fact.agrees is False else ""
     delta = fit(safe_text(fact.difference, difference), difference)
@@ -153,11 +153,11 @@ def _input(session: Session, fact: InputFact, name: int, each: int, difference: 
     return [(f" {label}{a} {b} ", ""), (delta, role)]
 
 
-def _from(value: str, log: OpLog, producer: int, width: int) -> str:
-    """A hash and the operation it came from."""
+def _from(value: str, log: OpLog, producer: int, name: str, width: int) -> str:
+    """A hash, and the operation it came from or the parameter it is."""
     text = safe_text(value, 24)
-    if producer >= 0:
-        source = safe_text(log.keys[producer], 400)
+    source = safe_text(log.keys[producer] if producer >= 0 else name, 400)
+    if source:
         room = width - width_of(text) - 3
         if room >= 8:
             text += " ← " + fit(source, min(room, width_of(source)), keep_end=True)

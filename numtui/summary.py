@@ -93,7 +93,8 @@ def log_trouble(c: Comparison) -> Iterator[str]:
         declared = log.header.declared
         if incomplete(log):
             of = f"{len(log):,} of {declared:,}" if declared is not None and declared > len(log) else f"{len(log):,}"
-            yield f"{side}: cut off, {of} operations"
+            why = f" ({safe_text(log.header.incomplete, 60)})" if log.header.incomplete else ""
+            yield f"{side}: cut off, {of} operations{why}"
         elif not len(log) and not log.partial:
             yield f"{side}: the log holds no operation"
 
@@ -207,6 +208,7 @@ def info(session: Session) -> list[Line]:
         lines.append([(f"   {len(log):,} operations{told}", role)])
         if log.complete is not None:
             said = "   complete" if log.complete else "   cut off: the capture did not end in order"
+            said += f": {safe_text(log.header.incomplete, 300)}" if log.header.incomplete else ""
             lines.append([(said, "" if log.complete else "red")])
         excluded = ", ".join(log.header.excluded) if log.header.excluded else "not said"
         lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])

@@ -135,17 +135,41 @@ def _place(c: Comparison) -> Texts:
     location = np.where(has_a, location_a, np.where((location_b >= 0) & has_b, location_b + len(locations[0]), -1))
     all_locations = locations[0] + locations[1]
 
-    def fragment(bound: int, role: int, cause: int, phase: int, location: int, shape_a: int, shape_b: int) -> str:
+    batch = np.where(has_a, _values(c.a.micro_batch, c.row_a), _values(c.b.micro_batch, c.row_b))
+    again = np.where(has_a, _values(c.a.recompute, c.row_a), _values(c.b.recompute, c.row_b))
+    names = sorted({slot.name for slot in c.slots.values()})
+    slot_names = [json_string(name) for name in names]
+    slot = np.full(len(c), -1, np.int64)
+    for row, found in c.slots.items():
+        slot[row] = names.index(found.name)
+
+    def fragment(
+        bound: int,
+        role: int,
+        cause: int,
+        phase: int,
+        location: int,
+        shape_a: int,
+        shape_b: int,
+        same_inputs: int,
+        slot: int,
+        batch: int,
+        again: int,
+    ) -> str:
         return (
             f'"error_is_bound":{"true" if bound else "false"},'
             f'"role":{_quoted(Role(role).label) if role else "null"},"origin":{"true" if cause else "false"},'
             f'"phase":{_quoted(Phase(phase).label)},'
             f'"location":{all_locations[location] if location >= 0 else "null"},'
             f'"shape_a":{shapes[0][shape_a] if shape_a >= 0 else "null"},'
-            f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"}'
+            f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"},'
+            f'"inputs_equal":{"true" if same_inputs else "false"},'
+            f'"differs_in":{slot_names[slot] if slot >= 0 else "null"},'
+            f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"}'
         )
 
-    return _per_combination([c.bound, c.role, c.cause, phase, location, shape_a, shape_b], fragment)
+    columns = [c.bound, c.role, c.cause, phase, location, shape_a, shape_b, c.inputs_equal, slot, batch, again]
+    return _per_combination(columns, fragment)
 
 
 def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., str]) -> Texts:

@@ -19,6 +19,7 @@ from numtui.terminal import safe_text
 __all__ = ["write_text"]
 
 _MAX_CAUSES = 5
+_MAX_BEGINNINGS = 3
 _MAX_PROBLEMS = 3
 _MAX_RULE_NOTES = 6
 _MAX_KEY = 100
@@ -67,6 +68,7 @@ def _lines(c: Comparison, options: ReportOptions, paint: _Paint) -> Iterator[str
     yield from _result(c, paint)
     for section in (
         _causes(c, paint),
+        _beginnings(c),
         _policy(c),
         _certainty(c),
         _excluded(c),
@@ -120,6 +122,19 @@ def _causes(c: Comparison, paint: _Paint) -> Iterator[str]:
         yield f"  ... and {len(rows) - _MAX_CAUSES:,} more"
 
 
+def _beginnings(c: Comparison) -> Iterator[str]:
+    """Operations that make other bits of equal ones, within the tolerance: where rounding or a small mistake begins."""
+    rows = np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
+    if len(rows) == 0:
+        return
+    yield f"Differences begin, within the tolerance, in {_count(len(rows), 'row')} whose inputs are equal to the bit"
+    for row in rows[:_MAX_BEGINNINGS].tolist():
+        yield f"  {_row_keys(c, row)}"
+        yield f"     {_facts(c, row)}"
+    if len(rows) > _MAX_BEGINNINGS:
+        yield f"  ... and {len(rows) - _MAX_BEGINNINGS:,} more"
+
+
 def _row_keys(c: Comparison, row: int) -> str:
     a, b = c.members(row)
     sides = [" + ".join(safe_text(log.keys[r], _MAX_KEY) for r in side) for log, side in ((c.a, a), (c.b, b))]
@@ -134,7 +149,8 @@ def _facts(c: Comparison, row: int) -> str:
     if c.role[row] != Role.NONE:
         parts.append(Role(c.role[row]).label)
     if not np.isnan(c.error[row]):
-        parts.append(f"error {'>=' if c.bound[row] else ''}{c.error[row]:.1e}")
+        sign = ">=" if c.bound[row] else "~" if 0 < c.error[row] < np.inf else ""
+        parts.append(f"error {sign}{c.error[row]:.1e}")
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     parts.append(Phase(log.phase[record]).label)
     parts += [safe_text(t, 60) for t in (log.shape_text(record), log.dtype_text(record)) if t]
@@ -199,6 +215,8 @@ def _problems_of(log: OpLog) -> Iterator[str]:
         yield f"  {path}: the log is cut off, " + (
             f"{len(log):,} of {declared:,} operations are there"
             if declared is not None and declared > len(log)
+            else f"the captured step did not end: {safe_text(log.header.incomplete, 200)}"
+            if log.header.incomplete
             else "operations are missing at its end"
         )
     elif declared is not None and declared != len(log):

@@ -18,7 +18,9 @@ from matchers.comparison import Comparison, compare
 from matchers.rules import RuleSet, ToleranceRule
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
+from tests.builders import op
 from tests.captured import Step, captured_log, summary
+from tests.matchers.drift import made_up_log
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(16, 32)).astype(np.float32)
@@ -441,9 +443,6 @@ def test_the_same_result_of_something_else_is_found_by_its_bits() -> None:
 
 def test_a_log_with_digests_against_one_without() -> None:
     """As good as the other log is."""
-    from tests.builders import op
-    from tests.matchers.drift import made_up_log
-
     known = summary(Y)
     old = op(
         "layers.0.wq/op_0_mm",

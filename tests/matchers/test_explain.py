@@ -206,7 +206,7 @@ def test_a_runner_up_whose_name_repeats_can_be_told_from_the_partner() -> None:
         (float("inf"), True, "∞"),
         (0.0, True, "0"),
         (0.00123, True, "≥1.2e-03"),
-        (2.0, False, "2.0e+00"),
+        (2.0, False, "≈2.0e+00"),
     ],
 )
 def test_errors_as_they_are_shown(error: float, bound: bool, text: str) -> None:

@@ -18,6 +18,7 @@ from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method, Pairing
 from matchers.parse import read_log
+from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from numtui.report.jsonl import write_jsonl
 from tests.builders import log_text, op, training_step
@@ -35,14 +36,17 @@ KEYS = [
 GOLDEN = """\
 {"a":0,"b":0,"a_key":"tok_embeddings/op_0_embedding","b_key":"tok_embeddings/op_0_embedding",\
 "status":"same-print","method":"exact","confidence":0.97,"error":0.0,"error_is_bound":true,"role":null,"origin":false,\
-"phase":"forward","location":"model/tok_embeddings.py:63","shape_a":"[16, 8]","shape_b":"[16, 8]"}
+"phase":"forward","location":"model/tok_embeddings.py:63","shape_a":"[16, 8]","shape_b":"[16, 8]",\
+"inputs_equal":true,"differs_in":null,"micro_batch":null,"recompute":false}
 {"a":[1,2],"b":1,"a_key":["layers.0.attention_norm/op_0_mul","layers.0.attention.wq/op_0_mm"],\
 "b_key":"layers.0.attention_norm/op_0_mul",\
 "status":"diverged","method":"override","confidence":1.0,"error":0.1,"error_is_bound":true,"role":"origin","origin":true,\
-"phase":"forward","location":"model/attention_norm.py:21","shape_a":"[16, 8]","shape_b":"[16, 8]"}
+"phase":"forward","location":"model/attention_norm.py:21","shape_a":"[16, 8]","shape_b":"[16, 8]",\
+"inputs_equal":true,"differs_in":"layers.0.wq.weight","micro_batch":null,"recompute":false}
 {"a":null,"b":2,"a_key":null,"b_key":"x/op_0_neg",\
 "status":"only-b","method":null,"confidence":null,"error":null,"error_is_bound":false,"role":null,"origin":false,\
-"phase":"forward","location":null,"shape_a":null,"shape_b":null}
+"phase":"forward","location":null,"shape_a":null,"shape_b":null,\
+"inputs_equal":false,"differs_in":null,"micro_batch":1,"recompute":true}
 """
 
 
@@ -80,6 +84,10 @@ def reference(c: Comparison) -> str:
             "location": log.location_text(record) or None,
             "shape_a": (c.a.shape_text(row_a) or None) if row_a >= 0 else None,
             "shape_b": (c.b.shape_text(row_b) or None) if row_b >= 0 else None,
+            "inputs_equal": bool(c.inputs_equal[row]),
+            "differs_in": c.slots[row].name if row in c.slots else None,
+            "micro_batch": int(log.micro_batch[record]) if log.micro_batch[record] >= 0 else None,
+            "recompute": bool(log.recompute[record]),
         }
         lines.append(json.dumps(line, separators=(",", ":")) + "\n")
     return "".join(lines)
@@ -124,6 +132,7 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
         error=rng.choice(errors, n),
         bound=rng.random(n) < 0.5,
         inputs_equal=rng.random(n) < 0.5,
+        slots={int(row): SlotVerdict(str(rng.choice(KEYS)), Status.CLOSE) for row in rng.permutation(n)[: n // 3]},
         tolerance=np.zeros(n),
         role=rng.integers(0, len(Role), n).astype(np.int8),
         cause=rng.random(n) < 0.5,
@@ -141,6 +150,7 @@ def log_of(tmp_path: Path, name: str, keys: list[str], rng: np.random.Generator)
             shape=[None, (2,), (2, 3)][rng.integers(3)],
             location=[None, "a.py:1", 'b"\x1b.py:2'][rng.integers(3)],
             phase=[None, "backward", "optimizer"][rng.integers(3)],
+            extra=[{}, {"Micro-batch": "3"}, {"Recompute": "true"}][rng.integers(3)],
         )
         for key in keys
     ]
@@ -175,7 +185,13 @@ def test_golden(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     logs = [log_of(tmp_path, name, [], rng) for name in "ab"]
     for at, ops in enumerate(
-        (training_step(1)[:3], [*training_step(1)[:2], op("x/op_0_neg", shape=None, location=None)])
+        (
+            training_step(1)[:3],
+            [
+                *training_step(1)[:2],
+                op("x/op_0_neg", shape=None, location=None, extra={"Micro-batch": "1", "Recompute": "true"}),
+            ],
+        )
     ):
         path = tmp_path / f"golden {at}"
         path.write_text(log_text(ops))
@@ -189,6 +205,8 @@ def test_golden(tmp_path: Path) -> None:
         status=np.array([Status.SAME_PRINT, Status.DIVERGED, Status.ONLY_B], np.int8),
         error=np.array([0.0, 0.1, np.nan]),
         bound=np.array([True, True, False]),
+        inputs_equal=np.array([True, True, False]),
+        slots={1: SlotVerdict("layers.0.wq.weight", Status.DIVERGED)},
         role=np.array([Role.NONE, Role.ORIGIN, Role.NONE], np.int8),
         cause=np.array([False, True, False]),
         pairing=Pairing(

@@ -1,0 +1,291 @@
+"""The numbers and names of one row, side by side: the table of the inspector."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.estimate import estimates
+from matchers.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.placement import describe_placement, parse_placement
+from matchers.results import mutated
+from matchers.shapes import numel, sharded_runs
+from matchers.slots import Limits, judge_slots
+from matchers.status import Status
+from matchers.tolerance import elementwise
+
+__all__ = [
+    "Fact",
+    "InputFact",
+    "facts_of",
+    "format_eps",
+    "format_error",
+    "inputs_of",
+    "phase_label",
+    "relative_difference",
+]
+
+_MOST_LISTED = 64
+"""Outputs that are listed one by one; more are never shown."""
+_MOST_CHANGED = 8
+_MOST_FRAMES = 6
+_STATISTIC_NAMES = {"L1 norm": "L1 norm", "L2 norm": "L2 norm", "Min": "min", "Max": "max", "Mean": "mean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the side-by-side table: what is compared, both sides as text, and their difference."""
+
+    name: str
+    a: str
+    b: str
+    difference: str
+    agrees: bool | None
+    """None when one side does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFact:
+    """One input position: its hash on both sides, the records that produced it (-1: not known), and the name of the
+    parameter that it is, if any.
+    """
+
+    position: int
+    a: str
+    b: str
+    difference: str
+    agrees: bool | None
+    producer_a: int
+    producer_b: int
+    name: str = ""
+
+
+def format_error(error: float, bound: bool) -> str:
+    """`≥1.2e-03` (a bound), `≈1.2e-03` (an estimate), `0`, `—`: a relative error as it is shown everywhere."""
+    if math.isnan(error):
+        return "—"
+    if math.isinf(error):
+        return "∞"
+    if error == 0:
+        return "0"
+    return f"{'≥' if bound else '≈'}{error:.1e}"
+
+
+def format_eps(error: float, eps: float) -> str:
+    """An error in units of the dtype's ε: `147 ε`; empty where there is nothing to say."""
+    if not (math.isfinite(error) and math.isfinite(eps)) or error == 0:
+        return ""
+    n = error / eps
+    return f"{n:.1f} ε" if n < 10 else f"{n:.0f} ε" if n < 1e5 else f"{n:.0e} ε".replace("e+0", "e")
+
+
+def _scale(c: Comparison, i: int, j: int, name: str) -> float:
+    """What the verdict measures a statistic by (see verdict.py); NaN for its own magnitude."""
+    if name in ("Min", "Max"):
+        sizes = [abs(float(x)) for log, r in ((c.a, i), (c.b, j)) for x in log.stats[2:4, r] if math.isfinite(x)]
+        return max(sizes, default=math.nan) or math.nan
+    if name == "Mean":
+        n = float(np.fmax(numel(c.a)[c.a.shape[i]], numel(c.b)[c.b.shape[j]]))
+        sizes = [float(x) for log, r in ((c.a, i), (c.b, j)) for x in log.outputs[r][:1] if math.isfinite(x)]
+        return max(sizes, default=math.nan) / n or math.nan
+    return math.nan
+
+
+def relative_difference(x: float, y: float, scale: float = math.nan) -> float:
+    """|x − y| over the scale, by default the larger magnitude; NaN with a NaN, inf with another infinity."""
+    if x == y:
+        return 0.0
+    if math.isnan(x) or math.isnan(y):
+        return math.nan
+    if math.isinf(x) or math.isinf(y):
+        return math.inf
+    return abs(x - y) / (max(abs(x), abs(y)) if math.isnan(scale) else scale)
+
+
+def _number(x: float | None) -> str:
+    """A logged number as torchtitan prints it."""
+    return "" if x is None else f"{x:.6e}"
+
+
+def _delta(x: float | None, y: float | None, scale: float = math.nan) -> tuple[str, bool | None]:
+    if x is None or y is None:
+        return "", None
+    difference = relative_difference(x, y, scale)
+    if math.isnan(difference) or math.isinf(difference):
+        return "≠", False
+    return ("0", True) if difference == 0 else (f"{difference:.1e}", False)
+
+
+def facts_of(c: Comparison, row: int) -> list[Fact]:
+    """The table of both sides."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    facts: list[Fact] = []
+
+    def number(name: str, x: float | None, y: float | None, scale: float = math.nan) -> None:
+        if x is not None or y is not None:
+            difference, agrees = _delta(x, y, scale)
+            facts.append(Fact(name, _number(x), _number(y), difference, agrees))
+
+    def text(name: str, x: str, y: str) -> None:
+        if x or y:
+            agrees = None if not x or not y else x == y
+            facts.append(Fact(name, x, y, "" if agrees is not False else "≠", agrees))
+
+    outputs_a = c.a.outputs[i].tolist() if i >= 0 else []
+    outputs_b = c.b.outputs[j].tolist() if j >= 0 else []
+    for k in range(min(max(len(outputs_a), len(outputs_b)), _MOST_LISTED)):
+        name = "L1" if max(len(outputs_a), len(outputs_b)) == 1 else f"L1 of output {k}"
+        number(name, _get(outputs_a, k), _get(outputs_b, k))
+    for k, name in enumerate(STATISTICS):
+        scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
+        number(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
+    facts.extend(_measured(c, row, i, j))
+    text("shape", c.a.shape_text(i) if i >= 0 else "", c.b.shape_text(j) if j >= 0 else "")
+    text("dtype", c.a.dtype_text(i) if i >= 0 else "", c.b.dtype_text(j) if j >= 0 else "")
+    text("phase", phase_label(c.a, i), phase_label(c.b, j))
+    text("location", c.a.location_text(i) if i >= 0 else "", c.b.location_text(j) if j >= 0 else "")
+    for name, of in (
+        ("micro-batch", _micro_batch),
+        ("recompute", _recompute),
+        ("placement", _placement),
+        ("group", _group),
+        ("user hash", lambda log, record: log.texts("User hash").get(record, "")),
+    ):
+        text(name, of(c.a, i) if i >= 0 else "", of(c.b, j) if j >= 0 else "")
+    frames_a, frames_b = _frames(c.a, i), _frames(c.b, j)
+    if frames_a == frames_b:
+        frames_a = frames_b = [" < ".join(frames_a)]
+    for k in range(min(max(len(frames_a), len(frames_b)), _MOST_FRAMES)):
+        name = "stack" if k == 0 else f"called from {k}"
+        text(name, frames_a[k] if k < len(frames_a) else "", frames_b[k] if k < len(frames_b) else "")
+    return facts
+
+
+def _get(values: list[float], k: int) -> float | None:
+    return values[k] if k < len(values) else None
+
+
+def _statistic(log: OpLog, record: int, k: int) -> float | None:
+    return float(log.stats[k, record]) if record >= 0 and log.present[record] >> k & 1 else None
+
+
+def phase_label(log: OpLog, record: int) -> str:
+    """`backward`; empty for no record."""
+    return Phase(log.phase[record]).label if record >= 0 else ""
+
+
+def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
+    """The inputs, with the records that made them."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    values_a = c.a.inputs[i].tolist() if i >= 0 else []
+    values_b = c.b.inputs[j].tolist() if j >= 0 else []
+    made_a = c.flow.a[i].tolist() if c.flow is not None and i >= 0 else []
+    made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
+    out = []
+    for k in range(max(len(values_a), len(values_b))):
+        x, y = _get(values_a, k), _get(values_b, k)
+        difference, agrees = _delta(x, y)
+        bits = _same_bits(c, i, j, k)
+        if bits is not None:
+            agrees = bits
+            difference = "0" if bits else difference if difference not in ("", "0") else "≠ bits"
+        maker_a = int(made_a[k]) if k < len(made_a) else -1
+        maker_b = int(made_b[k]) if k < len(made_b) else -1
+        name = next((n for log, r in ((c.a, i), (c.b, j)) if (n := _input_name(log, r, k))), "")
+        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name))
+    return tuple(out)
+
+
+def _same_bits(c: Comparison, i: int, j: int, k: int) -> bool | None:
+    """Whether the k-th inputs are equal to the bit; None where a log does not say."""
+    if i < 0 or j < 0:
+        return None
+    x, y = c.a.input_digests[i], c.b.input_digests[j]
+    if k >= min(len(x), len(y)) or NO_DIGEST in (x[k], y[k]):
+        return None
+    return bool(x[k] == y[k])
+
+
+def _input_name(log: OpLog, record: int, slot: int) -> str:
+    names = log.texts("Parameter").get(record, "").split(";")
+    return names[slot] if slot < len(names) else ""
+
+
+def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
+    """What only our own capture measures: bits, the tensors' distance, counts, and what was changed in place."""
+    facts = []
+    digest_a, digest_b = _digests(c.a, i), _digests(c.b, j)
+    if digest_a or digest_b:
+        agrees = None if not (digest_a and digest_b) else digest_a == digest_b
+        facts.append(Fact("digest", digest_a, digest_b, "≠" if agrees is False else "", agrees))
+    if i >= 0 and j >= 0:
+        one = np.ones(1, np.int64)
+        _, error = estimates(c.a, c.b, one * i, one * j, np.ones(1, bool))
+        if error[0] > 0:
+            facts.append(Fact("‖a − b‖/‖b‖", "by sketch", "", format_error(float(error[0]), False), False))
+    for k, name in ((1, "NaN"), (2, "Inf"), (3, "zeros")):
+        x, y = (int(log.counts[k, r]) if r >= 0 else -1 for log, r in ((c.a, i), (c.b, j)))
+        if max(x, y) > 0:
+            same = None if min(x, y) < 0 else x == y
+            text_x, text_y = (str(n) if n >= 0 else "" for n in (x, y))
+            facts.append(Fact(name, text_x, text_y, "≠" if same is False else "", same))
+    facts.extend(_changed(c, row, i, j))
+    return facts
+
+
+def _digests(log: OpLog, record: int) -> str:
+    return " ".join("-" if d == NO_DIGEST else f"{d:016x}" for d in log.digests[record]) if record >= 0 else ""
+
+
+def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
+    """The inputs that changed in place, those first that differ most."""
+    many = [len(mutated(log, record)) if record >= 0 else 0 for log, record in ((c.a, i), (c.b, j))]
+    if not any(many):
+        return []
+    text_a, text_b = (f"{n} input{'s' * (n != 1)}" for n in many)
+    if i < 0 or j < 0:
+        return [Fact("changed", text_a if i >= 0 else "", text_b if j >= 0 else "", "", None)]
+    facts = [Fact("changed", text_a, text_b, "", None if many[0] == many[1] else False)]
+    shards = sharded_runs(c.a, c.b)
+    limits = Limits(
+        shards=shards, alone=bool(c.inputs_equal[row]), by_element=elementwise(c.a.op_name(i)), policy=c.policy
+    )
+    found = [slot for slot in judge_slots(c.a, c.b, i, j, limits) if slot.status != Status.EQUAL]
+    found.sort(key=lambda slot: (-slot.status, -np.nan_to_num(slot.error)))
+    for slot in found[:_MOST_CHANGED]:
+        told = "only a" if slot.only == "a" else "only b" if slot.only == "b" else slot.status.label
+        difference = format_error(slot.error, slot.bound)
+        facts.append(Fact(slot.name, told, "", difference, None if slot.status < Status.CLOSE else False))
+    if len(found) > _MOST_CHANGED:
+        facts.append(Fact("", f"… and {len(found) - _MOST_CHANGED} more that differ", "", "", None))
+    return facts
+
+
+def _micro_batch(log: OpLog, record: int) -> str:
+    number = int(log.micro_batch[record])
+    return str(number) if number >= 0 else ""
+
+
+def _recompute(log: OpLog, record: int) -> str:
+    return "yes" if log.recompute[record] else ""
+
+
+def _placement(log: OpLog, record: int) -> str:
+    return describe_placement(parse_placement(log.texts("Placement").get(record, "")))
+
+
+def _group(log: OpLog, record: int) -> str:
+    """`ranks 0, 1 · collective 3`: the process group of a collective, and the how manieth of that group it is."""
+    text = log.texts("Group").get(record, "")
+    group = parse_placement(text)
+    if group is None or not isinstance(group.get("ranks"), list):
+        return text
+    return f"ranks {', '.join(map(str, group['ranks']))} · collective {group.get('nth', '?')}"
+
+
+def _frames(log: OpLog, record: int) -> list[str]:
+    text = log.texts("Stack").get(record, "") if record >= 0 else ""
+    return text.split(" < ") if text else []
