@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -167,19 +167,24 @@ class StepTracer(DebugMode):
             return None
         if not kind.recorded:
             self.attribution.notice(skip=4)
-            return _Call(None, [], [])
+            return _Call(None)
         place = self.attribution.place(skip=4)
         module = place.module
         event = Event(kind.name, place, kept=module is None or self.settings.wants(module, kind.name))
         tensors, written, overwritten = _flat_inputs(kind, args, kwargs)
         optimizer = place.phase == OPTIMIZER
+        arriving: list[Pending] = []
         for position, tensor in enumerate(tensors):
             state = self._state(tensor)
             if state is None:
                 event.inputs.append(Input(None, None))
                 continue
             if state.pending and not kind.is_wait:
-                self._touch(state)
+                overwrites = position in overwritten and not kind.collective
+                brought = _brought(state.pending, tensor) if overwrites else []
+                arriving += brought
+                if not brought:
+                    self._touch(state)
             slot = None
             if event.kept and not kind.is_wait and position not in overwritten and not state.uninitialised:
                 slot = self._measure(tensor, state)
@@ -187,7 +192,7 @@ class StepTracer(DebugMode):
             event.inputs.append(Input(slot, self._storages.producer(state, plain(tensor)), identity))
         if kind.collective:
             event.group = self._group(args, kwargs)
-        return _Call(event, tensors, written)
+        return _Call(event, tensors, written, arriving)
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
@@ -224,6 +229,8 @@ class StepTracer(DebugMode):
             specs = self._dtensor_spec if func is self._dtensor_op else None
             self._record_outputs(event, leaves, specs)
             self._changed(event, call, leaves)
+        for pending in call.arriving:
+            self._arrived(pending)
 
     def _record_outputs(self, event: Event, leaves: list[torch.Tensor], specs: Any) -> None:
         each = _spec_list(specs, len(leaves))
@@ -449,11 +456,29 @@ class _KernelCall:
 
 @dataclass(slots=True)
 class _Call:
-    """A call between its beginning and its end. `written` are positions in `tensors`."""
+    """A call between its beginning and its end.
+
+    Attributes:
+        written: positions in `tensors`.
+        arriving: what collectives bring by this very call.
+    """
 
     event: Event | None
-    tensors: list[torch.Tensor]
-    written: list[int]
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    arriving: list[Pending] = field(default_factory=list)
+
+
+def _brought(pending: Sequence[Pending], tensor: torch.Tensor) -> list[Pending]:
+    """The results of collectives that are brought by overwriting `tensor`.
+
+    Some backends for the CPU put the result in its place while they are waited for, by an operation that is dispatched.
+    There a wait blocks, so that what is not done by now was not waited for before: it means nothing yet.
+    """
+    if tensor.device.type != "cpu":
+        return []
+    place = _identity(tensor)
+    return [p for p in pending if _identity(p.tensor) == place and not is_done(p.work)]
 
 
 def _tracing() -> bool:
