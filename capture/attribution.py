@@ -139,7 +139,7 @@ class Attribution:
         return self._nodes.get(number)
 
     def _same_line(self, stack: Stack, origin: Place | None) -> str | None:
-        """The module whose forward pass ran the line that is now run again: a function was checkpointed, not a module."""
+        """The module whose forward pass ran the line that is now run again: no module was checkpointed, a function."""
         candidates = self._sites.get(stack.site) or {}
         near = origin.module if origin is not None and origin.module else ""
         if not candidates:

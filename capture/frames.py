@@ -26,14 +26,20 @@ _CAPTURE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("purelib", "platlib")})
 
+_STAND_IN = "typing_extensions.py"
+"""A part of newer standard libraries: torch's deprecated functions run inside one of its wrappers."""
+
 _UTILITIES = os.path.join("torch", "nn", "utils", "")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+_RUN_AGAIN = ("unpack_hook", "recompute_fn", "backward")
 _AUTOGRAD = (os.path.join("torch", "autograd", "__init__.py"), os.path.join("torch", "autograd", "graph.py"))
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 _GENERATED = "<eval_with_key>"
 """File name of the code that `torch.fx` generates for a graph."""
 
-_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.MULTILINE)
+_TRACEBACK_LINE = re.compile(
+    r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<"):
         return False
     path = os.path.abspath(path)
-    if path.startswith((_TORCH, _CAPTURE)):
+    if path.startswith((_TORCH, _CAPTURE)) or os.path.basename(path) == _STAND_IN:
         return False
     return path.startswith(_SITE) or not path.startswith(_STDLIB)
 
@@ -139,10 +145,9 @@ class StackTable:
             compiled = compiled or path.endswith(_DYNAMO)
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
-            elif recompute is None and path.endswith(_CHECKPOINT):
+            elif recompute is None and path.endswith(_CHECKPOINT) and code.co_name in _RUN_AGAIN:
                 # the frame that is nearer decides: running forward again, or the backward pass of what was run again
-                if code.co_name in ("unpack_hook", "recompute_fn", "backward"):
-                    recompute = not engine
+                recompute = not engine
             user = self._user.get(code)
             if user is None:
                 user = self._user[code] = is_user_file(path)
@@ -193,6 +198,8 @@ class GraphLines:
     def _search(self, code: CodeType) -> None:
         """A graph whose `forward` was called past `__call__` was never announced: look for it, once."""
         for candidate in gc.get_objects():
-            if isinstance(candidate, torch.fx.GraphModule) and getattr(type(candidate).forward, "__code__", None) is code:
+            if not isinstance(candidate, torch.fx.GraphModule):
+                continue
+            if getattr(type(candidate).forward, "__code__", None) is code:
                 self.add(candidate)
                 return

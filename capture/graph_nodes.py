@@ -85,9 +85,10 @@ def _forward_nodes(graph: Any) -> dict[int, Any]:
         known = _forward[graph] = {}
         for node in graph.nodes:
             number = node.meta.get("seq_nr")
-            if number is not None and not node.meta.get("autograd_backward") and not node.meta.get("is_gradient_acc"):
-                if number not in known or (known[number].meta.get("custom") or {}).get("module_fqn") is None:
-                    known[number] = node
+            if number is None or node.meta.get("autograd_backward") or node.meta.get("is_gradient_acc"):
+                continue
+            if number not in known or (known[number].meta.get("custom") or {}).get("module_fqn") is None:
+                known[number] = node
     return known
 
 

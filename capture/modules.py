@@ -49,9 +49,8 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 def _class_name(module: nn.Module) -> str:
     """Class of a model without what FSDP2 makes of it (`FSDPTransformer` is a `Transformer`)."""
     cls = type(_unwrapped(module))
-    if cls.__name__.startswith("FSDP") and len(cls.__mro__) > 1 and any(c.__name__ == "FSDPModule" for c in cls.__mro__):
-        return cls.__name__[len("FSDP") :] or cls.__name__
-    return cls.__name__
+    sharded = any(c.__name__ == "FSDPModule" for c in cls.__mro__)
+    return (cls.__name__.removeprefix("FSDP") if sharded else "") or cls.__name__
 
 
 class ModuleNames:

@@ -53,8 +53,7 @@ class OptimizerNames:
                 self._known[identity] = f"{name}.{part}" if part else name
 
     def name_inputs(self, events: Sequence[Event]) -> None:
-        """Give the operations of one step of the optimizer the names of their inputs, and their module where they
-        work on one parameter only."""
+        """Name the inputs of the operations of one step of the optimizer; and their module, where there is only one."""
         self._learn()
         for event in events:
             if event.place.phase != "optimizer":
@@ -73,7 +72,7 @@ def _module_of(names: set[str], known: Any) -> str | None:
     parameters = set(known)
     modules = set()
     for name in names:
-        head, _, part = name.rpartition(".")
+        head, _, _ = name.rpartition(".")
         # `wq.weight.exp_avg` belongs to `wq.weight`, which is a parameter itself
         parameter = head if head in parameters else name
         modules.add(parameter.rpartition(".")[0])
