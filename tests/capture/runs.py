@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,16 @@ SMALL = ("--layers", "2", "--dim", "32", "--seq-len", "16", "--vocab", "64", "--
 
 @dataclass
 class Run:
-    """What a run printed, what the capture said, and the logs that it wrote, by path below `numerics`."""
+    """What a run printed, what the capture said, and where the logs are."""
 
     printed: str
     said: str
-    logs: dict[str, Log]
+    folder: Path
+
+    @cached_property
+    def logs(self) -> dict[str, Log]:
+        """By path below `numerics`."""
+        return read_logs(self.folder)
 
     @property
     def log(self) -> Log:
@@ -74,7 +80,7 @@ def run_captured(script: Path, folder: Path, arguments: str = "", options: str =
         contextlib.redirect_stderr(io.StringIO()) as said,
     ):
         assert main(command) == 0
-    return Run(out.getvalue(), said.getvalue(), read_logs(folder))
+    return Run(out.getvalue(), said.getvalue(), folder)
 
 
 def read_logs(folder: Path) -> dict[str, Log]:
