@@ -227,20 +227,22 @@ class StepTracer(DebugMode):
             self._changed(event, call, leaves)
         else:
             specs = self._dtensor_spec if func is self._dtensor_op else None
-            self._record_outputs(event, leaves, specs)
+            self._record_outputs(event, leaves, specs, kind.unfilled)
             self._changed(event, call, leaves)
         for pending in call.arriving:
             self._arrived(pending)
 
-    def _record_outputs(self, event: Event, leaves: list[torch.Tensor], specs: Any) -> None:
+    def _record_outputs(
+        self, event: Event, leaves: list[torch.Tensor], specs: Any, unfilled: tuple[int, ...] = ()
+    ) -> None:
         each = _spec_list(specs, len(leaves))
-        for leaf, spec in zip(leaves, each, strict=True):
+        for position, (leaf, spec) in enumerate(zip(leaves, each, strict=True)):
             state = self._state(leaf)
             if state is not None:
                 self._storages.written(state, plain(leaf), event)
                 spec = self._know_spec(state, leaf, spec)
             output = Leaf(tuple(leaf.shape), _dtype(leaf), None, spec)
-            if event.kept:
+            if event.kept and position not in unfilled:
                 output.slot = self._measure(leaf, state)
             event.outputs.append(output)
 
@@ -338,6 +340,9 @@ class StepTracer(DebugMode):
             state = self._state(tensor)
             if state is not None and state.pending:
                 self._touch(state)
+        if any(given.producer is not None and given.producer.place.recompute for given in event.inputs):
+            # what was run again may be waited for later, by the backward pass that needs it
+            event.place.recompute = True
         self.events.append(event)
         for leaf, given in zip(leaves, event.inputs, strict=False):
             state = self._state(leaf)
@@ -359,8 +364,6 @@ class StepTracer(DebugMode):
     # DTensor: which part of which tensor a local one is
 
     def _note_wrapper(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._flush(None)
-        self._dtensor_op, self._dtensor_spec = func, None
         for argument in tree_leaves((args, kwargs)):
             spec = getattr(argument, "_spec", None)
             local = getattr(argument, "_local_tensor", None)
@@ -368,6 +371,9 @@ class StepTracer(DebugMode):
                 state = self._state(local)
                 if state is not None:
                     self._know_spec(state, local, spec)
+        # only now: where DTensor did not say how a result is placed, the next operation that takes it does
+        self._flush(None)
+        self._dtensor_op, self._dtensor_spec = func, None
 
     def record_output_placements(self, output_spec: Any) -> None:
         """DTensor says how the result of the operation that is being dispatched is placed."""
