@@ -29,6 +29,7 @@ from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
 from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, own_tolerance
+from matchers.user_hash import user_differences
 
 __all__ = ["Verdicts", "dtype_policy", "judge", "relative"]
 
@@ -108,6 +109,8 @@ def judge(
     allowance[given] = 1.0
 
     norms, extremes, broken, both_broken, compared = _error(a, b, i, j, bits.changed)
+    own_error, own_differs = user_differences(a, b, i, j)
+    norms = np.maximum(norms, own_error)
     error = np.maximum(norms, extremes)
     limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
@@ -118,7 +121,7 @@ def judge(
     status[both_broken & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
-    status[bits.differ & (status == Status.SAME_PRINT)] = Status.CLOSE
+    status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
     elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
     with np.errstate(invalid="ignore"):
         measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)

@@ -133,6 +133,34 @@ def test_zeros_of_both_signs_are_close() -> None:
     assert judged(mm(zeros), mm(-zeros)) == (Status.CLOSE, 0.0, False)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (0.5, 0.5, Status.EQUAL),
+        (0.5, 0.50000001, Status.EQUAL),  # the bits are equal: the function is not a function of them
+    ],
+)
+def test_equal_bits_outweigh_what_the_user_makes_of_them(one: float, other: float, expected: Status) -> None:
+    assert judged(*(mm(replace(summary(Y), user_hash=value)) for value in (one, other)))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (0.5, 0.5, Status.CLOSE),
+        (0.5, 0.6, Status.DIVERGED),
+        (12345, 99999, Status.CLOSE),
+        ("a", "b, c", Status.CLOSE),
+        (float("nan"), 0.5, Status.CLOSE),
+    ],
+)
+def test_a_number_of_the_user_is_compared_as_a_norm_is(one: object, other: object, expected: Status) -> None:
+    """A whole number or a text may be a hash, which only tells that something differs."""
+    near = Y * np.float32(1 + 2e-6)
+    steps = (mm(replace(summary(y), user_hash=value)) for y, value in ((Y, one), (near, other)))  # type: ignore[arg-type]
+    assert judged(*steps)[0] == expected
+
+
 # ---------------------------------------------------------------------- NaN, Inf, integers, empty tensors
 
 

@@ -1,0 +1,42 @@
+"""What the user's own function said of outputs: numbers are compared as norms are, anything else only tells that
+something differs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import FloatArray, OpLog
+
+__all__ = ["user_differences"]
+
+
+def user_differences(
+    a: OpLog, b: OpLog, i: NDArray[np.int64], j: NDArray[np.int64]
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """(largest relative difference of the numbers, anything differs) per pair."""
+    error, differ = np.zeros(len(i)), np.zeros(len(i), bool)
+    texts_a, texts_b = a.texts("User hash"), b.texts("User hash")
+    if not texts_a or not texts_b:
+        return error, differ
+    for k, (row_a, row_b) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
+        x, y = texts_a.get(row_a, ""), texts_b.get(row_b, "")
+        if x and y and x != y:
+            differ[k] = True
+            error[k] = max(map(_difference, x.split(", "), y.split(", ")))
+    return error, differ
+
+
+def _difference(x: str, y: str) -> float:
+    """Relative difference of two numbers with a fraction; 0 for all else (a whole number can be a hash)."""
+    try:
+        if x.lstrip("-").isdigit() or y.lstrip("-").isdigit():
+            return 0.0
+        one, two = float(x), float(y)
+    except ValueError:
+        return 0.0
+    size = max(abs(one), abs(two))
+    return abs(one - two) / size if math.isfinite(size) and size > 0 else 0.0
