@@ -43,13 +43,20 @@ _QUESTIONS = frozenset(
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})
 
 _OVERWRITES = frozenset(
-    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "_foreach_zero_", "_foreach_copy_"}
-)
+    {
+        "copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+        "_foreach_zero_", "_foreach_copy_",
+    }
+)  # fmt: skip
 """Operations in place whose result does not depend on what was there before: that may be memory never written to."""
 
 _UNANNOTATED_WRITES = {
     # written to, though their schemas do not say so
     "fsdp::all_gather_copy_in": ("all_gather_output",),
+}
+_UNFILLED = {
+    # the second is the whole buffer, of which only this rank's part, the first, is filled yet
+    "fsdp::all_gather_copy_in": (1,),
 }
 _C10D_READ_ONLY = frozenset({"send"})
 _C10D_IN_AND_OUT = frozenset(
@@ -70,6 +77,7 @@ class OpKind:
         overwrites: of those, the ones whose content before is not read.
         collective: part of a process group's communication; its outputs are not there before they are waited for.
         is_wait: the wait for such outputs.
+        unfilled: positions of results that are handed on with parts that nobody has written to yet.
     """
 
     name: str
@@ -80,6 +88,7 @@ class OpKind:
     overwrites: frozenset[int | str]
     collective: bool
     is_wait: bool
+    unfilled: tuple[int, ...] = ()
 
 
 def op_name(func: Any) -> str:
@@ -117,6 +126,7 @@ def kind_of(func: Any) -> OpKind:
         overwrites=frozenset(out),
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
+        unfilled=_UNFILLED.get(qualified, ()),
     )
 
 
