@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,30 @@ import pytest
 
 from capture import trace
 from tests.capture.logs import Log
-from tests.capture.runs import Examples, read_logs
+from tests.capture.runs import Examples, Run, read_logs, run_captured
 
 Record = Callable[..., Log]
+Script = Callable[..., Run]
+
+HEAD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(4, 8)
+
+def net():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+
+"""
+
+LOOP = """
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -40,6 +62,18 @@ def record(tmp_path: Path) -> Record:
         with trace(model, path=path, **settings):
             step()
         return Log.read(path)
+
+    return run
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """`script(text, options, arguments)`: captures a script in this process; it begins with a net and a batch."""
+
+    def run(text: str, options: str = "", arguments: str = "") -> Run:
+        path = tmp_path / "script.py"
+        path.write_text(HEAD + textwrap.dedent(text))
+        return run_captured(path, tmp_path / "out", arguments, options)
 
     return run
 

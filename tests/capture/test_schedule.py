@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +10,9 @@ import torch
 from torch import nn
 
 from capture import ActivationCaptureProfiler, CaptureSchedule, trace
+from tests.capture.conftest import LOOP, Script
 from tests.capture.logs import Log
-from tests.capture.runs import Run, read_logs, run_captured
-
-Script = Callable[..., Run]
-
-HEAD = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-x = torch.randn(4, 8)
-
-def net():
-    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-
-"""
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    """`script(text, options)`: captures a script, which begins with a net and a batch."""
-
-    def run(text: str, options: str = "") -> Run:
-        path = tmp_path / "script.py"
-        path.write_text(HEAD + textwrap.dedent(text))
-        return run_captured(path, tmp_path / "out", options=options)
-
-    return run
-
+from tests.capture.runs import read_logs
 
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 
@@ -49,16 +22,6 @@ def stepped(log: Log) -> list[str]:
     return [entry["name"] for row in log if row.phase == "optimizer" for entry in row.mutated] or [
         row.parameters[0] for row in log if row.phase == "optimizer" and row.op == "add_"
     ]
-
-
-LOOP = """
-model = net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    model(x).sum().backward()
-    optimizer.step()
-"""
 
 
 class TestScripts:

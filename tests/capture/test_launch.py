@@ -1,0 +1,114 @@
+"""`python -m capture`: the script runs as Python would have run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capture.launch import main
+from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
+from tests.capture.runs import EXAMPLE, SMALL, process_restored, read_logs
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+    )
+
+
+class TestScript:
+    def test_sees_its_own_arguments_name_and_file(self, script: Script, tmp_path: Path) -> None:
+        printed = script("import sys; print(sys.argv, __name__, __file__)", arguments="--lr 1 -- -o x").printed
+        path = tmp_path / "script.py"
+        assert printed == f"{[str(path), '--lr', '1', '--', '-o', 'x']} __main__ {path}\n"
+
+    def test_imports_what_lies_beside_it(self, script: Script, tmp_path: Path) -> None:
+        (tmp_path / "beside_the_script.py").write_text("VALUE = 7")
+        assert script("import beside_the_script; print(beside_the_script.VALUE)").printed == "7\n"
+
+    def test_can_be_a_module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = tmp_path / "a_trainer"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "run.py").write_text(HEAD + LOOP + "import sys; sys.exit(len(sys.argv))")
+        monkeypatch.chdir(tmp_path)
+        with process_restored(), pytest.raises(SystemExit) as ended:
+            main(["-o", "out", "--", "-m", "a_trainer.run", "--lr", "1"])
+        assert ended.value.code == 3
+        assert [log.ops["addmm"] for log in read_logs(Path("out")).values()] == [2]
+
+    def test_can_be_made_deterministic(self, script: Script) -> None:
+        once = script(
+            LOOP + "print(torch.initial_seed(), torch.are_deterministic_algorithms_enabled())", "--deterministic 7"
+        )
+        assert once.printed.split()[1] == "True"
+        assert once.log.run["deterministic"]["algorithms"] is True
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "answer"),
+        [
+            ([], "Put the script after --"),
+            (["--"], "Put the script after --"),
+            (["--", "-m"], "Put the script after --"),
+            (["--", "no_such_script.py"], "no_such_script.py: no such script"),
+            (["--steps", "0", "--", EXAMPLE], "steps are counted from 1"),
+            (["--steps", "one", "--", EXAMPLE], "not a list of numbers"),
+            (["--nonsense", "--", EXAMPLE], "--nonsense"),
+        ],
+    )
+    def test_are_answered_before_anything_runs(
+        self, capsys: pytest.CaptureFixture[str], arguments: list[object], answer: str
+    ) -> None:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert ended.value.code == 2
+        assert answer in capsys.readouterr().err
+
+    @pytest.mark.parametrize("name", ["no_colon", "no_such_module:f", "math:no_such_function", "math:pi"])
+    def test_a_hash_that_is_none_is_said(self, capsys: pytest.CaptureFixture[str], name: str) -> None:
+        with process_restored():
+            assert main(["--hash", name, "--", str(EXAMPLE)]) == 2
+        assert f"--hash {name}" in capsys.readouterr().err
+
+
+def test_help_and_mistakes_do_not_wait_for_torch(tmp_path: Path) -> None:
+    code = "import sys; from capture.launch import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
+    done = run(["-c", code], tmp_path)
+    assert "python -m capture" in done.stdout
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(HEAD + LOOP + "raise SystemExit(5)")
+    done = run(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
+    assert done.returncode == 5
+    assert "operations in out/numerics/rank_0_activations.log" in done.stderr
+    (log,) = read_logs(tmp_path / "out").values()
+    assert log.complete
+    assert log.run["command"][-6:] == ["-m", "capture", "-o", "out", "--", "script.py"]
+
+
+def test_torchrun_writes_a_log_for_each_rank(tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    rendezvous = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    command = ["-m", "capture", "-o", "out", "--", str(EXAMPLE), *SMALL, "--steps", "1", "--parallel", "fsdp2"]
+    done = run([*launcher, *rendezvous, *command], tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    logs = read_logs(tmp_path / "out")
+    assert list(logs) == ["rank_0_activations.log", "rank_1_activations.log"]
+    assert [(log.run["rank"], log.run["world_size"], log.complete) for log in logs.values()] == [
+        (0, 2, True),
+        (1, 2, True),
+    ]
