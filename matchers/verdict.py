@@ -143,6 +143,7 @@ def judge(
     slots = _deciding(_slots(a, b, i, j, bits, rtol, policy), bits, status, error, bound, limit, compared)
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
+    compared |= status == Status.EQUAL
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
     return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)

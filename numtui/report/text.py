@@ -212,13 +212,13 @@ def _problems_of(log: OpLog) -> Iterator[str]:
     path = safe_text(log.path)
     declared = log.header.declared
     if log.complete is False:
-        yield f"  {path}: the log is cut off, " + (
+        missing = (
             f"{len(log):,} of {declared:,} operations are there"
             if declared is not None and declared > len(log)
-            else f"the captured step did not end: {safe_text(log.header.incomplete, 200)}"
-            if log.header.incomplete
             else "operations are missing at its end"
         )
+        why = f": {safe_text(log.header.incomplete, 200)}" if log.header.incomplete else ""
+        yield f"  {path}: the log is cut off, {missing}{why}"
     elif declared is not None and declared != len(log):
         yield f"  {path}: the header promises {_count(declared, 'operation')}, there are {len(log):,}"
     for problem in log.problems[:_MAX_PROBLEMS]:

@@ -237,6 +237,7 @@ AFTER = [w - np.float32(1e-3) for w in WEIGHTS]
 def test_an_update_that_is_the_same_is_equal() -> None:
     c = compared([optimizer(WEIGHTS, AFTER)], [optimizer(WEIGHTS, AFTER)])
     assert c.status.tolist() == [Status.EQUAL]
+    assert c.error.tolist() == [0.0]
 
 
 def test_weight_decay_that_is_off_in_one_parameter_is_an_origin_by_name() -> None:
