@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from capture.attribution import Place
+from capture.attribution import BACKWARD, Place
 from capture.event import Event, Leaf, Slot
 from capture.frames import Frame, StackTable
 from capture.log_writer import Mutation, Record, TensorSummary
@@ -50,12 +50,23 @@ def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> Non
     """
     counters: dict[str, int] = {}
     for event in events:
+        if event.place.module is None and event.place.phase == BACKWARD:
+            event.place.module = _giver(event)
         module = module_of(event.place, stacks)
         number = counters.get(module, 0)
         counters[module] = number + 1
         event.key = f"{module}/op_{number}_{event.name}"
         # what an optimizer works on, and what ran outside of modules, has its name only now
         event.kept = event.kept and wanted(module, event.name)
+
+
+def _giver(event: Event) -> str | None:
+    """The module whose gradients an operation works on, None when it is not one module's.
+
+    What runs when the backward pass is through, as the last reductions of sharded gradients, has no node that says it.
+    """
+    givers = {given.producer.place.module for given in event.inputs if given.producer is not None}
+    return givers.pop() if len(givers) == 1 else None
 
 
 def kept_events(events: Sequence[Event]) -> list[Event]:
