@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import runpy
 import signal
@@ -92,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace, command: list[str]) -> int:
     # torch is imported here, so that --help and mistakes are answered at once
     from capture.determinism import make_deterministic
-    from capture.recorder import say
+    from capture.messages import say
     from capture.schedule import AutomaticSchedule, describe
     from capture.settings import Settings
     from capture.weights_schedule import WeightsSchedule
@@ -164,7 +165,6 @@ def _on_terminate(schedule: Any) -> None:
             signal.signal(number, before if before is not None else signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    try:
+    # not in the main thread: whoever runs us there owns the signals
+    with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, terminate)
-    except ValueError:
-        pass  # not the main thread: whoever runs us there owns the signals

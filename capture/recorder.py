@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from capture.attribution import NO_TASK
 from capture.event import Event
 from capture.log_writer import write_log
+from capture.messages import say
 from capture.modules import ModuleNames, ModuleStack
 from capture.optimizers import OptimizerNames
 from capture.run_info import run_info
@@ -24,7 +25,7 @@ from capture.step_log import kept_events, name_events, records
 from capture.step_start import StepStart
 from capture.tracer import StepTracer
 
-__all__ = ["Recorder", "current_rank", "say"]
+__all__ = ["Recorder", "current_rank"]
 
 
 def current_rank() -> int:
@@ -35,15 +36,6 @@ def current_rank() -> int:
         return int(os.environ.get("RANK", "0"))
     except ValueError:
         return 0
-
-
-def say(message: str) -> None:
-    """One line to the person who started the run; never an error, whatever became of standard error."""
-    try:
-        sys.stderr.write(f"numtui capture: {message}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        pass
 
 
 class Recorder:
@@ -261,7 +253,11 @@ def _keywords() -> dict[str, Any]:
     """Keyword arguments of the module call whose hook is running: a global hook is not given them."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name in ("inner", "_call_impl") and "kwargs" in frame.f_locals and "torch" in frame.f_code.co_filename:
+        if (
+            frame.f_code.co_name in ("inner", "_call_impl")
+            and "kwargs" in frame.f_locals
+            and "torch" in frame.f_code.co_filename
+        ):
             found = frame.f_locals["kwargs"]
             return dict(found) if isinstance(found, dict) else {}
         frame = frame.f_back

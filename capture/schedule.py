@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from capture.recorder import Recorder, say
+from capture.messages import say, warn
+from capture.recorder import Recorder
 from capture.settings import Settings
 
 __all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "trace"]
@@ -229,11 +229,9 @@ class AutomaticSchedule:
         if isinstance(module, nn.DataParallel):
             self._refused = True
             self.recorder.drop()
-            warnings.warn(
-                "numtui capture: DataParallel runs a model in several threads at once, which cannot be recorded in an "
-                "order; use DistributedDataParallel. The training goes on without a capture.",
-                RuntimeWarning,
-                stacklevel=4,
+            warn(
+                "DataParallel runs a model in several threads at once, which cannot be recorded in an order; use "
+                "DistributedDataParallel. The training goes on without a capture."
             )
             return
         self._ever_called = True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from capture.kernels.build import attempt
 from capture.kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
 from capture.kernels.native import DIGEST, SKETCH, Native
 from capture.kernels.row import FIELDS, ROW
+from capture.messages import warn
 from capture.sketch import Positions
 
 __all__ = ["Statistics", "Summary", "Unmeasurable"]
@@ -218,7 +218,7 @@ class Statistics:
         except Exception as error:  # noqa: BLE001  it is the user's code, and training goes on
             if not self._user_hash_failed:
                 self._user_hash_failed = True
-                warnings.warn(f"the user's hash failed and is left out: {error!r}", RuntimeWarning, stacklevel=3)
+                warn(f"the user's hash failed and is left out: {error!r}")
 
     def _user_value(self, slot: int) -> float | int | str | None:
         value = self._user.get(slot)

@@ -8,7 +8,6 @@ code computes: what goes wrong in here is said once and ends the recording, not 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +21,7 @@ from capture.attribution import OPTIMIZER, Attribution
 from capture.event import Event, Input, Leaf, Slot
 from capture.frames import parse_traceback
 from capture.graph_nodes import Replayed, of_meta
+from capture.messages import warn
 from capture.mode_stack import insert_below, remove
 from capture.modules import ModuleNames, ModuleStack
 from capture.op_kind import OpKind, kind_of
@@ -119,7 +119,7 @@ class StepTracer(DebugMode):
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
             self.failure = f"capture failed: {type(error).__name__}: {error}"
-            warnings.warn(f"numtui {self.failure}; the training goes on without it", RuntimeWarning, stacklevel=4)
+            warn(f"{self.failure}; the training goes on without it")
 
     # Dispatch
 
@@ -284,15 +284,14 @@ class StepTracer(DebugMode):
             if ranks is not None:
                 self.simulated_ranks = tuple(sorted(set(self.simulated_ranks or ()) | set(ranks)))
                 return {
-                    rank: self.statistics.measure(part, self._positions(spec, rank))
-                    for rank, part in ranks.items()
+                    rank: self.statistics.measure(part, self._positions(spec, rank)) for rank, part in ranks.items()
                 }
             return self.statistics.measure(tensor, self._positions(spec, None))
         except Unmeasurable as reason:
             text = str(reason)
             if text not in self._unmeasurable:
                 self._unmeasurable.add(text)
-                warnings.warn(f"numtui capture: {text}; recorded without numbers", RuntimeWarning, stacklevel=6)
+                warn(f"{text}; recorded without numbers")
             return None
 
     def _positions(self, spec: Any, rank: int | None) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from capture.recorder import Recorder, current_rank, say
+from capture.messages import say
+from capture.recorder import Recorder, current_rank
 from capture.run_info import run_info
 from capture.settings import Settings
 from capture.weights import WeightsLog

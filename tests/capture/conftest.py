@@ -61,7 +61,9 @@ def record(tmp_path: Path) -> Record:
         path = tmp_path / f"{next(numbers)}.log"
         with trace(model, path=path, **settings):
             step()
-        return Log.read(path)
+        log = Log.read(path)
+        assert log.complete
+        return log
 
     return run
 

@@ -188,7 +188,10 @@ class TestWhenTheCaptureBreaks:
 
         monkeypatch.setattr(Statistics, "measure", breaks)
         before = traces_of_a_capture()
-        with pytest.warns(RuntimeWarning, match="KeyError") as warned, trace(model, path=tmp_path / "x.log"):
+        with (
+            pytest.warns(RuntimeWarning, match="numtui.*KeyError") as warned,
+            trace(model, path=tmp_path / "x.log"),
+        ):
             train(model)()
         assert len(warned) == 1
         assert traces_of_a_capture() == before
@@ -198,6 +201,16 @@ class TestWhenTheCaptureBreaks:
         assert 0 < len(log.rows) < 20
         for name, parameter in model.named_parameters():
             assert torch.equal(parameter, expected.get_parameter(name))
+
+    @pytest.mark.filterwarnings("error")
+    def test_training_goes_on_where_warnings_are_errors(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(Statistics, "measure", lambda *_: 1 / 0)
+        with trace(nn.Identity(), path=tmp_path / "x.log"):
+            assert float((X + 1).max()) == 2.0
+        assert "ZeroDivisionError" in capsys.readouterr().err
+        assert not Log.read(tmp_path / "x.log").complete
 
     def test_a_hash_of_ones_own_that_raises_is_left_out(self, record: Record) -> None:
         def mistaken(_tensor: Any) -> Any:
