@@ -8,6 +8,7 @@ import torch
 
 from capture.event import Slot
 from capture.log_writer import TensorSummary
+from capture.placement import Placement
 from capture.statistics import Statistics, Unmeasurable
 from capture.subclasses import local_tensors
 
@@ -50,9 +51,7 @@ class LocalParts:
         """The simulated ranks, None where the tensor is of one rank."""
         return tuple(rank for rank in self._slots if rank is not None) or None
 
-    def _placement(self, rank: int | None) -> Any:
-        from capture.placement import Placement  # with DTensor: only where there is one
-
+    def _placement(self, rank: int | None) -> Placement:
         return Placement.of(self._spec, rank=rank)
 
     def _held_by(self, rank: int) -> int | None:

@@ -21,16 +21,18 @@ from capture.statistics import Statistics
 __all__ = ["WeightsLog", "weight_parts"]
 
 
-def weight_parts(names: ModuleNames, optimizers: Iterable[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """(parameter, part, tensor): every parameter of the models in their order, then what only an optimizer knows.
+def weight_parts(names: ModuleNames, optimizers: Collection[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """(parameter, part, tensor) of what some optimizers work on, in the order of the models; without an optimizer, of
+    all parameters.
 
     The part is `grad`, `weight`, or the name that the optimizer's state has for it (`exp_avg`), in the order in which
     a step makes them.
     """
-    optimizers = list(optimizers)
+    owned = {id(parameter) for _, parameter in _of_optimizers(optimizers)}
     seen: set[int] = set()
+    # what no known model has comes last, by its place in the optimizer
     for name, parameter in [*names.parameters(), *_of_optimizers(optimizers)]:
-        if id(parameter) in seen:
+        if id(parameter) in seen or (owned and id(parameter) not in owned):
             continue
         seen.add(id(parameter))
         if parameter.grad is not None:
@@ -43,7 +45,7 @@ def weight_parts(names: ModuleNames, optimizers: Iterable[Any]) -> Iterator[tupl
                     yield name, str(part), value
 
 
-def _of_optimizers(optimizers: Iterable[Any]) -> Iterator[tuple[str, torch.Tensor]]:
+def _of_optimizers(optimizers: Collection[Any]) -> Iterator[tuple[str, torch.Tensor]]:
     for optimizer in optimizers:
         for g, group in enumerate(optimizer.param_groups):
             for p, parameter in enumerate(group["params"]):
@@ -90,14 +92,17 @@ class WeightsLog:
         """Whether a step is one of those to record."""
         return self._steps is None or step in self._steps
 
-    def record(self, step: int, optimizers: Iterable[Any] = ()) -> None:
-        """Write what the parameters are now, if the step is one of those to record.
+    def record(self, step: int, optimizers: Collection[Any] = ()) -> None:
+        """Write what the parameters of some optimizers are now, if the step is one of those to record.
+
+        Several optimizers are recorded together, or each when it has stepped. Parameters that no optimizer works on do
+        not change, and are recorded only when no optimizer is given.
 
         To be called when the optimizers have stepped and gradients are still there (from a post-step hook). Changes
         no tensor and draws no random number; waits for the devices.
 
         Raises:
-            OSError: the file cannot be written. It then ends with the step before.
+            OSError: the file cannot be written. It then ends with what was recorded before.
         """
         if not self.wants(step):
             return
@@ -114,7 +119,7 @@ class WeightsLog:
                 )
                 for name, part, parts in measured
             ]
-            self._file(rank).append("\n".join([*lines, ""]))
+            self._file(rank).append(step, "\n".join([*lines, ""]))
 
     def _ranks(self, measured: Iterable[LocalParts]) -> tuple[int, ...]:
         """The ranks whose parts are in this process."""
@@ -143,16 +148,16 @@ class _StepFile:
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self.path = path
-        self._steps = 0
+        self._steps: set[int] = set()
         self._header = render_weights_header(run)
 
-    def append(self, text: str) -> None:
+    def append(self, step: int, text: str) -> None:
         self._write(text if self._steps else self._header + text)
-        self._steps += 1
+        self._steps.add(step)
 
     def close(self) -> None:
         if self._steps:
-            self._write(render_weights_footer(self._steps))
+            self._write(render_weights_footer(len(self._steps)))
 
     def _write(self, text: str) -> None:
         try:
@@ -167,7 +172,7 @@ class _StepFile:
                     file.truncate(size)
                     raise
         except OSError as error:
-            reason = f"{error.strerror or error}; the log of weights ends with the step before"
+            reason = f"{error.strerror or error}; the log of weights ends before this step"
             raise OSError(error.errno, reason, os.fspath(self.path)) from error
 
 

@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed._local_tensor import LocalTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from capture import weights
 from capture.modules import ModuleNames
 from capture.weights import WeightsLog
+from matchers.weight_log import read_weights
 
 
 class Run:
@@ -66,8 +71,7 @@ def test_the_numbers_are_those_of_the_tensors(tmp_path: Path) -> None:
     assert line["max"] == weight.max().item()
     assert line["counts"] == [6, 0, 0, 0]
     assert len(line["digest"]) == 16
-    sketch = struct.unpack("<16d", base64.b64decode(line["sketch"]))
-    assert sum(s * s for s in sketch) / 16 == pytest.approx(weight.square().sum().item(), rel=2)
+    assert sum(s * s for s in _sketch(line)) / 16 == pytest.approx(weight.square().sum().item(), rel=2)
 
 
 def test_only_the_chosen_steps_and_no_sketches(tmp_path: Path) -> None:
@@ -103,6 +107,60 @@ def test_parameters_that_no_model_has_and_frozen_ones(tmp_path: Path) -> None:
     assert parts["group1.0"] == ["weight"]
 
 
+def test_optimizers_that_step_one_after_the_other(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.net.append(nn.Linear(1, 1))
+    run.log = WeightsLog(lambda _: run.path, ModuleNames([run.net]))
+    other = torch.optim.SGD(run.net[2].parameters(), lr=0.1)
+    run.step(1)
+    before = len(run.lines())
+    run.log.record(1, [other])
+    assert [(line["parameter"], line["part"]) for line in run.lines()[before:]] == [
+        ("2.weight", "grad"),
+        ("2.weight", "weight"),
+        ("2.bias", "grad"),
+        ("2.bias", "weight"),
+    ]
+    run.log.close()
+    log = read_weights(run.path)
+    assert log.complete
+    assert log.problems == []
+
+
+def test_without_an_optimizer_it_is_every_parameter(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.log.record(0)
+    assert [line["parameter"] for line in run.lines()] == ["0.weight", "0.bias", "1.weight"]
+
+
+def test_simulated_ranks_have_a_file_each_and_their_sketches_add_up(tmp_path: Path) -> None:
+    whole = torch.arange(35, dtype=torch.float32).reshape(7, 5).sin()
+    run = Run(tmp_path)
+    run.net.register_parameter("plain", nn.Parameter(whole))
+    run.log.record(0)
+    expected = _sketch(next(line for line in run.lines() if line["parameter"] == "plain"))
+    torch.distributed.init_process_group("fake", rank=0, world_size=3, store=FakeStore())
+    try:
+        with LocalTensorMode(3):
+            mesh = init_device_mesh("cpu", (3,), mesh_dim_names=("tp",))
+            net = nn.Module()
+            net.register_parameter("w", nn.Parameter(distribute_tensor(whole, mesh, [Shard(0)])))
+            log = WeightsLog(lambda rank: tmp_path / f"simulated_{rank}.log", ModuleNames([net]))
+            log.record(1)
+        log.close()
+    finally:
+        torch.distributed.destroy_process_group()
+    lines = [json.loads((tmp_path / f"simulated_{rank}.log").read_text().splitlines()[3]) for rank in range(3)]
+    assert [line["shape"] for line in lines] == [[3, 5], [3, 5], [1, 5]]
+    assert [line["placement"]["offsets"] for line in lines] == [[0, 0], [3, 0], [6, 0]]
+    total = [sum(projections) for projections in zip(*map(_sketch, lines), strict=True)]
+    assert total == pytest.approx(expected, rel=1e-12)
+
+
+def _sketch(line: dict[str, Any]) -> tuple[float, ...]:
+    return struct.unpack("<16d", base64.b64decode(line["sketch"]))
+
+
 def test_a_run_that_is_killed_leaves_whole_steps_and_a_new_one_starts_afresh(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.step(1)
@@ -126,7 +184,7 @@ def test_a_full_disk_takes_the_step_back(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(weights, "_write_all", fails_half_way)
-    with pytest.raises(OSError, match="No space left on device; the log of weights ends with the step before"):
+    with pytest.raises(OSError, match="No space left on device; the log of weights ends before this step"):
         run.step(2)
     assert run.path.read_bytes() == before
     monkeypatch.setattr(weights, "_write_all", write_all)
