@@ -115,8 +115,12 @@ class AddedFields:
     def _add_digests(self, f: RecordLines) -> None:
         if not f.rows:
             return
-        texts = [b""] * f.rows
         lines = f.lines("Digest")
+        if not len(lines):
+            # what most logs are made of: records without a digest, an empty line each
+            self._digests.update(b"\n" * (f.rows if self._rows else f.rows - 1))
+            return
+        texts = [b""] * f.rows
         for row, text in zip(f.row[lines].tolist(), f.slices(lines, "Digest"), strict=True):
             texts[row] = text
         if self._rows:
