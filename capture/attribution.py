@@ -9,7 +9,7 @@ user's function that called it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ class Place:
         recompute: run again by activation checkpointing.
         running: the module that was running, where `module` says more than that: what graph paths are relative to.
         frames: the user's frames where a graph node says them, instead of the stack's.
+        derived: the backward pass of a forward operation that is known: module and stack are that one's.
     """
 
     module: str | None
@@ -45,6 +46,7 @@ class Place:
     recompute: bool = False
     running: str | None = None
     frames: tuple[Frame, ...] | None = None
+    derived: bool = False
 
 
 class Attribution:
@@ -119,8 +121,7 @@ class Attribution:
             module = self._modules.current or self._same_line(stack, origin)
             return Place(module, BACKWARD, number, micro_batch, recompute=True)
         if origin is not None:
-            running = origin.running
-            return Place(origin.module, BACKWARD, origin.stack, micro_batch, running=running, frames=origin.frames)
+            return replace(origin, phase=BACKWARD, recompute=False, derived=True)
         variable = getattr(node, "variable", None)
         parameter = None if variable is None else self.names.parameter(variable)
         module = parameter.rpartition(".")[0] if parameter else self._modules.current

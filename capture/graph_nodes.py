@@ -85,11 +85,21 @@ def _forward_nodes(graph: Any) -> dict[int, Any]:
         known = _forward[graph] = {}
         for node in graph.nodes:
             number = node.meta.get("seq_nr")
-            if number is None or node.meta.get("autograd_backward") or node.meta.get("is_gradient_acc"):
+            if (
+                node.op != "call_function"
+                or number is None
+                or node.meta.get("autograd_backward")
+                or node.meta.get("is_gradient_acc")
+            ):
                 continue
-            if number not in known or (known[number].meta.get("custom") or {}).get("module_fqn") is None:
+            # The first one made the node of the autograd graph, the others made none; a view may be first and say less.
+            if number not in known or (_module(node) and not _module(known[number])):
                 known[number] = node
     return known
+
+
+def _module(node: Any) -> str | None:
+    return (node.meta.get("custom") or {}).get("module_fqn")
 
 
 def _innermost(stack: Mapping[str, Any] | None) -> str | None:

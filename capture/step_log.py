@@ -50,8 +50,9 @@ def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> Non
     """
     counters: dict[str, int] = {}
     for event in events:
-        if event.place.module is None and event.place.phase == BACKWARD:
-            event.place.module = _giver(event)
+        place = event.place
+        if place.module is None and place.phase == BACKWARD and not place.derived and place.frames is None:
+            place.module = _giver(event)
         module = module_of(event.place, stacks)
         number = counters.get(module, 0)
         counters[module] = number + 1
