@@ -1,0 +1,162 @@
+"""Graphs that are replayed: called flat, run by an interpreter, or part of compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+from torch.fx import GraphModule, Interpreter
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils.stateless import _reparametrize_module
+
+from capture import FQNInterpreter
+from tests.capture.conftest import Record
+from tests.capture.logs import Log
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = nn.Linear(8, 8)
+        self.gate = nn.Sigmoid()
+        self.outer = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.outer(self.gate(self.inner(x)))
+
+
+X = torch.linspace(-1, 1, 32).view(4, 8)
+
+
+def loss_of(output: Any) -> Any:
+    return output.square().mean()
+
+
+def traced(model: nn.Module) -> GraphModule:
+    """Forward, loss and backward of a model as one graph whose nodes say their modules, as torchtitan's tracer does."""
+    names = [name for name, _ in model.named_parameters()]
+    loss = fx_traceback.annotate_fn({})(loss_of)  # without this its frames are not kept
+
+    def step(*tensors: Any) -> Any:
+        *state, x = tensors
+        with _reparametrize_module(model, dict(zip(names, state, strict=True))):
+            result = loss(model(x))
+            # marks what the backward pass adds
+            setup_stacktrace_preservation_hooks([result.grad_fn])
+            return torch.autograd.grad(result, state)
+
+    restored = [(module, module.forward) for name, module in model.named_modules() if name]
+    for name, module in model.named_modules():
+        if name:
+            module.forward = fx_traceback.annotate_fn({"module_fqn": name})(module.forward)
+    try:
+        with fx_traceback.preserve_node_meta():
+            graph = make_fx(step, record_stack_traces=True)(*model.parameters(), X)
+    finally:
+        for module, forward in restored:
+            module.forward = forward
+    return graph
+
+
+def inputs(model: nn.Module) -> list[Any]:
+    return [*(p.detach() for p in model.parameters()), X]
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    return Net()
+
+
+@pytest.fixture(scope="module")
+def graph(net: Net) -> GraphModule:
+    return traced(net)
+
+
+def eager(model: nn.Module) -> Callable[[], Any]:
+    return lambda: torch.autograd.grad(loss_of(model(X)), list(model.parameters()))
+
+
+def places(log: Log) -> list[tuple[object, ...]]:
+    return [(row.module, row.op, row.phase, *row.digests) for row in log if row.op != "ones_like"]
+
+
+class TestAGraph:
+    @pytest.mark.parametrize("way", ["flat", "interpreter", "flat without call"])
+    def test_has_the_modules_and_phases_of_the_eager_step(
+        self, record: Record, net: Net, graph: GraphModule, way: str
+    ) -> None:
+        ways = {
+            "flat": lambda: graph(*inputs(net)),
+            "interpreter": lambda: FQNInterpreter(graph).run(*inputs(net)),
+            "flat without call": lambda: graph.forward(*inputs(net)),
+        }
+        log = record(net, ways[way])
+        assert set(log.modules) >= {"inner", "gate", "outer", "loss_of"}
+        assert sorted(places(log), key=str) == sorted(places(record(net, eager(net))), key=str)
+
+    def test_has_the_users_lines(self, record: Record, net: Net, graph: GraphModule) -> None:
+        log = record(net, lambda: FQNInterpreter(graph).run(*inputs(net)))
+        line = Net.forward.__code__.co_firstlineno + 1
+        assert {row.fields["Location"] for row in log.of("addmm")} == {f"capture/test_replay.py:{line}"}
+        assert not [row.key for row in log if "<eval_with_key>" in row.fields.get("Stack", "")]
+
+    def test_is_run_as_by_any_interpreter(self, net: Net, graph: GraphModule) -> None:
+        """Without a capture there is nothing to tell anybody."""
+        for ours, theirs in zip(
+            FQNInterpreter(graph).run(*inputs(net)), Interpreter(graph).run(*inputs(net)), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+
+    def test_without_metadata_goes_by_what_calls_it(self, record: Record, net: Net) -> None:
+        plain = make_fx(lambda x: x.sin() + 1)(X)
+        log = record(net, lambda: plain(X))
+        assert [row.op for row in log] == ["sin", "add"]
+        assert "<none>" not in log.modules
+
+    def test_counts_each_run_as_a_micro_batch(self, record: Record, net: Net, graph: GraphModule) -> None:
+        def step() -> None:
+            graph(*inputs(net))
+            graph(*inputs(net))
+
+        log = record(net, step)
+        assert [row.fields["Micro-batch"] for row in log.of("addmm", "inner")] == ["0", "1"]
+
+
+class TestCompiledRegions:
+    @pytest.fixture(autouse=True)
+    def _fresh(self) -> Any:
+        torch._dynamo.reset()
+        yield
+        torch._dynamo.reset()
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_say_their_modules(self, record: Record) -> None:
+        model = Net()
+        model.compile(backend="aot_eager")
+
+        def step() -> None:
+            loss_of(model(X)).backward()
+
+        log = record(model, step)
+        assert [row.module for row in log.of("addmm")] == ["inner", "outer"]
+        assert {row.module for row in log.of("mm")} == {"inner", "outer"}
+        assert {row.phase for row in log.of("mm")} == {"backward"}
+        assert log.of("sigmoid")[0].module == "gate"
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_say_them_too_when_they_were_compiled_before(self, record: Record) -> None:
+        """The code is the same with and without a capture: nothing is compiled again for it."""
+        model = Net()
+        model.compile(backend="aot_eager")
+        model(X).sum().backward()
+        compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        log = record(model, lambda: model(X).sum().backward())
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled
+        assert log.of("addmm")
+        assert "<none>" not in log.modules
