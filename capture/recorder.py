@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from capture.attribution import NO_TASK
 from capture.event import Event
 from capture.log_writer import write_log
-from capture.messages import say
+from capture.messages import say, warn
 from capture.modules import ModuleNames, ModuleStack
 from capture.optimizers import OptimizerNames
 from capture.run_info import run_info
@@ -36,6 +37,19 @@ def current_rank() -> int:
         return int(os.environ.get("RANK", "0"))
     except ValueError:
         return 0
+
+
+def _ends_no_run(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook in which something breaks ends the recording; the training run goes on."""
+
+    @wraps(hook)
+    def guarded(self: Recorder, *args: Any) -> None:
+        try:
+            hook(self, *args)
+        except Exception as error:  # noqa: BLE001 whatever it is, it is ours and not the user's
+            self._broken(error)
+
+    return guarded
 
 
 class Recorder:
@@ -93,6 +107,7 @@ class Recorder:
             handle.remove()
         self._handles = []
 
+    @_ends_no_run
     def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> None:
         if not outermost:
             return
@@ -115,6 +130,12 @@ class Recorder:
             if self._start is None:
                 self._start = self._measure_start([args, _keywords()])
 
+    def _broken(self, error: Exception) -> None:
+        if self.tracer is None:
+            warn(f"step {self.step} is not recorded: {type(error).__name__}: {error}")
+        else:
+            self.tracer.fail(error)
+
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
             return StepStart(self.names.parameters(), batch)
@@ -122,6 +143,7 @@ class Recorder:
             say(f"what step {self.step} starts from was not recorded: {type(error).__name__}: {error}")
             return None
 
+    @_ends_no_run
     def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, True)
@@ -143,6 +165,7 @@ class Recorder:
                 if any(id(p) in parameters for p in top.parameters()):
                     self.names.add_root(top)
 
+    @_ends_no_run
     def _after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         tracer = self.tracer
         if tracer is not None and tracer.attribution.optimizer_depth:

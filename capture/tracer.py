@@ -114,9 +114,10 @@ class StepTracer(DebugMode):
         try:
             yield
         except Exception as error:  # noqa: BLE001 whatever it is, it is ours and not the user's
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Something in the capture broke: say so once, and record no more."""
         if self.failure is None:
             self.failure = f"capture failed: {type(error).__name__}: {error}"
             warn(f"{self.failure}; the training goes on without it")
@@ -149,14 +150,14 @@ class StepTracer(DebugMode):
         try:
             call = self._before(kind, args, kwargs)
         except Exception as error:  # noqa: BLE001 see _guard; inlined, this runs for every operation
-            self._fail(error)
+            self.fail(error)
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         if call is not None:
             try:
                 self._after(func, kind, call, result)
             except Exception as error:  # noqa: BLE001 see above
-                self._fail(error)
+                self.fail(error)
         return result
 
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:

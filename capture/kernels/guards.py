@@ -27,12 +27,13 @@ def has_own_dispatch(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
-    """Context for operations on tensors: no dispatch mode, torch function mode, subclass, autocast or autograd sees
-    them, and what they allocate can be written to in and out of inference mode.
+    """Context for operations on tensors: no dispatch mode, torch function mode, subclass, function transform, autocast
+    or autograd sees them, and what they allocate can be written to in and out of inference mode.
     """
     with (
         no_functions(),
         _C._DisableTorchDispatch(),
+        _C._DisableFuncTorch(),
         torch.inference_mode(mode=False),
         torch.no_grad(),
         _C._ExcludeDispatchKeyGuard(_AUTOCAST),

@@ -212,6 +212,36 @@ thread.join()
         assert "float64" in log.of("addmm")[0].fields["Shape"]
         assert {"0.weight", "0.bias"} <= {name for row in log for name in row.parameters}
 
+    def test_function_transforms(self, script: Script) -> None:
+        """The step begins inside `vmap` of `grad`: gradients of each sample."""
+        text = """
+            model = net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            def loss(weights, sample):
+                return torch.func.functional_call(model, weights, (sample,)).sum()
+            each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), x)
+            for p, gradients in zip(model.parameters(), each.values()):
+                p.grad = gradients.sum(0).detach()
+            optimizer.step()
+        """
+        log = script(text).log
+        assert log.complete
+        assert [row.module for row in log.of("mm")][:2] == ["0", "2"]
+        assert {"0.weight", "2.bias"} <= {name for row in log for name in row.parameters}
+
+    def test_double_backward(self, script: Script) -> None:
+        log = script("""
+            model = net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            y = x.clone().requires_grad_()
+            output = model(y).square().sum()
+            (gradient,) = torch.autograd.grad(output, y, create_graph=True)
+            (gradient.square().sum() + output).backward()
+            optimizer.step()
+        """).log
+        assert log.complete
+        assert {row.module for row in log.of("mm")} == {"0", "2"}
+
     def test_names_that_would_break_a_line(self, script: Script) -> None:
         log = script("""
             model = nn.Sequential()

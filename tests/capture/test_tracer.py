@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from capture import trace
+from capture.modules import ModuleNames
 from capture.statistics import Statistics
 from capture.tracer import active_tracer
 from tests.capture.conftest import Record
@@ -201,6 +202,19 @@ class TestWhenTheCaptureBreaks:
         assert 0 < len(log.rows) < 20
         for name, parameter in model.named_parameters():
             assert torch.equal(parameter, expected.get_parameter(name))
+
+    @pytest.mark.parametrize("broken", ["add_root", "parameter"])
+    def test_hooks_that_break_do_not_end_the_training(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    ) -> None:
+        """Names of modules and parameters are looked up in hooks of modules and optimizers."""
+        step = train(Net())
+        before = traces_of_a_capture()
+        monkeypatch.setattr(ModuleNames, broken, lambda *_: 1 / 0)
+        with pytest.warns(RuntimeWarning, match="ZeroDivisionError"), trace([], path=tmp_path / "x.log"):
+            step()
+        assert traces_of_a_capture() == before
+        assert not Log.read(tmp_path / "x.log").complete
 
     @pytest.mark.filterwarnings("error")
     def test_training_goes_on_where_warnings_are_errors(
