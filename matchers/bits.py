@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.features import fingerprint
-from matchers.op_log import NO_DIGEST, OpLog, Ragged
+from matchers.op_log import NO_DIGEST, OpLog, Phase, Ragged
 
-__all__ = ["Bits", "compare_bits"]
+__all__ = ["Bits", "altered_by_one_run", "compare_bits"]
 
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -96,3 +96,37 @@ def _inputs_equal(a: OpLog, b: OpLog, i: Int, j: Int) -> Bool:
     # nothing went in: nothing differs
     none = (a.inputs.count[i] == 0) & (b.inputs.count[j] == 0)
     return np.asarray(same & ((n_a > 0) | none))
+
+
+def altered_by_one_run(a: OpLog, b: OpLog, i: Int, j: Int, inputs_equal: Bool) -> Bool:
+    """Operations of the optimizer whose inputs differ only in what an operation of the optimizer made that the other
+    run does not have.
+
+    Such a difference is no rounding that came from somewhere: one run did something to a parameter, a weight decay for
+    example, that is small beside the parameter at any learning rate.
+    """
+    found = np.zeros(len(i), bool)
+    alone_a, alone_b = _unmatched_updates(a, i), _unmatched_updates(b, j)
+    if not (alone_a.any() or alone_b.any()):
+        return found
+    later = (a.phase[i] == Phase.OPTIMIZER) & (b.phase[j] == Phase.OPTIMIZER) & ~inputs_equal
+    for k in np.flatnonzero(later).tolist():
+        row_a, row_b = int(i[k]), int(j[k])
+        digests_a, digests_b = a.input_digests[row_a], b.input_digests[row_b]
+        makers_a, makers_b = a.producers[row_a], b.producers[row_b]
+        if not len(digests_a) == len(digests_b) == len(makers_a) == len(makers_b):
+            continue
+        differ = digests_a != digests_b
+        excused = _is_in(makers_a[differ], alone_a) | _is_in(makers_b[differ], alone_b)
+        found[k] = differ.any() and excused.all()
+    return found
+
+
+def _unmatched_updates(log: OpLog, matched: Int) -> Bool:
+    alone = np.asarray(log.phase == Phase.OPTIMIZER)
+    alone[matched] = False
+    return alone
+
+
+def _is_in(rows: Int, mask: Bool) -> Bool:
+    return (rows >= 0) & mask[np.maximum(rows, 0)]

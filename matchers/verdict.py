@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.bits import Bits, compare_bits
+from matchers.bits import Bits, altered_by_one_run, compare_bits
 from matchers.collectives import unfinished
 from matchers.estimate import estimates
 from matchers.features import shared_ids
@@ -100,7 +100,8 @@ def judge(
         policy: combinations of dtypes that are expected, see `dtype_policy`; judged at the coarser ε.
     """
     bits = compare_bits(a, b, i, j)
-    tolerance, far = _limits(a, b, i, j, bits, policy)
+    alone = bits.inputs_equal | altered_by_one_run(a, b, i, j, bits.inputs_equal)
+    tolerance, far = _limits(a, b, i, j, alone, policy)
     allowance = np.full(len(i), EXTREMES)
     if rtol is None:
         rtol = np.full(len(i), np.nan)
@@ -140,7 +141,7 @@ def judge(
     status = _shapes(a, b, i, j, status, policy)
     shards = elsewhere & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
-    slots = _deciding(_slots(a, b, i, j, bits, rtol, policy), bits, status, error, bound, limit, compared)
+    slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
@@ -150,7 +151,7 @@ def judge(
 
 
 def _limits(
-    a: OpLog, b: OpLog, i: Int, j: Int, bits: Bits, policy: tuple[tuple[str, str], ...]
+    a: OpLog, b: OpLog, i: Int, j: Int, alone: NDArray[np.bool_], policy: tuple[tuple[str, str], ...]
 ) -> tuple[FloatArray, FloatArray]:
     """Tolerances per pair: for norms, and for the tensors themselves."""
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
@@ -160,7 +161,7 @@ def _limits(
     # where the same bits went in, only what the operation itself does can make a difference
     by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
     for which in (False, True):
-        rows = bits.inputs_equal & (by_element == which)
+        rows = alone & (by_element == which)
         if rows.any():
 
             def own(name: str, which: bool = which) -> float:
@@ -172,14 +173,21 @@ def _limits(
 
 
 def _slots(
-    a: OpLog, b: OpLog, i: Int, j: Int, bits: Bits, rtol: FloatArray, policy: tuple[tuple[str, str], ...]
+    a: OpLog,
+    b: OpLog,
+    i: Int,
+    j: Int,
+    bits: Bits,
+    alone: NDArray[np.bool_],
+    rtol: FloatArray,
+    policy: tuple[tuple[str, str], ...],
 ) -> dict[int, SlotVerdict]:
     """What differs most beside the first outputs, by pair."""
     out = {}
     shards = len(bits.slots) > 0 and sharded_runs(a, b)
     for k in bits.slots.tolist():
         row_a, row_b = int(i[k]), int(j[k])
-        limits = Limits(float(rtol[k]), bool(bits.inputs_equal[k]), elementwise(a.op_name(row_a)), policy, shards)
+        limits = Limits(float(rtol[k]), bool(alone[k]), elementwise(a.op_name(row_a)), policy, shards)
         found = worst(judge_slots(a, b, row_a, row_b, limits))
         if found is not None:
             out[k] = found

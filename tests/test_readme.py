@@ -49,6 +49,23 @@ def test_every_command_runs(command: str, path_with_numtui: str) -> None:
     assert done.stdout
 
 
+def test_the_capture_commands_find_the_planted_bug(tmp_path: Path, path_with_numtui: str) -> None:
+    """The three commands of "Capture two runs", one after the other, in a folder that has the examples."""
+    [block] = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "-m capture" in block]
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    *captures, compare = block.splitlines()
+    environment = os.environ | {"PATH": path_with_numtui, "PYTHONPATH": str(REPOSITORY)}
+    for command in captures:
+        shell = command.replace("python", shlex.quote(sys.executable), 1)
+        subprocess.run(["bash", "-c", shell], cwd=tmp_path, env=environment, check=True, timeout=120)
+    report = subprocess.run(
+        ["bash", "-c", compare], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert report.returncode == 1, report.stderr
+    causes = report.stdout.partition("First cause")[2]
+    assert "layers.2.attention" in causes.partition("2. ")[0]
+
+
 @pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README, re.MULTILINE))
 def test_every_make_target_exists(target: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")

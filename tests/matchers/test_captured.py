@@ -252,6 +252,31 @@ def test_weight_decay_that_is_off_in_one_parameter_is_an_origin_by_name() -> Non
     assert slot_of(c).name == "layers.2.weight"
 
 
+def test_weight_decay_that_is_an_operation_of_its_own_is_a_cause_at_any_learning_rate() -> None:
+    """One run has an operation that the other has not, and what it does is far below what rounding may do."""
+
+    def step(decay: float) -> list[Step]:
+        """A decay, if there is one, and the update, as optimizers dispatch them without a fused kernel."""
+        fields = {"phase": "optimizer"}
+        weights, directions = WEIGHTS, [np.full_like(w, 0.5) for w in WEIGHTS]
+        steps, made = [], [""] * 8
+        if decay:
+            decayed = [w * np.float32(1 - decay) for w in weights]
+            mul = Step(
+                key="optimizer/op_0__foreach_mul_", reads=weights, changed=dict(enumerate(decayed)), fields=fields
+            )
+            steps.append(mul)
+            weights, made = decayed, [mul.key] * 4 + [""] * 4
+        after = dict(enumerate(w - np.float32(1e-3) for w in weights))
+        key = f"optimizer/op_{len(steps)}__foreach_addcdiv_"
+        reads = [*weights, *directions]
+        return [*steps, Step(key=key, reads=reads, made=made, changed=after, fields=fields)]
+
+    c = compared(step(3e-6), step(0))
+    assert dict(zip(c.status.tolist(), c.cause.tolist(), strict=True)) == {Status.ONLY_A: True, Status.DIVERGED: False}
+    assert compared(step(3e-6), step(3e-6)).status.tolist() == [Status.EQUAL] * 2
+
+
 def test_an_update_that_is_rounded_otherwise_is_close_and_its_inputs_were_equal() -> None:
     other = [np.nextafter(w, np.float32(9)) for w in AFTER]
     c = compared([optimizer(WEIGHTS, AFTER)], [optimizer(WEIGHTS, other)])
