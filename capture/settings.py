@@ -85,7 +85,7 @@ class Settings:
             raise ValueError(f"--hash {self.hash}: {error}") from None
         if not callable(found):
             raise ValueError(f"--hash {self.hash}: {function} is not a function")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """For the run info: only what differs from the defaults."""
