@@ -59,9 +59,7 @@ _UNFILLED = {
     "fsdp::all_gather_copy_in": (1,),
 }
 _C10D_READ_ONLY = frozenset({"send"})
-_C10D_IN_AND_OUT = frozenset(
-    {"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"}
-)
+_C10D_IN_AND_OUT = frozenset({"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"})
 
 
 @dataclass(frozen=True, slots=True)

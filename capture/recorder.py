@@ -228,8 +228,8 @@ class Recorder:
         for event in tracer.events:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
-        summaries = tracer.statistics.results()
-        ranks = tracer.simulated_ranks
+        summaries = tracer.measuring.statistics.results()
+        ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
             if not self.settings.wants_rank(rank):
                 continue
@@ -266,9 +266,9 @@ class Recorder:
 
 def _statistics(tracer: StepTracer) -> dict[str, Any]:
     """How the numbers were taken, and what was left out of them."""
-    out: dict[str, Any] = {"statistics": tracer.statistics.kernel_name}
-    if tracer.statistics.notes:
-        out["statistics_notes"] = list(tracer.statistics.notes)
+    out: dict[str, Any] = {"statistics": tracer.measuring.statistics.kernel_name}
+    if tracer.measuring.statistics.notes:
+        out["statistics_notes"] = list(tracer.measuring.statistics.notes)
     return out
 
 

@@ -97,5 +97,7 @@ class Settings:
             out["min_numel"] = self.min_numel
         out["sketch"] = self.sketch
         if self.hash is not None:
-            out["hash"] = self.hash if isinstance(self.hash, str) else getattr(self.hash, "__qualname__", str(self.hash))
+            out["hash"] = (
+                self.hash if isinstance(self.hash, str) else getattr(self.hash, "__qualname__", str(self.hash))
+            )
         return out

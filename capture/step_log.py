@@ -125,7 +125,5 @@ def _filled(into: TensorSummary, slot: Slot, summaries: Sequence[Summary], rank:
         slot = slot.get(rank)
     if slot is None:
         return into
-    measured = summaries[slot]
-    for name in ("l1", "l2", "min", "max", "mean", "numel", "nan", "inf", "zero", "digest", "sketch", "user_hash"):
-        setattr(into, name, getattr(measured, name))
+    into.take(summaries[slot])
     return into

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Pending", "StorageState", "StorageTable", "layout_of"]
+__all__ = ["StorageState", "StorageTable", "layout_of"]
 
 Layout = tuple[Any, ...]
 
@@ -44,20 +44,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class Pending:
-    """An output of a collective that was started and has not been waited for.
-
-    `tensor` is held until then: it has to be read once it is there, whoever asks for whichever part of it. `work` is
-    what the process group gave to wait with, None where it gave none.
-    """
-
-    event: Any
-    leaf: Any
-    tensor: torch.Tensor
-    work: Any = None
-
-
-@dataclass(slots=True)
 class StorageState:
     """One storage.
 
@@ -66,7 +52,7 @@ class StorageState:
         ref: weak; its callback forgets the storage.
         writes: (first byte, byte after the last, event) of what was written, later ones after earlier ones.
         measured: layout → (version, slot of its statistics), of what was measured since the last write.
-        pending: outputs of collectives in it that are not there yet.
+        pending: results of collectives in it that are not there yet (`capture.collectives.Pending`).
         uninitialised: nobody has written to it since it was made.
         specs: storage offset and shape of a DTensor's local part → its spec.
     """
@@ -75,7 +61,7 @@ class StorageState:
     ref: weakref.ref[Any]
     writes: list[tuple[int, int, Any]] = field(default_factory=list)
     measured: dict[Layout, tuple[int, Any]] = field(default_factory=dict)
-    pending: list[Pending] | None = None
+    pending: list[Any] | None = None
     uninitialised: bool = False
     specs: dict[tuple[int, tuple[int, ...]], Any] | None = None
 

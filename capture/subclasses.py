@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from functools import cache
 from typing import Any
 
 import torch
@@ -30,9 +29,18 @@ class Handling(Enum):
     """Not recorded: there are no values."""
 
 
-@cache
+_known: dict[type, Handling] = {}
+
+
 def handling_of(cls: type) -> Handling:
     """How calls with an argument of this class are handled."""
+    known = _known.get(cls)
+    if known is None:
+        known = _known[cls] = _handling(cls)
+    return known
+
+
+def _handling(cls: type) -> Handling:
     if issubclass(cls, FakeTensor | FunctionalTensor):
         return Handling.FAKE
     if cls is torch.Tensor or cls is torch.nn.Parameter or (LocalTensor is not None and issubclass(cls, LocalTensor)):

@@ -1,0 +1,62 @@
+"""The tensors of a dispatched call: what goes in, what is written to, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from capture.op_kind import OpKind
+from capture.subclasses import plain
+
+__all__ = ["flat_inputs", "flat_tensors", "is_view", "place_of"]
+
+
+def flat_inputs(
+    kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[list[torch.Tensor], list[int], set[int]]:
+    """The tensors among the arguments; positions of those that are written to, and of those written without reading."""
+    tensors: list[torch.Tensor] = []
+    written: list[int] = []
+    overwritten: set[int] = set()
+    for spot, argument in (*enumerate(args), *kwargs.items()):
+        found = flat_tensors(argument)
+        if found and spot in kind.writes:
+            positions = range(len(tensors), len(tensors) + len(found))
+            written += positions
+            if spot in kind.overwrites:
+                overwritten.update(positions)
+        tensors += found
+    return tensors, written, overwritten
+
+
+def flat_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in an argument or a result, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in flat_tensors(item)]
+    if isinstance(value, dict):
+        return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return []
+
+
+def is_view(results: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
+    """Whether all that came out is memory of what went in: a view by another name, as `reshape` often is."""
+    given = {_storage(tensor) for tensor in inputs}
+    return all(_storage(result) in given for result in results)
+
+
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Which memory a tensor is; equal for tensors of one shape over the same."""
+    offset = tensor.storage_offset() if tensor.layout is torch.strided else 0
+    return (_storage(tensor), offset, tuple(tensor.shape))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    try:
+        return int(plain(tensor).untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)

@@ -1,0 +1,99 @@
+"""What is in a tensor now: measured once for every content of its memory, at the right place of the global tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from capture.event import Leaf, Slot
+from capture.local_parts import dtype_name
+from capture.messages import warn
+from capture.placement import Placement
+from capture.settings import Settings
+from capture.statistics import Statistics, Unmeasurable
+from capture.storages import StorageState, StorageTable, layout_of
+from capture.subclasses import local_tensors, plain
+
+__all__ = ["Measuring"]
+
+
+class Measuring:
+    """The statistics of a step, by the memory that they are of.
+
+    Attributes:
+        statistics: what was measured, by slot.
+        storages: the memory that was seen.
+        simulated_ranks: the ranks of which tensors were seen, None where there is one rank in this process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.statistics = Statistics(sketch=settings.sketch, user_hash=settings.resolve_hash())
+        self.storages = StorageTable()
+        self.simulated_ranks: tuple[int, ...] | None = None
+        self._sketch = settings.sketch
+        self._unmeasurable: set[str] = set()
+
+    def state(self, tensor: torch.Tensor) -> StorageState | None:
+        """The memory of a tensor, None where it has none."""
+        return self.storages.state(plain(tensor))
+
+    def leaf(self, tensor: torch.Tensor, state: StorageState | None, position: int = -1, *, read: bool = True) -> Leaf:
+        """What is recorded of a tensor as it is now; `read` False: all but its content."""
+        spec = None if state is None else self.spec(state, tensor)
+        leaf = Leaf(tuple(tensor.shape), dtype_name(tensor), None, spec, position)
+        if read:
+            leaf.slot = self.measure(tensor, state)
+        return leaf
+
+    def measure(self, tensor: torch.Tensor, state: StorageState | None) -> Slot:
+        """Statistics of a tensor as it is now; those that are known are not taken again."""
+        if state is None:
+            return self._take(tensor, None)
+        base = plain(tensor)
+        layout = layout_of(base)
+        version = _version(base)
+        known = state.measured.get(layout)
+        if known is not None and known[0] == version:
+            return known[1]
+        slot = self._take(tensor, self.spec(state, tensor))
+        state.measured[layout] = (version, slot)
+        return slot
+
+    def _take(self, tensor: torch.Tensor, spec: Any) -> Slot:
+        try:
+            ranks = local_tensors(tensor)
+            if ranks is not None:
+                self.simulated_ranks = tuple(sorted(set(self.simulated_ranks or ()) | set(ranks)))
+                return {
+                    rank: self.statistics.measure(part, self._positions(spec, rank)) for rank, part in ranks.items()
+                }
+            return self.statistics.measure(tensor, self._positions(spec, None))
+        except Unmeasurable as reason:
+            text = str(reason)
+            if text not in self._unmeasurable:
+                self._unmeasurable.add(text)
+                warn(f"{text}; recorded without numbers")
+            return None
+
+    def _positions(self, spec: Any, rank: int | None) -> Any:
+        if spec is None or not self._sketch:
+            return None
+        return Placement.of(spec, rank=rank).positions()
+
+    def spec(self, state: StorageState, local: torch.Tensor) -> Any:
+        """The DTensor spec that a tensor is known to be the local part of, None for a plain one."""
+        return None if state.specs is None else state.specs.get((local.storage_offset(), tuple(local.shape)))
+
+    def learn_spec(self, local: torch.Tensor, spec: Any) -> None:
+        """A tensor is the local part of a DTensor."""
+        state = self.state(local)
+        if state is not None and spec is not None:
+            if state.specs is None:
+                state.specs = {}
+            state.specs[local.storage_offset(), tuple(local.shape)] = spec
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed in place; -1 for one of inference mode, which does not count."""
+    return -1 if tensor.is_inference() else tensor._version
