@@ -123,6 +123,16 @@ class TestScriptsThatEndEarly:
 
 
 class TestScriptsWithoutAStep:
+    def test_a_script_that_goes_on_without_an_optimizer_is_not_recorded_without_end(
+        self, script: Script, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("capture.tracer._MOST_EVENTS", 10)
+        with pytest.warns(RuntimeWarning, match="no optimizer stepped within 10 operations"):
+            run = script("model = net()\nfor _ in range(9):\n    model(x).sum().backward()\nprint('done')")
+        assert run.printed == "done\n"
+        assert sum(run.log.ops.values()) == 10
+        assert "no optimizer stepped" in run.log.run["incomplete"]
+
     def test_a_script_that_never_steps(self, script: Script) -> None:
         run = script("model = net()\nmodel(x).sum().backward()")
         assert not run.log.complete
