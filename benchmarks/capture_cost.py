@@ -117,7 +117,8 @@ def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False
 
 def peak_memory(name: str, device: str, switches: list[str]) -> float:
     """MB at the peak of a process that takes two steps of one variant; the median of some processes."""
-    command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device, "--", *switches]
+    command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device]
+    command += ["--", *switches]
     peaks = []
     for _ in range(_PROCESSES):
         out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)

@@ -208,7 +208,7 @@ class Recorder:
         try:
             tracer.stop()
             tracer.finish()
-            self._write(tracer, incomplete or tracer.failure)
+            self._write(tracer, "; ".join(filter(None, (tracer.failure, incomplete))) or None)
         except OSError as error:
             say(f"the log of step {self.step} was not written: {error}")
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
