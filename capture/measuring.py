@@ -50,6 +50,8 @@ class Measuring:
         """Statistics of a tensor as it is now; those that are known are not taken again."""
         if state is None:
             return self._take(tensor, None)
+        if state.foreign:
+            return self._take(tensor, self.spec(state, tensor))
         base = plain(tensor)
         layout = layout_of(base)
         version = _version(base)

@@ -50,9 +50,16 @@ _OVERWRITES = frozenset(
 )  # fmt: skip
 """Operations in place whose result does not depend on what was there before: that may be memory never written to."""
 
+_RUNNING = ("running_mean", "running_var")
 _UNANNOTATED_WRITES = {
     # written to, though their schemas do not say so
     "fsdp::all_gather_copy_in": ("all_gather_output",),
+    "aten::native_batch_norm": _RUNNING,
+    "aten::cudnn_batch_norm": _RUNNING,
+    "aten::miopen_batch_norm": _RUNNING,
+    "aten::batch_norm_update_stats": _RUNNING,
+    "aten::batch_norm_gather_stats": _RUNNING,
+    "aten::batch_norm_gather_stats_with_counts": _RUNNING,
 }
 _UNFILLED = {
     # the second is the whole buffer, of which only this rank's part, the first, is filled yet

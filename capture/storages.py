@@ -54,6 +54,8 @@ class StorageState:
         measured: layout → (version, slot of its statistics), of what was measured since the last write.
         pending: results of collectives in it that are not there yet (`capture.collectives.Pending`).
         uninitialised: nobody has written to it since it was made.
+        foreign: not allocated by torch (numpy's, a file that is mapped, memory of several processes): others write to
+            it, and nothing announces that.
         specs: storage offset and shape of a DTensor's local part → its spec.
     """
 
@@ -63,6 +65,7 @@ class StorageState:
     measured: dict[Layout, tuple[int, Any]] = field(default_factory=dict)
     pending: list[Any] | None = None
     uninitialised: bool = False
+    foreign: bool = False
     specs: dict[tuple[int, tuple[int, ...]], Any] | None = None
 
 
@@ -89,7 +92,9 @@ class StorageTable:
 
             # Not torch's StorageWeakRef: that keeps the memory until it is dropped itself. The storage's Python object
             # lives exactly as long as the storage.
-            known = states[key] = StorageState(self._count, weakref.ref(storage, forget))
+            known = states[key] = StorageState(
+                self._count, weakref.ref(storage, forget), foreign=not storage.resizable()
+            )
             self._count += 1
         return known
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -351,6 +352,34 @@ class TestTensors:
         (add,) = log.of("add")
         assert add.fields["Max"] == "6.0"
         assert add.producers == [log.of("fill_")[0].key]
+
+    def test_memory_of_numpy_may_change_at_any_time(self, record: Record) -> None:
+        buffer = np.zeros(8, dtype=np.float32)
+        tensor = torch.from_numpy(buffer)
+
+        def step() -> None:
+            tensor + 1
+            buffer[:] = 2
+            tensor + 1
+
+        before, after = record(nn.Identity(), step).of("add")
+        assert before.input_digests != after.input_digests
+        assert after.fields["Input hashes"] == "16.0"
+
+    def test_running_statistics_change_though_no_schema_says_so(self, record: Record) -> None:
+        mean, var = torch.zeros(8), torch.ones(8)
+
+        def step() -> None:
+            mean + 1
+            torch.nn.functional.batch_norm(X, mean, var, training=True)
+            mean + 1
+
+        log = record(nn.Identity(), step)
+        (norm,) = log.of("native_batch_norm")
+        before, after = log.of("add")
+        assert [change["input"] for change in norm.mutated] == [1, 2]
+        assert before.input_digests != after.input_digests
+        assert after.producers == [norm.key]
 
     def test_memory_that_nobody_wrote_to_is_not_read(self, record: Record) -> None:
         log = record(nn.Identity(), lambda: torch.empty(8).copy_(torch.ones(8)))
