@@ -40,6 +40,7 @@ commands:
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps part
   numtui demo            open the example that is shipped
+  numtui rules convert F turn an override file of torchtitan into a rule file
 
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
 standard input) or the folders of two runs.
@@ -94,6 +95,8 @@ def _dispatch(argv: list[str]) -> int:
         return _weights(args.logs, args.format, args.output)
     if argv[:1] == ["demo"]:
         return _demo(_demo_parser().parse_args(argv[1:]))
+    if argv[:1] == ["rules"]:
+        return _convert(_rules_parser().parse_args(argv[1:]))
     return _open(_parser().parse_args(argv))
 
 
@@ -131,6 +134,17 @@ def _demo_parser() -> argparse.ArgumentParser:
         "numtui demo", "Opens the shipped example: one training step, run eagerly and as a traced graph."
     )
     _add_screen(parser)
+    return parser
+
+
+def _rules_parser() -> argparse.ArgumentParser:
+    parser = _new_parser("numtui rules", "What can be done with rule files beside the explorer.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    about = "Turns an override file of torchtitan ('key of a, key of b' on each line) into a rule file."
+    convert = commands.add_parser("convert", help=about, description=about, allow_abbrev=False)
+    convert.add_argument("source", metavar="FILE", help="the override file (CSV)")
+    convert.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
+    convert.add_argument("--force", action="store_true", help="replace FILE when it exists")
     return parser
 
 
@@ -205,6 +219,13 @@ def _weights(logs: Sequence[str], form: str, output: str | None) -> int:
 
     parts = report_weights(logs, form, None if output in {None, "-"} else Path(str(output)))
     return ExitCode.RED if parts else ExitCode.SAME
+
+
+def _convert(args: argparse.Namespace) -> int:
+    from numtui.convert import convert_overrides
+
+    convert_overrides(args.source, None if args.output in {None, "-"} else Path(args.output), force=args.force)
+    return ExitCode.SAME
 
 
 def _demo(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,8 @@ def modules_after(code: str, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["diff", "--help"], ["demo", "--help"], ["a", "-", "-"]]
+    "arguments",
+    [["--help"], ["--version"], ["diff", "--help"], ["demo", "--help"], ["rules", "convert", "-h"], ["a", "-", "-"]],
 )
 def test_help_and_errors_import_nothing_heavy(arguments: Sequence[str]) -> None:
     assert not modules_after(_RUN, *arguments) & {"torch", "textual", "rich", "numpy", "rapidfuzz", "yaml"}
@@ -37,6 +39,14 @@ def test_help_and_errors_import_nothing_heavy(arguments: Sequence[str]) -> None:
 def test_a_report_imports_no_screen(form: str, example_logs: tuple[str, str]) -> None:
     loaded = modules_after(_RUN, "diff", *example_logs, "--format", form)
     assert "numpy" in loaded
+    assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
+def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
+    overrides = tmp_path / "o.csv"
+    overrides.write_text("a, b\n")
+    loaded = modules_after(_RUN, "rules", "convert", str(overrides))
+    assert "yaml" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
 
