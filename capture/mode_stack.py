@@ -7,6 +7,8 @@ whoever pops. At the bottom ours is in nobody's way, and it sees what is really 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,15 @@ import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["insert_below", "remove"]
+__all__ = ["insert_below", "inside_compiled_call", "is_tracing", "remove"]
+
+_DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
+
+_INFRA = (
+    torch._C._TorchDispatchModeKey.FAKE,
+    torch._C._TorchDispatchModeKey.PROXY,
+    torch._C._TorchDispatchModeKey.FUNCTIONAL,
+)
 
 _FLAGS = (
     "old_dispatch_mode_flags",
@@ -22,6 +32,25 @@ _FLAGS = (
     "old_without_ignore_compile_internals_dispatch_mode_flags",
 )
 """What a mode remembers of the world below it, and restores when it leaves."""
+
+
+def is_tracing() -> bool:
+    """Whether what is dispatched is being traced, with or without values, rather than trained."""
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _INFRA)
+
+
+def inside_compiled_call() -> bool:
+    """Whether a compiled function is running.
+
+    It restores, when it returns, which dispatch keys are on, but not the stack of modes: one that was entered inside
+    is never asked, and where the only one was left inside, every later call looks for one that is not there.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename.endswith(_DYNAMO):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def insert_below(mode: TorchDispatchMode, keep_below: tuple[type, ...] = ()) -> None:

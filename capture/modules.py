@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,13 @@ class ModuleNames:
                     path = name if module in first else f"{owner}.{name}"
                     self._parameters.setdefault(id(parameter), path)
 
+    def refresh(self) -> None:
+        """Learn everything again: modules may have been put in or taken out, and their numbers may be others' now."""
+        roots, self.roots = self.roots, []
+        self._names, self._parameters, self._known = {}, {}, set()
+        for root in roots:
+            self.add_root(root)
+
     def name(self, module: nn.Module) -> str | None:
         """Path of a module, None for one that is in no known model."""
         return self._names.get(id(module))
@@ -156,6 +164,8 @@ class ModuleStack:
     def install(self) -> None:
         """Start to watch: modules being called, and modules being put into others."""
         hooks = torch.nn.modules.module
+        # meant for hooks that must not see a wrapper; and where warnings are errors it would end the run
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         # last in, so that what the training code registered for itself is not disturbed
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),

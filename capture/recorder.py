@@ -52,6 +52,16 @@ def _ends_no_run(hook: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook that runs as it is where the optimizer's step is compiled: a graph cannot begin or end a recording.
+
+    Compiled steps have a break between the hooks and the update anyway.
+    """
+    disable: Any = torch.compiler.disable
+    disabled: Callable[..., None] = disable(hook)
+    return disabled
+
+
 class Recorder:
     """Records steps of one process and writes their logs.
 
@@ -89,6 +99,7 @@ class Recorder:
         self._first_event = 0
         self._start: StepStart | None = None
         self._started = 0.0
+        self._left_behind: list[StepTracer] = []
 
     # Hooks
 
@@ -96,12 +107,13 @@ class Recorder:
         """Begin to watch modules and optimizers."""
         self.modules.install()
         self._handles = [
-            register_optimizer_step_pre_hook(self._before_optimizer),
-            register_optimizer_step_post_hook(self._after_optimizer),
+            register_optimizer_step_pre_hook(_not_compiled(self._before_optimizer)),
+            register_optimizer_step_post_hook(_not_compiled(self._after_optimizer)),
         ]
 
     def remove(self) -> None:
         """Leave nothing behind."""
+        self._sweep()
         self.modules.remove()
         for handle in self._handles:
             handle.remove()
@@ -111,6 +123,7 @@ class Recorder:
     def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> None:
         if not outermost:
             return
+        self._sweep()
         if self._on_enter is not None:
             self._on_enter(module)
         tracer = self.tracer
@@ -183,6 +196,7 @@ class Recorder:
         """A step begins: from here on it is recorded."""
         self.step = step
         self._start, self._started = None, time.perf_counter()
+        self.names.refresh()
         self.tracer = StepTracer(self.names, self.modules, self.settings)
         self.tracer.start()
 
@@ -218,7 +232,15 @@ class Recorder:
         """Forget the step."""
         if self.tracer is not None:
             self.tracer.stop()
+            self._left_behind.append(self.tracer)
             self.tracer = None
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Tracers that were stopped where they could not leave do so as soon as they can."""
+        for tracer in self._left_behind:
+            tracer.stop()
+        self._left_behind = [tracer for tracer in self._left_behind if tracer.is_left_behind]
 
     def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
         stacks = tracer.attribution.stacks

@@ -26,7 +26,7 @@ from capture.graph_nodes import Replayed, of_meta
 from capture.local_parts import dtype_name
 from capture.measuring import Measuring
 from capture.messages import warn
-from capture.mode_stack import insert_below, remove
+from capture.mode_stack import insert_below, inside_compiled_call, is_tracing, remove
 from capture.modules import ModuleNames, ModuleStack
 from capture.op_kind import OpKind, kind_of
 from capture.process_groups import work_of
@@ -37,12 +37,6 @@ __all__ = ["StepTracer", "active_tracer"]
 
 _MOST_EVENTS = 2_000_000
 """A script that never steps an optimizer is not recorded without end."""
-
-_INFRA = (
-    torch._C._TorchDispatchModeKey.FAKE,
-    torch._C._TorchDispatchModeKey.PROXY,
-    torch._C._TorchDispatchModeKey.FUNCTIONAL,
-)
 
 
 class StepTracer(DebugMode):
@@ -70,7 +64,7 @@ class StepTracer(DebugMode):
         self._dtensor_op: Any = None
         self._dtensor_spec: Any = None
         self._deferred: tuple[Event, list[torch.Tensor]] | None = None
-        self._running = False
+        self._running = self._entered = False
 
     # Start and stop
 
@@ -78,23 +72,35 @@ class StepTracer(DebugMode):
         """Begin, or go on, recording."""
         if self._running or self.failure is not None:
             return
+        if not self._entered:
+            if inside_compiled_call():
+                self.failure = "a step that begins inside a compiled function is not recorded"
+                warn(self.failure)
+                return
+            insert_below(self, local_tensor_modes())
+            self._entered = True
         self.attribution.begin_step()
         self._modules.active = True
-        insert_below(self, local_tensor_modes())
         # only now: entering with these would switch on DebugMode's own, slow recording
         self.record_nn_module = self.record_stack_trace = True
         self._running = True
 
     def stop(self) -> None:
-        """Stop recording; `start` goes on where it stopped."""
-        if not self._running:
-            return
-        self._running = False
-        self.record_nn_module = self.record_stack_trace = False
-        with self._guard():
-            self._flush(None)
-        remove(self)
-        self._modules.active = False
+        """Stop recording; `start` goes on where it stopped. To be called again while `is_left_behind`."""
+        if self._running:
+            self._running = False
+            self.record_nn_module = self.record_stack_trace = False
+            with self._guard():
+                self._flush(None)
+            self._modules.active = False
+        if self._entered and not inside_compiled_call():
+            remove(self)
+            self._entered = False
+
+    @property
+    def is_left_behind(self) -> bool:
+        """It was stopped inside a compiled function, where it cannot leave."""
+        return self._entered and not self._running
 
     def identity(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         """What an `Input` of this tensor's memory has as its identity."""
@@ -140,7 +146,7 @@ class StepTracer(DebugMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
-        if kind.ignored or _tracing():
+        if kind.ignored or is_tracing():
             return func(*args, **kwargs)
         if self._deferred is not None:
             with self._guard():
@@ -374,11 +380,6 @@ class _Call:
     written: list[int] = field(default_factory=list)
     overwritten: set[int] = field(default_factory=set)
     arriving: list[Pending] = field(default_factory=list)
-
-
-def _tracing() -> bool:
-    """Whether what is dispatched is being traced, with or without values, rather than trained."""
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _INFRA)
 
 
 def _spec_list(specs: Any, count: int) -> list[Any]:
