@@ -88,8 +88,7 @@ class Attribution:
         task = torch._C._current_graph_task_id()
         replayed = self.replayed or self._graph_node(number, stack)
         if task in (NO_TASK, self.optimizer_task):
-            running = self._modules.compiled(skip) if stack.compiled else None
-            running = running or self._modules.current
+            running = self._modules.current
             place = Place(running, self._phase(), number, self.micro_batch, running=running)
         else:
             self._backward_seen = True

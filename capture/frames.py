@@ -33,7 +33,6 @@ _UTILITIES = os.path.join("torch", "nn", "utils", "")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 _RUN_AGAIN = ("unpack_hook", "recompute_fn", "backward")
 _AUTOGRAD = (os.path.join("torch", "autograd", "__init__.py"), os.path.join("torch", "autograd", "graph.py"))
-_DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 _GENERATED = "<eval_with_key>"
 """File name of the code that `torch.fx` generates for a graph."""
 
@@ -68,7 +67,6 @@ class Stack:
         caller: name of the `torch.nn.utils` function that the innermost user frame called, "" when it called none.
         recompute: activation checkpointing is running a part of the forward pass again.
         graph_line: generated code of a graph and the line in it that ran, None outside of one.
-        compiled: `torch.compile` has taken the call of a module over, so that no hook says which one runs.
         site: the instruction of the innermost user frame, None without one.
     """
 
@@ -76,7 +74,6 @@ class Stack:
     caller: str
     recompute: bool
     graph_line: tuple[CodeType, int] | None
-    compiled: bool
     site: tuple[CodeType, int] | None
 
 
@@ -133,7 +130,7 @@ class StackTable:
 
     def _read(self, key: tuple[Any, ...]) -> Stack:
         frames: list[Frame] = []
-        caller, recompute, engine, compiled = "", None, False, False
+        caller, recompute, engine = "", None, False
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[CodeType, int] | None = None
         for code, offset in zip(key[::2], key[1::2], strict=True):
@@ -142,7 +139,6 @@ class StackTable:
                 if graph_line is None and path.startswith(_GENERATED):
                     graph_line = (code, self._line(code, offset))
                 continue
-            compiled = compiled or path.endswith(_DYNAMO)
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
             elif recompute is None and path.endswith(_CHECKPOINT) and code.co_name in _RUN_AGAIN:
@@ -156,7 +152,7 @@ class StackTable:
                 frames.append(Frame(path, self._line(code, offset), _function_name(code)))
             elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name
-        return Stack(tuple(frames), caller, bool(recompute), graph_line, compiled, site)
+        return Stack(tuple(frames), caller, bool(recompute), graph_line, site)
 
     def _line(self, code: CodeType, offset: int) -> int:
         table = self._lines.get(code)

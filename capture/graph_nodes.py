@@ -14,9 +14,10 @@ from capture.modules import strip_wrappers
 __all__ = ["Replayed", "of_meta", "of_node"]
 
 _WORD = re.compile(r"\w+")
-_OF_PYTHON = frozenset({"L", "G", "self", "mod", "fn", "__dict__", "_modules"})
-"""Words in dynamo's expression for a module (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are no
-part of its path."""
+_ROOT = re.compile(r"^[LG]\[(['\"])\w+\1\]")
+"""How dynamo's expression for a module begins: with the variable that holds the one it compiles."""
+_OF_PYTHON = frozenset({"__dict__", "_modules"})
+"""Words in the rest of it (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are no part of a path."""
 _RUN_AGAIN = re.compile(r"_recomputed(_\d+)?$")
 """How torch's passes that put recomputed operations into a graph name them: `mul_3_recomputed`."""
 
@@ -108,6 +109,6 @@ def _innermost(stack: Mapping[str, Any] | None) -> str | None:
         return None
     entry = list(stack.values())[-1]
     path = str(entry[0] if isinstance(entry, tuple) else entry)
-    if path.startswith(("L[", "L_", "G[")) or "_modules" in path:
-        path = ".".join(word for word in _WORD.findall(path) if word not in _OF_PYTHON)
+    if _ROOT.match(path) or "_modules" in path:
+        path = ".".join(word for word in _WORD.findall(_ROOT.sub("", path)) if word not in _OF_PYTHON)
     return path or None

@@ -6,7 +6,6 @@ is what keeps them right where the module stack is not what it was, as when acti
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 import weakref
@@ -22,9 +21,6 @@ __all__ = ["ModuleNames", "ModuleStack", "Running", "strip_wrappers"]
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
 _WRAPPER_CLASSES = ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
 """Modules that only pass on to the one they hold, as `module` or under one of the segments above."""
-
-
-_CALL = nn.Module._wrapped_call_impl.__code__
 
 
 def strip_wrappers(name: str) -> str:
@@ -160,9 +156,11 @@ class ModuleStack:
         self._stacks: dict[int, list[Running]] = {}
         self._parents: dict[int, tuple[weakref.ref[nn.Module], weakref.ref[nn.Module]]] = {}
         self._handles: list[Any] = []
+        self._compile: Any = None
+        self._watched: list[tuple[weakref.ref[nn.Module], Any, Any]] = []
 
     def install(self) -> None:
-        """Start to watch: modules being called, and modules being put into others."""
+        """Start to watch: modules being called, modules being put into others, modules being compiled in place."""
         hooks = torch.nn.modules.module
         # meant for hooks that must not see a wrapper; and where warnings are errors it would end the run
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
@@ -172,6 +170,35 @@ class ModuleStack:
             hooks.register_module_forward_hook(self._leave, always_call=True),
             hooks.register_module_module_registration_hook(self._registered),
         ]
+        original, watch = nn.Module.compile, self._watch_compiled
+
+        def compile_and_watch(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            watch(module)
+
+        self._compile = original
+        nn.Module.compile = compile_and_watch
+        for root in self.names.roots:
+            for module in root.modules():
+                self._watch_compiled(module)
+
+    def _watch_compiled(self, module: nn.Module) -> None:
+        """A module compiled in place (`module.compile()`) runs no hooks: its compiled call tells in their place."""
+        compiled = getattr(module, "_compiled_call_impl", None)
+        if compiled is None or any(watched is compiled for _, _, watched in self._watched):
+            return
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return compiled(*args, **kwargs)
+            self._enter(module, args)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                self._leave(module, args, None)
+
+        module._compiled_call_impl = call
+        self._watched.append((weakref.ref(module), compiled, call))
 
     def remove(self) -> None:
         """Stop watching."""
@@ -179,26 +206,20 @@ class ModuleStack:
             handle.remove()
         self._handles = []
         self._stacks.clear()
+        if self._compile is not None:
+            nn.Module.compile = self._compile
+            self._compile = None
+        for reference, compiled, call in self._watched:
+            module = reference()
+            if module is not None and module._compiled_call_impl is call:
+                module._compiled_call_impl = compiled
+        self._watched = []
 
     @property
     def current(self) -> str | None:
         """Name of the innermost running module of this thread."""
         stack = self._stacks.get(threading.get_ident())
         return stack[-1].name if stack else None
-
-    def compiled(self, skip: int) -> str | None:
-        """Name of the innermost module whose call is compiled code, `skip` frames up: its hooks do not run.
-
-        None when there is none, or it is in no known model.
-        """
-        frame: Any = sys._getframe(skip)
-        while frame is not None:
-            if frame.f_code is _CALL:
-                module = frame.f_locals.get("self")
-                if getattr(module, "_compiled_call_impl", None) is not None:
-                    return self.names.name(module)
-            frame = frame.f_back
-        return None
 
     def top_of(self, module: nn.Module) -> nn.Module:
         """The outermost module that a module was put into."""

@@ -51,7 +51,10 @@ class StepTracer(DebugMode):
     """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack, settings: Settings) -> None:
-        super().__init__(run_compile_with_interpreter=True, record_tensor_attributes=[])
+        try:
+            super().__init__(run_compile_with_interpreter=True)
+        except TypeError:  # an older torch, which runs compiled regions as they are
+            super().__init__()
         self.settings = settings
         self.measuring = Measuring(settings)
         self.attribution = Attribution(names, modules)

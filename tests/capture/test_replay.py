@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 
 from capture import FQNInterpreter
-from tests.capture.conftest import Record
+from tests.capture.conftest import Record, Script
 from tests.capture.logs import Log
 
 
@@ -160,3 +160,35 @@ class TestCompiledRegions:
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled
         assert log.of("addmm")
         assert "<none>" not in log.modules
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_a_model_compiled_in_place_begins_a_step(self, script: Script) -> None:
+        """Its call runs no hooks; and the way it is compiled is not changed by the capture."""
+        run = script("""
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner, self.outer = nn.Linear(8, 8), nn.Linear(8, 1)
+
+                def forward(this, x):
+                    return this.outer(torch.relu(this.inner(x)))
+
+            torch._dynamo.utils.counters.clear()
+            model = Net()
+            model.compile(backend="aot_eager")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(x).sum().backward()
+            optimizer.step()
+            print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+        """)
+        assert run.printed == "1\n"
+        assert [row.module for row in run.log.of("addmm")] == ["inner", "outer"]
+        assert run.log.of("relu")[0].module == "Net"
+        assert run.log.complete
+
+    def test_nothing_is_left_of_watching_modules_that_are_compiled_in_place(self, record: Record) -> None:
+        model = Net()
+        model.compile(backend="aot_eager")
+        before = (nn.Module.compile, model._compiled_call_impl)
+        record(model, lambda: None)
+        assert (nn.Module.compile, model._compiled_call_impl) == before
