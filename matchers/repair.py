@@ -1,8 +1,8 @@
 """The user's word, and what follows from it: pairs made and cut by rules, and their neighbourhood matched again.
 
-Rules are applied to the automatic alignment, which is computed once. Only the rows around a rule compete again, so a
-rule takes effect at once however large the logs are; and because the result is a function of the alignment and of all
-rules, it does not depend on the order in which the rules were made.
+Rules are applied to the automatic alignment, which is computed once. Only the rows around a pair that a rule changes
+compete again, so a rule takes effect at once however large the logs are; and because the result is a function of the
+alignment and of all rules, it does not depend on the order in which the rules were made.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ def apply_rules(f: Features, auto: Alignment, forced: Sequence[ForcedPair], apar
         return state
     named_a = _mask(len(f.a), [row for pair in forced for row in pair.a])
     named_b = _mask(len(f.b), [row for pair in forced for row in pair.b])
-    again_a, again_b = _neighbourhood(state, named_a, named_b)
+    # a rule that says what is so already gives nobody near it a reason to think again
+    anew = [pair for pair in forced if len(pair.a) > 1 or len(pair.b) > 1 or state.of_a[pair.a[0]] != pair.b[0]]
+    again_a, again_b = _neighbourhood(
+        state,
+        _mask(len(f.a), [row for pair in anew for row in pair.a]),
+        _mask(len(f.b), [row for pair in anew for row in pair.b]),
+    )
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
 
