@@ -39,6 +39,7 @@ commands:
   numtui A B             open the explorer (without a terminal: print the text report)
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps part
+  numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open the example that is shipped
   numtui rules convert F turn an override file of torchtitan into a rule file
 
@@ -93,6 +94,8 @@ def _dispatch(argv: list[str]) -> int:
     if argv[:1] == ["weights"]:
         args = _weights_parser().parse_args(argv[1:])
         return _weights(args.logs, args.format, args.output)
+    if argv[:1] == ["suggest"]:
+        return _suggest(_suggest_parser().parse_args(argv[1:]))
     if argv[:1] == ["demo"]:
         return _demo(_demo_parser().parse_args(argv[1:]))
     if argv[:1] == ["rules"]:
@@ -126,6 +129,20 @@ def _weights_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("logs", metavar="LOG", nargs="+", help="rank_N_weights.log, also .gz")
     _add_report(parser)
+    return parser
+
+
+def _suggest_parser() -> argparse.ArgumentParser:
+    parser = _new_parser(
+        "numtui suggest",
+        "Prints which known kinds of drift two logs show (renamed modules, shifted counters, lowered\n"
+        "collectives, …), the rules that say so, and what these rules change.",
+    )
+    _add_logs(parser)
+    parser.add_argument(
+        "--format", choices=("text", "yaml"), default="text", help="text for people (default), yaml: a rule file for -r"
+    )
+    _add_output(parser)
     return parser
 
 
@@ -172,6 +189,10 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, default="text", help="text for people (default), jsonl for programs"
     )
+    _add_output(parser)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
     )
@@ -203,7 +224,7 @@ def _request(args: argparse.Namespace) -> OpenRequest:
         name_b=args.name_b or name_b,
         rules_path=DEFAULT_RULES if args.rules is None else Path(args.rules),
         rules_given=args.rules is not None,
-        color=not args.no_color,
+        color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
     )
 
@@ -212,6 +233,16 @@ def _diff(args: argparse.Namespace) -> int:
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _weights([args.a, args.b], args.format, args.output)
     return _report(_request(args), args.format, None if args.output in {None, "-"} else Path(args.output))
+
+
+def _suggest(args: argparse.Namespace) -> int:
+    for path in (args.a, args.b):
+        if is_weight_log(path):
+            raise InputError(f"{path}: is a log of weights over steps, which has no operations to pair")
+    from numtui.headless import suggest
+
+    suggest(_request(args), args.format, None if args.output in {None, "-"} else Path(args.output))
+    return ExitCode.SAME
 
 
 def _weights(logs: Sequence[str], form: str, output: str | None) -> int:

@@ -18,7 +18,7 @@ from numtui.inputs import OpenRequest
 from numtui.report import ReportOptions, write
 from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
 
-__all__ = ["complain", "deliver", "report"]
+__all__ = ["complain", "deliver", "report", "suggest"]
 
 
 def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
@@ -27,6 +27,39 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
     Raises:
         UserError: a log or the rules cannot be read, the report cannot be written.
         BrokenPipeError: whoever read standard output is gone.
+    """
+    comparison, rules_path = _compared(request)
+    _warn(comparison, rules_too=form != "text")
+    options = ReportOptions(
+        names=(request.name_a, request.name_b),
+        rules_path=None if rules_path is None else str(rules_path),
+        color=output is None and wants_color(sys.stdout, no_color=not request.color),
+    )
+    deliver(lambda out: write(comparison, out, form, options), output)
+    return bool(comparison.red.any())
+
+
+def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None:
+    """Compare and write what rules could settle, to `output` or to standard output.
+
+    Raises:
+        UserError, BrokenPipeError: as `report`.
+    """
+    comparison, _ = _compared(request)
+    _warn(comparison, rules_too=True)
+    from matchers.drift import suggest as find
+    from numtui.report.suggestions import write_suggestions
+
+    suggestions = find(comparison)
+    names = request.name_a, request.name_b
+    deliver(lambda out: write_suggestions(comparison, suggestions, out, form, names), output)
+
+
+def _compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
+    """The comparison that is asked for, and the rule file that was read for it.
+
+    Raises:
+        UserError: a log or the rules cannot be read.
     """
     # Millions of small objects are made and none is dropped before the end: looking for cycles only costs time.
     gc.disable()
@@ -43,14 +76,7 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
                 raise RulesError("; ".join(map(str, file.rules.problems)) or f"{rules_path}: cannot be read as rules")
             rules = file.rules
         comparison = compare(a, b, rules, progress=progress)
-    _warn(comparison, form)
-    options = ReportOptions(
-        names=(request.name_a, request.name_b),
-        rules_path=None if rules_path is None else str(rules_path),
-        color=output is None and wants_color(sys.stdout, no_color=not request.color),
-    )
-    deliver(lambda out: write(comparison, out, form, options), output)
-    return bool(comparison.red.any())
+    return comparison, rules_path
 
 
 def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
@@ -75,10 +101,10 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
 _MOST_WARNINGS = 5
 
 
-def _warn(c: Comparison, form: str) -> None:
+def _warn(c: Comparison, *, rules_too: bool) -> None:
     """Say on standard error what makes "nothing red" mean less than it says.
 
-    Rules that match nothing are in the text report; who reads another form is told of them here.
+    Rules that match nothing are in the text report; who reads something else is told of them here (`rules_too`).
     """
     for log in (c.a, c.b):
         promised = log.header.declared
@@ -93,7 +119,7 @@ def _warn(c: Comparison, form: str) -> None:
         if log.problem_count > _MOST_WARNINGS:
             complain(f"{log.path}: {log.problem_count - _MOST_WARNINGS} more spots could not be read")
     wrong = [str(problem) for problem in c.rules.problems]
-    if form != "text":
+    if rules_too:
         wrong += [use.problem for use in c.usage if use.problem]
     for text in wrong[:_MOST_WARNINGS]:
         complain(text)

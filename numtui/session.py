@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matchers.comparison import Comparison, Progress
+from matchers.drift import Suggestion, suggest
 from matchers.rule_file import RuleFile
 from matchers.rules import RuleSet, parse_rules
 from numtui.edits import Edit, Effect, Spot, ignore_edits, pair_edits, unpair_edits
@@ -110,6 +111,13 @@ class Session(Listing):
         proposal.comparison = job.result
         proposal.effect = Effect.between(self.comparison, job.result)
         return True
+
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Known kinds of drift that the comparison shows, and rules for them; `change` puts such rules in force.
+
+        A fraction of a second for a large log: not for the screen's own thread.
+        """
+        return suggest(self.comparison)
 
     # -- rules
 

@@ -50,6 +50,13 @@ def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
 
+@pytest.mark.parametrize("form", ["text", "yaml"])
+def test_suggestions_import_no_screen(form: str, example_logs: tuple[str, str]) -> None:
+    loaded = modules_after(_RUN, "suggest", *example_logs, "--format", form)
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
 def test_the_explorer_imports_no_torch() -> None:
     loaded = modules_after("import numtui.app, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded

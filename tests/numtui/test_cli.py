@@ -330,3 +330,60 @@ def test_rules_that_are_no_rules_are_an_error(tmp_path: Path) -> None:
     done = numtui("diff", str(EXAMPLES / "eager"), str(EXAMPLES / "traced"), "-r", str(rules))
     assert done.returncode == 2
     assert "rules.yaml:1" in done.stderr.decode()
+
+
+# Suggestions
+
+
+def drifted_logs() -> tuple[str, str]:
+    ops = training_step(3)
+    a = write_log(Path("x") / "rank_0_activations.log", ops)
+    b = write_log(Path("y") / "rank_0_activations.log", [replace(o, key=o.key.replace("silu", "silu_")) for o in ops])
+    return str(a), str(b)
+
+
+def test_suggestions_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", *drifted_logs()]) == 0
+    out, err = capsys.readouterr()
+    assert "1. equivalent ops: 3 rows, 1 rule settles 3" in out
+    assert "Effect: 3 more same-print, 3 fewer only-a, 3 fewer only-b." in out
+    assert "ops: {a: silu, b: silu_, why: the same operation under another name}" in out
+    assert err == ""
+
+
+def test_suggestions_are_a_rule_file_that_settles_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = drifted_logs()
+    assert main(["diff", *logs, "--format", "jsonl"]) == 0
+    assert "only-a" in capsys.readouterr().out
+    assert main(["suggest", *logs, "--format", "yaml", "-o", "found.yaml"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["diff", *logs, "--format", "jsonl", "-r", "found.yaml"]) == 0
+    out, err = capsys.readouterr()
+    assert '"only-a"' not in out.partition("\n")[2]
+    assert err == ""
+    # with them in force there is nothing left to suggest
+    assert main(["suggest", *logs, "--format", "yaml", "-r", "found.yaml"]) == 0
+    assert "silu" not in capsys.readouterr().out
+
+
+def test_nothing_to_suggest(example_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", example_logs[0], example_logs[0]]) == 0
+    assert "No known kind of drift" in capsys.readouterr().out
+    assert main(["suggest", example_logs[0], example_logs[0], "--format", "yaml", "-o", "none.yaml"]) == 0
+    assert main(["diff", *example_logs, "-r", "none.yaml"]) == 0
+
+
+def test_the_drift_of_red_logs_is_no_trouble(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", *red_logs]) == 0
+    capsys.readouterr()
+    assert main(["suggest", red_logs[0], "missing.log"]) == ExitCode.TROUBLE
+    assert capsys.readouterr().out == ""
+
+
+def test_names_of_a_log_cannot_act_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    ops = training_step(3)
+    a = write_log(Path("x.log"), ops)
+    b = write_log(Path("y.log"), [replace(o, key=o.key.replace("silu", "si\x1b[31mlu_")) for o in ops])
+    for form in ("text", "yaml"):
+        assert main(["suggest", str(a), str(b), "--format", form]) == 0
+        assert "\x1b" not in capsys.readouterr().out

@@ -239,6 +239,20 @@ class TestRules:
         assert "cuts 2 pairs" in session.proposal.effect.sentence()
 
 
+class TestSuggestions:
+    def test_a_suggestion_can_be_put_in_force_and_undone(self, tmp_path: Path) -> None:
+        ops = training_step(3)
+        drifted = [replace(o, key=o.key.replace("silu", "silu_")) for o in ops]
+        session = Session(compare(*logs(tmp_path, ops, drifted)), RuleFile.empty(tmp_path / "rules.yaml"))
+        [found] = [s for s in session.suggestions() if s.rules]
+        job = session.change(RuleSet((*session.rules.rules, *found.rules)), found.name)
+        job.run()
+        assert session.accept(job)
+        assert session.comparison.counts == found.after
+        assert session.suggestions() == ()
+        assert session.undo()[1] == "undone: equivalent ops"
+
+
 class TestFileAndJournal:
     def test_saving_keeps_the_comments(self, session: Session) -> None:
         session.propose_rules("i", _ignoring(session))

@@ -1,0 +1,129 @@
+"""From pairs to templates: what all pairs of two module patterns have in common, said in the grammar of the rules.
+
+A template is only proposed when *every* operation of a that it would match is paired as it says; one that is not is
+reason enough to say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.drift.view import PairNames, escaped, key_head
+from matchers.rules import TemplateRule
+
+__all__ = ["Learned", "Learner", "heads"]
+
+Int = NDArray[np.int64]
+Learned = tuple[list[TemplateRule], Int]
+"""Templates, and the positions (in `PairNames`) of the pairs that they make."""
+
+_HOLES: Final = "ijklm"
+_MOST_COUNTERS: Final = 8
+"""A pattern whose counters have no common shift gets a template per counter, if these are not more than that."""
+
+
+class Learner:
+    """Finds templates for pairs; made once per comparison."""
+
+    def __init__(self, names: PairNames) -> None:
+        self._names = names
+        self._ops = np.int64(max(names.ops, 1))
+        a = names.c.a
+        known = (names.op_a >= 0) & (a.module >= 0) & (a.counter >= 0)
+        self._site = np.where(known, names.a.of_row * self._ops + names.op_a, -1)
+        self._sites = np.sort(self._site)
+        self._span = np.int64(int(a.counter.max(initial=0)) + 2)
+        self._at = self._site * self._span + a.counter
+        self._counters = np.sort(self._at)
+
+    def learn(self, which: Int, why: str) -> Learned:
+        """Templates for the pairs at the positions `which`."""
+        names = self._names
+        b = names.c.b
+        i, j = names.i[which], names.j[which]
+        usable = (self._site[i] >= 0) & (names.op_b[j] >= 0) & (b.module[j] >= 0) & (b.counter[j] >= 0)
+        which, i, j = which[usable], i[usable], j[usable]
+        if not len(which):
+            return [], which
+        site_b = names.b.of_row[j] * self._ops + names.op_b[j]
+        code = self._site[i] * (site_b.max() + 1) + site_b
+        order = np.argsort(code, kind="stable")
+        rules: list[TemplateRule] = []
+        covered = [which[:0]]
+        for group in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
+            found, rows = self._group(i[group], j[group], why)
+            rules += found
+            covered.append(which[group[rows]])
+        return rules, np.concatenate(covered)
+
+    def _group(self, i: Int, j: Int, why: str) -> Learned:
+        """Templates for pairs that have one module pattern and one op on either side."""
+        a, b = self._names.c.a, self._names.c.b
+        nothing: Learned = [], np.zeros(0, np.int64)
+        place_a, place_b = self._names.a.places, self._names.b.places
+        found = heads([place_a[m].numbers for m in a.module[i]], [place_b[m].numbers for m in b.module[j]])
+        if found is None:
+            return nothing
+        head_a = key_head(place_a[a.module[i[0]]].pattern, found[0])
+        head_b = key_head(place_b[b.module[j[0]]].pattern, found[1])
+        op_a, op_b = escaped(a.op_name(int(i[0]))), escaped(b.op_name(int(j[0])))
+        before, after = a.counter[i].astype(np.int64), b.counter[j].astype(np.int64)
+        shift = after - before
+        if _constant(shift) and not _constant(before) and len(i) == _count(self._sites, int(self._site[i[0]])):
+            text_a, text_b = f"{head_a}/op_{{n}}_{op_a}", f"{head_b}/op_{_hole('n', int(shift[0]))}_{op_b}"
+            # what says that nothing has drifted is no rule
+            return ([TemplateRule(a=text_a, b=(text_b,), why=why)], np.arange(len(i))) if text_a != text_b else nothing
+        if not found[0] or len(np.unique(before)) > _MOST_COUNTERS:
+            return nothing
+        rules: list[TemplateRule] = []
+        covered = [nothing[1]]
+        for counter in np.unique(before).tolist():
+            rows = np.flatnonzero(before == counter)
+            same = _constant(after[rows]) and len(rows) > 1
+            if same and len(rows) == _count(self._counters, int(self._at[i[rows[0]]])):
+                text_a, text_b = f"{head_a}/op_{counter}_{op_a}", f"{head_b}/op_{int(after[rows[0]])}_{op_b}"
+                if text_a != text_b:
+                    rules.append(TemplateRule(a=text_a, b=(text_b,), why=why))
+                    covered.append(rows)
+        return rules, np.concatenate(covered)
+
+
+def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> tuple[list[str], list[str]] | None:
+    """Placeholders for the numbers in the module paths of the pairs.
+
+    None when a number of b is no number of a (shifted by the same in all pairs), or when one of a is not said in b:
+    then several operations of a would be led to one of b.
+    """
+    a = np.array(of_a, np.int64).reshape(len(of_a), -1)
+    b = np.array(of_b, np.int64).reshape(len(of_b), -1)
+    if a.shape[1] > len(_HOLES):
+        return None
+    holes: list[str] = []
+    used: set[int] = set()
+    for k in range(b.shape[1]):
+        shifts = b[:, [k]] - a
+        constant = np.flatnonzero((shifts == shifts[:1]).all(axis=0)).tolist()
+        if not constant:
+            return None
+        # one that nothing stands for yet, the one at the same position, one that is not shifted: in this order
+        at = min(constant, key=lambda at: (at in used, at != k, shifts[0, at] != 0))
+        used.add(at)
+        holes.append(_hole(_HOLES[at], int(shifts[0, at])))
+    return ([f"{{{name}}}" for name in _HOLES[: a.shape[1]]], holes) if len(used) == a.shape[1] else None
+
+
+def _hole(name: str, shift: int) -> str:
+    return f"{{{name}{shift:+d}}}" if shift else f"{{{name}}}"
+
+
+def _constant(values: Int) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _count(ordered: Int, value: int) -> int:
+    """How often a value occurs in a sorted column."""
+    return int(ordered.searchsorted(value, "right") - ordered.searchsorted(value))

@@ -1,0 +1,210 @@
+"""Detectors of what only one run has: other ops for the same result, fused operations, work that was done again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.drift.suggestion import Finding
+from matchers.drift.view import PairNames
+from matchers.features import float_bits, mix
+from matchers.op_log import OpLog
+from matchers.rules import OpRule
+from matchers.status import Status
+
+__all__ = ["lone_families"]
+
+Int = NDArray[np.int64]
+Hash = NDArray[np.uint64]
+
+_FUSED: Final = ("_foreach_", "_fused_")
+
+
+def lone_families(names: PairNames) -> Iterator[Finding]:
+    """What the operations without partner show."""
+    lone_a, lone_b = names.lone("a"), names.lone("b")
+    yield from _equivalent(names, lone_a, lone_b)
+    yield from _fused(names, lone_a, lone_b)
+    yield from _recomputed(names)
+    yield from _batches(names, lone_a, lone_b)
+
+
+# Ops that mean the same
+
+
+def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+    """Ops that only one run has, and that give what another op, or two in a row, give in the other run."""
+    a, b = names.c.a, names.c.b
+    chains: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
+    example: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int]] = {}
+    seen: set[int] = set()
+    for i, j in [*_same_result(names, lone_a, lone_b), *_same_place(names, lone_a, lone_b)]:
+        if i in seen:
+            continue
+        seen.add(i)
+        op_a, op_b = a.op_name(i), b.op_name(j)
+        chain = (
+            (*_step_before(a, i, op_b, lone_a), op_a),
+            (*_step_before(b, j, op_a, lone_b), op_b),
+        )
+        chains[chain] += 1
+        example.setdefault(chain, (i, j))
+    known_a, known_b = set(a.ops), set(b.ops)
+    rules: list[OpRule] = []
+    rows, taken = 0, set[str]()
+    for chain, count in chains.most_common():
+        ops_a, ops_b = chain
+        # an op that the other run has as well would take the pairs apart that it has there
+        new_a = len(ops_a) > 1 or ops_a[0] not in known_b
+        new_b = len(ops_b) > 1 or ops_b[0] not in known_a
+        if new_a and new_b and not (len(ops_a) > 1 and len(ops_b) > 1) and not {f"a {ops_a}", f"b {ops_b}"} & taken:
+            taken |= {f"a {ops_a}", f"b {ops_b}"}
+            rules.append(OpRule(a=ops_a, b=ops_b, why="the same operation under another name"))
+            rows += count
+    if rules:
+        first = rules[0]
+        i, j = example[first.a, first.b]
+        yield Finding(
+            "equivalent ops",
+            "The runs use different ops for one thing: in-place or not, or one instead of two in a row. "
+            f"For example {a.keys[i]} ↔ {b.keys[j]}.",
+            rows,
+            tuple(rules),
+        )
+
+
+def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[int, int]]:
+    """Lone rows of different ops whose result is printed alike, and nobody else's among the lone ones."""
+    prints = []
+    for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
+        stats = side.log.stats[:, lone]
+        first = side.log.outputs.first()[lone]
+        code = mix(
+            (names.f.sizes[1] + 2) * side.phase[lone].astype(np.uint64) + (side.shape[lone] + 1).astype(np.uint64)
+        )
+        for column in (first, *stats[1:]):
+            code = code * np.uint64(31) + mix(float_bits(column))
+        telling = np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)
+        value, index, count = np.unique(code[telling], return_index=True, return_counts=True)
+        prints.append((value[count == 1], lone[telling][index[count == 1]]))
+    (value_a, row_a), (value_b, row_b) = prints
+    _, at_a, at_b = np.intersect1d(value_a, value_b, assume_unique=True, return_indices=True)
+    i, j = row_a[at_a], row_b[at_b]
+    other = names.op_a[i] != names.op_b[j]
+    order = np.argsort(i[other], kind="stable")
+    yield from zip(i[other][order].tolist(), j[other][order].tolist(), strict=True)
+
+
+def _same_place(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[int, int]]:
+    """Lone rows of ops that differ in being in-place only, where both runs have as many in each module."""
+    found = []
+    for log, modules, lone, other in (
+        (names.c.a, names.a, lone_a, set(names.c.b.ops)),
+        (names.c.b, names.b, lone_b, set(names.c.a.ops)),
+    ):
+        stem = [op.rstrip("_") if op not in other else "" for op in log.ops]
+        places: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for row in lone.tolist():
+            op = stem[int(log.op[row])] if log.op[row] >= 0 else ""
+            if op:
+                places[op, modules.canonical[int(log.module[row])], int(log.phase[row])].append(row)
+        found.append(places)
+    for place, rows in found[0].items():
+        others = found[1].get(place, [])
+        if len(rows) == len(others):
+            yield from zip(rows, others, strict=True)
+
+
+def _step_before(log: OpLog, row: int, fused: str, lone: Int) -> tuple[str, ...]:
+    """The op of the row right before, when it is alone as well, in the same module, and part of the other's name."""
+    before = row - 1
+    at = int(lone.searchsorted(before))
+    if before < 0 or at >= len(lone) or lone[at] != before or log.module[before] != log.module[row]:
+        return ()
+    step, op = log.op_name(before), log.op_name(row)
+    return (step,) if step != op and step in fused and op.rstrip("_") in fused and fused != op else ()
+
+
+# One for several
+
+
+def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+    """One operation that does for several tensors at once what the other run does one by one."""
+    sides = ((names.c.a, lone_a, names.c.b, lone_b), (names.c.b, lone_b, names.c.a, lone_a))
+    rows, example = 0, ""
+    for log, lone, other, theirs in sides:
+        separate = Counter(other.op_name(row).strip("_") for row in theirs.tolist())
+        for row in lone.tolist():
+            op = log.op_name(row)
+            prefix = next((prefix for prefix in _FUSED if op.startswith(prefix)), None)
+            if prefix is not None and (prefix == "_fused_" or separate[op[len(prefix) :].strip("_")] > 1):
+                rows += 1
+                example = example or log.keys[row]
+        for row, parts in _split_modules(log, lone, other, theirs):
+            rows += 1
+            example = example or f"{log.keys[row]} for {', '.join(parts)}"
+    if rows:
+        yield Finding(
+            "fused and separate",
+            f"One run does at once what the other does in several operations. For example {example}.",
+            rows,
+            no_rule="a pair compares one result with one other, and none of the separate ones is the whole",
+        )
+
+
+def _split_modules(log: OpLog, lone: Int, other: OpLog, theirs: Int) -> Iterator[tuple[int, list[str]]]:
+    """Lone rows of a module that the other run does not have, and the modules there that share out its last dimension.
+
+    `wqkv` against `wq`, `wk`, `wv`: siblings, whose names are as few letters as the name of the one has.
+    """
+    unknown = set(log.modules) - set(other.modules)
+    siblings: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
+    only_theirs = set(other.modules) - set(log.modules)
+    for row in theirs.tolist():
+        name = other.module_name(row)
+        parent, _, child = name.rpartition(".")
+        if name in only_theirs:
+            siblings[parent, other.op_name(row), int(other.phase[row])].setdefault(child, row)
+    for row in lone.tolist():
+        name = log.module_name(row)
+        if name not in unknown:
+            continue
+        parent, _, child = name.rpartition(".")
+        parts = siblings.get((parent, log.op_name(row), int(log.phase[row])), {})
+        inside = [part for part in parts if part and part[-1] in child and part[:-1] == child[: len(part) - 1]]
+        if len(inside) > 1:
+            yield row, inside
+
+
+# Work done again
+
+
+def _recomputed(names: PairNames) -> Iterator[Finding]:
+    rows = names.c.counts[Status.RECOMPUTE]
+    if rows:
+        yield Finding(
+            "recomputed copies",
+            "Activation checkpointing runs forward operations again in the backward pass, in one run only.",
+            rows,
+            no_rule="they are labelled, name their originals, and are not red",
+        )
+
+
+def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+    """Rows of micro-batches that the other run does not have."""
+    f = names.f
+    extra = sum(
+        int(np.count_nonzero((side.batch[lone] >= 0) & ~np.isin(side.batch[lone], other.batch)))
+        for side, lone, other in ((f.a, lone_a, f.b), (f.b, lone_b, f.a))
+    )
+    if extra:
+        yield Finding(
+            "further micro-batches",
+            "One run has micro-batches that the other does not have.",
+            extra,
+            no_rule="there is nothing in the other run to compare them with; an ignore rule hides them",
+        )

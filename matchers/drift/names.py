@@ -1,0 +1,211 @@
+"""Detectors of drift between the names of what is paired: modules, counters, collectives, the order.
+
+Every pair belongs to one family at most, so that the rules of different families do not meet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.collectives import LOWERED_FROM, WAIT
+from matchers.drift.learn import Learner
+from matchers.drift.renames import find_renames, rename_rules
+from matchers.drift.suggestion import Finding
+from matchers.drift.view import PairNames
+from matchers.op_key import NO_MODULE
+from matchers.rules import OpRule
+
+__all__ = ["name_families"]
+
+Int = NDArray[np.int64]
+
+
+class _Kind(IntEnum):
+    """What a pair of names shows."""
+
+    SAME = 0
+    RENAMED = 1
+    WRAPPED = 2
+    COLLECTIVE = 3
+    NONE = 4
+    CHECKPOINT = 5
+    ELSEWHERE = 6
+    OTHER_OP = 7
+
+
+class _Family(NamedTuple):
+    """A family of which templates may say what moved where."""
+
+    name: str
+    explanation: str
+    why: str
+    no_rule: str
+
+
+_FAMILIES: Final = {
+    _Kind.NONE: _Family(
+        "moved to or from <none>",
+        "One run knows the module of these operations and the other does not: gradients that autograd adds up, and "
+        "what a graph does for several modules at once.",
+        "only one run knows the module",
+        "<none> has one counter for all that is in it, and no shift between it and the modules' counters holds for "
+        "all layers",
+    ),
+    _Kind.CHECKPOINT: _Family(
+        "checkpointed names",
+        "Activation checkpointing runs inner modules directly: what they run again is logged without the layer that "
+        "they belong to.",
+        "checkpointing runs inner modules directly",
+        "neither the short name nor its counter says which layer it is; a pair rule per operation can",
+    ),
+    _Kind.ELSEWHERE: _Family(
+        "moved to another module",
+        "These operations are logged under a parent, a child or a neighbour of the module that the other run has "
+        "them in, as happens in the backward pass.",
+        "logged under a neighbouring module",
+        "no shift of the counters holds for all of these operations",
+    ),
+    _Kind.SAME: _Family(
+        "shifted counters",
+        "An operation that only one run has takes a number, and all that come behind it in its module count on from "
+        "there.",
+        "counters are shifted",
+        "the shift is not the same everywhere",
+    ),
+}
+
+
+def name_families(names: PairNames) -> Iterator[Finding]:
+    """What the names of the pairs show."""
+    renamed = find_renames(names)
+    kind = _kinds(names, renamed)
+    yield from _modules(names, renamed, kind)
+    yield from _collectives(names, np.flatnonzero(kind == _Kind.COLLECTIVE))
+    learner = Learner(names)
+    counted = (names.c.a.counter[names.i] >= 0) & (names.c.b.counter[names.j] >= 0)
+    shifted = counted & (names.c.a.counter[names.i] != names.c.b.counter[names.j])
+    for of, family in _FAMILIES.items():
+        which = np.flatnonzero(kind == of)
+        shows = which[shifted[which]] if of == _Kind.SAME else which
+        if not len(shows):
+            continue
+        rules, covered = learner.learn(which, family.why)
+        explanation = f"{family.explanation} For example {names.example(int(shows[0]))}."
+        all_said = np.isin(shows, covered).all()
+        yield Finding(family.name, explanation, len(shows), tuple(rules), "" if all_said else family.no_rule)
+    yield from _order(names)
+
+
+def _kinds(names: PairNames, renamed: dict[int, int]) -> NDArray[np.int8]:
+    """int8[pairs] of `_Kind`, decided once per distinct names."""
+    a, b = names.c.a, names.c.b
+    out = np.zeros(len(names.i), np.int8)
+    drifted = np.flatnonzero(~names.same_module | ~names.same_op)
+    i, j = names.i[drifted], names.j[drifted]
+    columns = np.stack((a.module[i], b.module[j], a.op[i], b.op[j])).astype(np.int64) + 1
+    code = np.zeros(len(drifted), np.int64)
+    for column, table in zip(columns, (a.modules, b.modules, a.ops, b.ops), strict=True):
+        code = code * (len(table) + 1) + column
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    kinds = [_kind(names, renamed, int(i[at]), int(j[at])) for at in first.tolist()]
+    out[drifted] = np.array(kinds, np.int8)[group.reshape(-1)]
+    return out
+
+
+def _kind(names: PairNames, renamed: dict[int, int], i: int, j: int) -> _Kind:
+    a, b = names.c.a, names.c.b
+    ops = a.op_name(i), b.op_name(j)
+    if ops[0] != ops[1]:
+        return _Kind.COLLECTIVE if _in_place(*ops) else _Kind.OTHER_OP
+    one, other = int(a.module[i]), int(b.module[j])
+    short, long = sorted((names.a.canonical[one], names.b.canonical[other]), key=len)
+    if renamed.get(one) == other:
+        return _Kind.WRAPPED if short == long else _Kind.RENAMED
+    if NO_MODULE in (names.a.names[one], names.b.names[other]):
+        return _Kind.NONE
+    if long.endswith(f".{short}") and any(part.isdigit() for part in long[: -len(short) - 1].split(".")):
+        return _Kind.CHECKPOINT
+    return _Kind.ELSEWHERE
+
+
+def _in_place(op_a: str, op_b: str) -> str | None:
+    """The in-place collective in a pair of ops of which the other is what it is lowered to."""
+    whole = set(LOWERED_FROM.values())
+    for one, other in ((op_a, op_b), (op_b, op_a)):
+        if one in whole and (other == WAIT or LOWERED_FROM.get(other) == one):
+            return one
+    return None
+
+
+def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) -> Iterator[Finding]:
+    for of, name, said, why in (
+        (_Kind.RENAMED, "renamed modules", "Modules have other names in b", "renamed"),
+        (_Kind.WRAPPED, "wrapped modules", "A wrapper or the root's class is part of the names of one run", "wrapped"),
+    ):
+        which = np.flatnonzero(kind == of)
+        if not len(which):
+            continue
+        mine = dict.fromkeys(np.unique(names.c.a.module[names.i[which]]).tolist())
+        modules = {one: renamed[one] for one in mine}
+        rules, covered = rename_rules(names, modules, why)
+        one, other = next(iter(modules.items()))
+        left = "" if len(covered) == len(modules) else "numbers or parts of some names follow no pattern"
+        explanation = f"{said}: {names.a.names[one]} is {names.b.names[other]}."
+        yield Finding(name, explanation, len(which), rules, left)
+
+
+def _collectives(names: PairNames, which: Int) -> Iterator[Finding]:
+    """A collective that is one operation in one run and a start and a wait in the other."""
+    if not len(which):
+        return
+    chains: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
+    starts = _starts(names)
+    for at in which.tolist():
+        i, j = int(names.i[at]), int(names.j[at])
+        before_a, before_b = starts[0].get(i, -1), starts[1].get(j, -1)
+        chain_a = (*((names.c.a.op_name(before_a),) if before_a >= 0 else ()), names.c.a.op_name(i))
+        chain_b = (*((names.c.b.op_name(before_b),) if before_b >= 0 else ()), names.c.b.op_name(j))
+        chains[chain_a, chain_b] += 1
+    rules = tuple(OpRule(a=a, b=b, why="the same collective") for (a, b), _ in chains.most_common())
+    yield Finding(
+        "lowered collectives",
+        "A collective that one run does in place is started and waited for in the other, under the module that needs "
+        f"the result. For example {names.example(int(which[0]))}.",
+        len(which),
+        rules,
+    )
+
+
+def _starts(names: PairNames) -> tuple[dict[int, int], dict[int, int]]:
+    """On either side, for rows that finish a chain the row that starts it."""
+    found = []
+    for side in (names.f.a, names.f.b):
+        start = np.flatnonzero(side.lead >= 0)
+        found.append(dict(zip(side.lead[start].tolist(), start.tolist(), strict=True)))
+    return found[0], found[1]
+
+
+def _order(names: PairNames) -> Iterator[Finding]:
+    """The least number of pairs without which the two runs have one order."""
+    longest: list[int] = []
+    for row in names.c.pairing.lead_b.tolist():
+        at = bisect_left(longest, row)
+        if at == len(longest):
+            longest.append(row)
+        else:
+            longest[at] = row
+    moved = len(names.c.pairing) - len(longest)
+    if moved:
+        yield Finding(
+            "swapped order",
+            "The runs dispatch these operations in another order, as schedulers and prefetched collectives do.",
+            moved,
+            no_rule="pairs need not keep the order of either run",
+        )

@@ -1,0 +1,99 @@
+"""Modules that go by another name in the other run, as few rules for whole subtrees."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Final
+
+import numpy as np
+
+from matchers.drift.learn import heads
+from matchers.drift.view import PairNames, Segments, key_segments
+from matchers.op_key import NO_MODULE
+from matchers.pattern import Pattern
+from matchers.rules import ModuleRule
+
+__all__ = ["find_renames", "rename_rules"]
+
+_SHARE: Final = 0.9
+"""Of a module's pairs that must go to one module of the other run; some are always logged elsewhere."""
+
+_MOST_PATTERNS: Final = 64
+"""Every rule is tried on every distinct module name."""
+
+
+def find_renames(names: PairNames) -> dict[int, int]:
+    """Modules of a that are called otherwise in b: entry of the one table -> entry of the other."""
+    a, b = names.c.a.module[names.i], names.c.b.module[names.j]
+    width = len(names.b.names)
+    codes, counts = np.unique(a.astype(np.int64) * width + b, return_counts=True)
+    of_a: dict[int, Counter[int]] = defaultdict(Counter)
+    of_b: dict[int, Counter[int]] = defaultdict(Counter)
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        one, other = divmod(code, width)
+        if NO_MODULE not in (names.a.names[one], names.b.names[other]):
+            of_a[one][other] += count
+            of_b[other][one] += count
+    in_a, in_b = set(names.a.names), set(names.b.names)
+    out = {}
+    for one, partners in of_a.items():
+        [(other, count)] = partners.most_common(1)
+        text_a, text_b = names.a.names[one], names.b.names[other]
+        wrapped = names.a.canonical[one] == names.b.canonical[other]
+        unknown = text_a not in in_b and (wrapped or text_b not in in_a)
+        # two names of a, with and without a wrapper, may be one of b
+        back = of_b[other][one] if wrapped else sum(of_b[other].values())
+        if unknown and count >= _SHARE * max(sum(partners.values()), back):
+            out[one] = other
+    return out
+
+
+def rename_rules(names: PairNames, renamed: dict[int, int], why: str) -> tuple[tuple[ModuleRule, ...], set[int]]:
+    """Rules for the modules in `renamed`, and those of them that the rules cover."""
+    by_pattern: dict[tuple[Segments, Segments], list[tuple[int, int]]] = defaultdict(list)
+    for one, other in renamed.items():
+        by_pattern[names.a.places[one].pattern, names.b.places[other].pattern].append((one, other))
+    covered: set[int] = set()
+    rules: list[ModuleRule] = []
+    tried: set[tuple[str, str]] = set()
+    for (left, right), modules in list(by_pattern.items())[:_MOST_PATTERNS]:
+        found = heads(
+            [names.a.places[one].numbers for one, _ in modules], [names.b.places[other].numbers for _, other in modules]
+        )
+        if found is None or covered.issuperset(one for one, _ in modules):
+            continue
+        segments = [key_segments(left, found[0]), key_segments(right, found[1])]
+        n = _common_end(*segments)
+        above, whole = ([".".join(parts[: len(parts) - k]) for parts in segments] for k in (n, 0))
+        subtree = f"{above[0]}.{{rest:path}}", f"{above[1]}.{{rest}}" if above[1] else "{rest}"
+        for text in (subtree, (whole[0], whole[1])):
+            if text in tried or (text is subtree and not n):
+                continue
+            tried.add(text)
+            fits = _fits(names, renamed, *text)
+            if fits:
+                rules.append(ModuleRule(a=text[0], b=text[1], why=why))
+                covered |= fits
+                break
+    return tuple(rules), covered
+
+
+def _fits(names: PairNames, renamed: dict[int, int], a: str, b: str) -> set[int]:
+    """The modules that a rule is about; none where it would call one of them wrong."""
+    source, target = Pattern.of(a), Pattern.of(b)
+    out = set()
+    for one, name in enumerate(names.a.names[:-1]):
+        captures = source.match(name)
+        if captures is not None:
+            if one not in renamed or target.expand(captures) != names.b.names[renamed[one]]:
+                return set()
+            out.add(one)
+    return out
+
+
+def _common_end(left: list[str], right: list[str]) -> int:
+    """Segments that the two have in common at the end. One of the first is always left, to tell the subtree by."""
+    n = 0
+    while n < min(len(left) - 1, len(right)) and left[-1 - n] == right[-1 - n]:
+        n += 1
+    return n

@@ -1,0 +1,167 @@
+"""A suggestion: a family of drift that a comparison shows, and what a rule about it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.pairing import Method
+from matchers.rules import ModuleRule, OpRule, Rule, RuleSet
+from matchers.status import Status
+
+__all__ = ["Finding", "Suggestion", "together", "weigh", "with_more"]
+
+_SURE: Final = 0.9
+"""Pairs from this confidence on must survive a rule, or it is not proposed."""
+
+
+_MOST_TRIES: Final = 100_000
+"""Rules times rows up to which the rules of a family are tried one by one where they cannot have it all."""
+
+_COSTS: Final = "a rule for all of them would part {} sure"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a detector found.
+
+    Attributes:
+        name: of the family.
+        explanation: a sentence or two.
+        rows: operations of a (of b, where a has none) that show it.
+        rules: what says it in the grammar of the rules; empty when nothing does.
+        no_rule: why nothing does, or why it covers only some of the rows; empty when the rules cover all.
+    """
+
+    name: str
+    explanation: str
+    rows: int
+    rules: tuple[Rule, ...] = ()
+    no_rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A finding, weighed: the rules have been tried on the comparison.
+
+    Attributes:
+        name, explanation, rows, no_rule: as in `Finding`.
+        rules: what may be added to the rules in force; no pair that is sure is parted by them.
+        settles: rows of the comparison that are what they are by these rules once they are in force.
+        before, after: rows per status, now and with the rules.
+    """
+
+    name: str
+    explanation: str
+    rows: int
+    rules: tuple[Rule, ...]
+    no_rule: str
+    settles: int
+    before: Mapping[Status, int]
+    after: Mapping[Status, int]
+
+    @property
+    def effect(self) -> dict[Status, int]:
+        """How many rows of each status there are more (or fewer) with the rules; only what changes."""
+        change = {status: self.after[status] - n for status, n in self.before.items()}
+        return {status: n for status, n in change.items() if n}
+
+
+def weigh(c: Comparison, finding: Finding) -> Suggestion:
+    """Tries the rules of a finding. Rules that part a sure pair, or that settle nothing, are not proposed."""
+    if not finding.rules:
+        return _without_rules(c, finding, finding.no_rule)
+    rules, no_rule = finding.rules, finding.no_rule
+    after = c.with_rules(with_more(c.rules, rules))
+    lost = _lost(c, after)
+    if lost:
+        rules, after = _harmless(c, rules)
+        no_rule = _COSTS.format("a pair that is" if lost == 1 else f"{lost} pairs that are")
+    settles = _settled(c, after, rules)
+    if not settles:
+        return _without_rules(c, finding, no_rule or "a rule would settle nothing that is not settled")
+    return Suggestion(
+        finding.name,
+        finding.explanation,
+        finding.rows,
+        rules,
+        no_rule,
+        settles,
+        c.counts,
+        after.counts,
+    )
+
+
+def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Comparison]:
+    """As many of the rules as part no sure pair, and the comparison under them; none where trying would take long."""
+    kept: tuple[Rule, ...] = ()
+    best = c
+    if len(rules) > 1 and len(rules) * len(c) <= _MOST_TRIES:
+        for rule in rules:
+            after = c.with_rules(with_more(c.rules, (*kept, rule)))
+            if not _lost(c, after):
+                kept, best = (*kept, rule), after
+    return kept, best
+
+
+def together(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Rule, ...]:
+    """The rules of all suggestions; without those of a suggestion that part a sure pair only beside the others."""
+    rules: tuple[Rule, ...] = ()
+    for suggestion in suggestions:
+        more = (*rules, *suggestion.rules)
+        # alone it has been tried
+        if suggestion.rules and (not rules or not _lost(c, c.with_rules(with_more(c.rules, more)))):
+            rules = more
+    return rules
+
+
+def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
+    """The rules with others behind them."""
+    return RuleSet((*rules.rules, *more), rules.problems, rules.path)
+
+
+def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
+    return Suggestion(finding.name, finding.explanation, finding.rows, (), why, 0, c.counts, c.counts)
+
+
+def _lost(before: Comparison, after: Comparison) -> int:
+    """Pairs that are sure and would be no pairs any more."""
+    p = before.pairing
+    sure = (p.confidence >= _SURE) | (p.method == Method.EXACT)
+    partner = after.pairing.partner_of_a[p.lead_a[sure]]
+    return int(np.count_nonzero(partner != p.lead_b[sure]))
+
+
+def _settled(before: Comparison, after: Comparison, rules: tuple[Rule, ...]) -> int:
+    """Rows that are what they are by these rules."""
+    mine = set(map(id, rules))
+    total = _renamed(before, after) if any(isinstance(rule, ModuleRule) for rule in rules) else 0
+    for use in after.usage:
+        rule = after.rules.rules[use.rule]
+        if id(rule) in mine and not isinstance(rule, ModuleRule):
+            total += _one_thing(after, rule) if isinstance(rule, OpRule) else use.matched
+    return total
+
+
+def _one_thing(after: Comparison, rule: OpRule) -> int:
+    """Pairs of the op, or of the last op of the chain, of the one side with that of the other."""
+    a, b, p = after.a, after.b, after.pairing
+    ends = [
+        np.array([*(name == op for name in log.ops), False])[log.op[lead]]
+        for log, lead, op in ((a, p.lead_a, rule.a[-1]), (b, p.lead_b, rule.b[-1]))
+    ]
+    return int(np.count_nonzero(ends[0] & ends[1]))
+
+
+def _renamed(before: Comparison, after: Comparison) -> int:
+    """Pairs whose modules have one name now and had two before."""
+    if before.matching is None or after.matching is None:
+        return 0
+    p, old, new = after.pairing, before.matching.names.modules_a, after.matching.names
+    numbers = {name: at for at, name in enumerate(new.modules_b)}
+    target = np.array([*(numbers.get(n, -2) if n != o else -2 for n, o in zip(new.modules_a, old, strict=True)), -2])
+    return int(np.count_nonzero(target[after.a.module[p.lead_a]] == after.b.module[p.lead_b]))

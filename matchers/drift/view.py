@@ -1,0 +1,110 @@
+"""What the detectors look at: the names of all pairs, as ids of distinct texts.
+
+Names are compared where they are few (distinct modules, distinct ops); rows only ever take part as integer columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, Matching
+from matchers.features import shared_ids
+from matchers.op_key import canonical
+from matchers.op_log import OpLog
+from matchers.pairing import Method
+
+__all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments"]
+
+Int = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Segments = tuple["str | None", ...]
+"""The parts of a module path, None for a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A module path with the numbers taken out: `layers.3.wq` is `("layers", None, "wq")` at `(3,)`."""
+
+    pattern: Segments
+    numbers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        pattern: list[str | None] = []
+        numbers: list[int] = []
+        for part in path.split("."):
+            # `007` is a name: a placeholder for numbers does not match it
+            if part.isascii() and part.isdigit() and len(part) < 10 and part == str(int(part)):
+                pattern.append(None)
+                numbers.append(int(part))
+            else:
+                pattern.append(part)
+        return cls(tuple(pattern), tuple(numbers))
+
+
+class Modules:
+    """The module table of one log, under the names that the rules in force give; entry -1 is "no module"."""
+
+    def __init__(self, log: OpLog, names: Sequence[str]) -> None:
+        self.names = [*names, ""]
+        self.canonical = [canonical(name) for name in self.names]
+        self.places = [Place.of(name) for name in self.names]
+        numbers: dict[Segments, int] = {}
+        self.pattern = np.array([numbers.setdefault(place.pattern, len(numbers)) for place in self.places], np.int64)
+        self.patterns = list(numbers)
+        self.of_row = self.pattern[log.module]
+
+
+class PairNames:
+    """The pairs that no rule made, and the names on both sides of each.
+
+    Attributes:
+        i, j: the leads.
+        module, op: int64 [2, pairs]; modules are entries of the logs' own tables, ops are ids shared by both sides.
+        same_module: bool[pairs], by the names that the rules in force give.
+    """
+
+    def __init__(self, c: Comparison, matching: Matching) -> None:
+        self.c = c
+        self.f = matching.features
+        self.a = Modules(c.a, matching.names.modules_a)
+        self.b = Modules(c.b, matching.names.modules_b)
+        by_rule = np.isin(c.pairing.method, (Method.OVERRIDE, Method.TEMPLATE))
+        keep = np.flatnonzero(~by_rule)
+        self.pair = keep
+        self.i, self.j = c.pairing.lead_a[keep].astype(np.int64), c.pairing.lead_b[keep].astype(np.int64)
+        self.grouped = c.pairing.grouped[keep]
+        op_a, op_b, self.ops = shared_ids(list(c.a.ops), list(c.b.ops))
+        self.op_a, self.op_b = op_a[c.a.op], op_b[c.b.op]
+        name_a, name_b, _ = shared_ids(self.a.names[:-1], self.b.names[:-1])
+        self.same_module: Mask = name_a[c.a.module[self.i]] == name_b[c.b.module[self.j]]
+        self.same_op: Mask = self.op_a[self.i] == self.op_b[self.j]
+
+    def lone(self, side: str) -> Int:
+        """The records of a side without partner that are not known to be recomputed copies, in order."""
+        one, of = (self.f.a, self.c.pairing.of_a) if side == "a" else (self.f.b, self.c.pairing.of_b)
+        return np.flatnonzero((of < 0) & ~one.repeat)
+
+    def example(self, k: int) -> str:
+        """One pair in words."""
+        return f"{self.c.a.keys[int(self.i[k])]} ↔ {self.c.b.keys[int(self.j[k])]}"
+
+
+def escaped(text: str) -> str:
+    """Text that stands for itself in a template."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def key_segments(pattern: Segments, holes: Sequence[str]) -> list[str]:
+    """The segments of a module pattern as text of a template, with a placeholder for each number."""
+    left = iter(holes)
+    return [next(left) if part is None else escaped(part) for part in pattern]
+
+
+def key_head(pattern: Segments, holes: Sequence[str]) -> str:
+    """A module pattern as text of a template."""
+    return ".".join(key_segments(pattern, holes))

@@ -1,0 +1,82 @@
+"""What rules could settle: as text for people, and as a rule file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final, TextIO
+
+from matchers.comparison import Comparison
+from matchers.drift import Suggestion, together
+from matchers.rule_text import flow_item, new_file
+from numtui.terminal import safe_text
+
+__all__ = ["write_suggestions"]
+
+_WIDTH: Final = 118
+_MOST_RULES: Final = 8
+_LONGEST: Final = 400
+
+
+def write_suggestions(
+    comparison: Comparison, suggestions: Sequence[Suggestion], out: TextIO, form: str, names: tuple[str, str]
+) -> None:
+    """Write suggestions as `text`, or as `yaml`: a rule file with the rules that can all be in force at once."""
+    title = f"{safe_text(names[0])} <-> {safe_text(names[1])}"
+    lines = _yaml(comparison, suggestions, title) if form == "yaml" else _text(suggestions, title)
+    out.writelines(f"{line}\n" for line in lines)
+
+
+def _text(suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
+    yield f"numtui suggest: {title}"
+    if not suggestions:
+        yield ""
+        yield "No known kind of drift: the names of the two logs agree."
+    for number, s in enumerate(suggestions, 1):
+        yield ""
+        yield f"{number}. {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
+        yield from _wrapped(s.explanation)
+        if s.no_rule:
+            yield from _wrapped(f"{'Not all' if s.rules else 'No rule'}: {s.no_rule}.")
+        if s.rules:
+            yield from _wrapped(f"Effect: {_effect(s)}.")
+        for rule in s.rules[:_MOST_RULES]:
+            yield f"     {rule.section}: {safe_text(flow_item(rule), _LONGEST)}"
+        if len(s.rules) > _MOST_RULES:
+            yield f"     … {len(s.rules) - _MOST_RULES} more rules are in --format yaml"
+
+
+def _yaml(comparison: Comparison, suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
+    yield f"# numtui suggest: {title}"
+    for s in suggestions:
+        yield f"# {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
+    rules = together(comparison, suggestions)
+    yield new_file(rules).rstrip("\n") or "version: 1"
+
+
+def _settled(s: Suggestion) -> str:
+    return (
+        f"{_count(len(s.rules), 'rule')} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles}"
+        if s.rules
+        else "no rule"
+    )
+
+
+def _effect(s: Suggestion) -> str:
+    changes = [f"{abs(n)} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
+    return ", ".join(changes) or "pairs are the user's word and no guess any more; every verdict stays as it is"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        safe_text(text),
+        _WIDTH,
+        initial_indent="   ",
+        subsequent_indent="   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
