@@ -138,10 +138,15 @@ def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
     rows, example = 0, ""
     for log, lone, other, theirs in sides:
         separate = Counter(other.op_name(row).strip("_") for row in theirs.tolist())
+        phases = set(other.phase[theirs].tolist())
         for row in lone.tolist():
             op = log.op_name(row)
             prefix = next((prefix for prefix in _FUSED if op.startswith(prefix)), None)
-            if prefix is not None and (prefix == "_fused_" or separate[op[len(prefix) :].strip("_")] > 1):
+            if prefix is None:
+                continue
+            # a whole optimizer's step is in its parts under names of their own
+            whole = prefix == "_fused_" and int(log.phase[row]) in phases
+            if whole or separate[op[len(prefix) :].strip("_")] > 1:
                 rows += 1
                 example = example or log.keys[row]
         for row, parts in _split_modules(log, lone, other, theirs):

@@ -252,6 +252,9 @@ def test_fused_weights_and_kernels() -> None:
     _, found = suggested([*ops, fused], [*ops, *updates])
     assert found["fused and separate"].rows == 1
     assert "one result" in found["fused and separate"].no_rule
+    # what the other run does not do in any form is not separate there
+    _, found = suggested([*ops, replace(fused, key="optimizer/op_0__fused_adamw_")], ops)
+    assert "fused and separate" not in found
 
 
 def test_swapped_order() -> None:
