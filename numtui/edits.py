@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchers import generalise
 from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.op_log import OpLog
@@ -18,7 +19,18 @@ from matchers.resolve import key_reference, resolve
 from matchers.rules import ApartRule, IgnoreRule, PairRule, Rule, RuleSet, Side
 from matchers.status import Status
 
-__all__ = ["Edit", "EditError", "Effect", "Spot", "ignore_edits", "pair_edits", "spot_of", "unpair_edits"]
+__all__ = [
+    "Edit",
+    "EditError",
+    "Effect",
+    "Spot",
+    "ignore_edits",
+    "pair_edits",
+    "propose_template",
+    "spot_of",
+    "template_edits",
+    "unpair_edits",
+]
 
 Spot = tuple[int, int]
 """The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
@@ -97,6 +109,31 @@ def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
                 Edit(f"drop the rule and keep apart {title}", without.adding(apart)),
             )
     return (Edit(f"keep apart {title}", rules.adding(apart)),)
+
+
+def template_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
+    """Say for all layers what is so for this pair: the template, instead of the pair rules that it makes needless.
+
+    Raises:
+        EditError: the row is no pair, or no template covers a sibling.
+    """
+    proposal = propose_template(c, rules, row)
+    title = f"{proposal.rule.a} ↔ {' + '.join(proposal.rule.b)}: {proposal.text}"
+    return (Edit(title, proposal.applied(rules)),)
+
+
+def propose_template(c: Comparison, rules: RuleSet, row: int) -> generalise.Proposal:
+    """The template for this row and its siblings, with the places that do not fit.
+
+    Raises:
+        EditError: as `template_edits`.
+    """
+    if not 0 <= row < len(c) or c.pair[row] < 0:
+        raise EditError("this row is not paired: there is nothing to say for other layers")
+    try:
+        return generalise.generalise(c, rules, *c.members(row))
+    except generalise.NoTemplateError as error:
+        raise EditError(str(error)) from None
 
 
 def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:

@@ -14,11 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from matchers import generalise
 from matchers.comparison import Comparison, Progress
 from matchers.drift import Suggestion, suggest
 from matchers.rule_file import RuleFile
 from matchers.rules import RuleSet, parse_rules
-from numtui.edits import Edit, Effect, Spot, ignore_edits, pair_edits, unpair_edits
+from numtui.edits import (
+    Edit,
+    Effect,
+    Spot,
+    ignore_edits,
+    pair_edits,
+    propose_template,
+    template_edits,
+    unpair_edits,
+)
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
 
@@ -155,6 +165,22 @@ class Session(Listing):
     def propose_ignore(self) -> None:
         """Propose to ignore the row under the cursor, or to judge it again."""
         self._propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+
+    def generalisation(self, row: int | None = None) -> generalise.Proposal:
+        """The template that says of all layers what is so for the pair of a row (the one under the cursor).
+
+        Raises:
+            EditError: it is no pair, or no template covers a sibling; the text says why.
+        """
+        return propose_template(self.comparison, self.rules, self.cursor if row is None else row)
+
+    def propose_generalise(self) -> None:
+        """Propose the template instead of the pairs made by hand that it covers.
+
+        Raises:
+            EditError: as `generalisation`.
+        """
+        self._propose("t", template_edits(self.comparison, self.rules, self.cursor))
 
     def propose_rules(self, key: str, edit: Edit) -> None:
         """Propose any other change (a rule dropped in the list of rules)."""

@@ -239,6 +239,9 @@ class Commands(Asking):
     def action_unpair(self) -> None:
         self._proposing(self.session.propose_unpair)
 
+    def action_generalise(self) -> None:
+        self._proposing(self.session.propose_generalise)
+
     def action_ignore(self) -> None:
         self._proposing(self.session.propose_ignore)
 

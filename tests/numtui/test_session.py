@@ -16,7 +16,7 @@ from matchers.errors import RulesError
 from matchers.op_log import OpLog
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile, RulesChangedError
-from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet
+from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from numtui.edits import Edit, EditError, Effect
 from numtui.journal import Journal
@@ -77,6 +77,20 @@ def confirm(session: Session) -> None:
 
 
 class TestRules:
+    def test_a_pair_becomes_a_template_undoably(self, session: Session) -> None:
+        session.go(row_with(session, "layers.0.attention/op_0_bmm"))
+        assert session.generalisation().text == "all 2 layers fit"
+        before = session.rules
+        session.propose_generalise()
+        confirm(session)
+        (template,) = session.rules.of(TemplateRule)
+        assert template.a == "layers.{i}.attention/op_0_bmm"
+        session.undo()
+        assert session.rules == before
+        session.go(row_with(session, "output/op_0_mm"))
+        with pytest.raises(EditError, match="number"):
+            session.propose_generalise()
+
     def test_a_wrong_rule_is_red_and_cutting_it_mends(self, session: Session) -> None:
         assert session.comparison.red.any()
         assert session.next_red() == ""
