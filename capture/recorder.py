@@ -69,11 +69,10 @@ class Recorder:
     `end`. Whatever goes wrong in here is said and never raised.
 
     Args:
-        folder: where the logs of the steps go.
         log_path: path of a log by (step, rank).
         settings: what is recorded.
         models: the models, where they are known; otherwise `names` learns them as they are called.
-        on_enter: called when a module that no other is running in is entered, before it runs, with its arguments.
+        on_enter: called when a module that no other is running in is entered, before it runs.
         on_optimizer: called before (True) and after (False) an optimizer steps.
     """
 

@@ -55,7 +55,6 @@ class Modules:
         self.places = [Place.of(name) for name in self.names]
         numbers: dict[Segments, int] = {}
         self.pattern = np.array([numbers.setdefault(place.pattern, len(numbers)) for place in self.places], np.int64)
-        self.patterns = list(numbers)
         self.of_row = self.pattern[log.module]
 
 
