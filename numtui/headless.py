@@ -14,7 +14,7 @@ from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
-from numtui.inputs import OpenRequest
+from numtui.inputs import STDIN, OpenRequest
 from numtui.report import ReportOptions, write
 from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
 
@@ -30,8 +30,10 @@ def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
     """
     comparison, rules_path = _compared(request)
     _warn(comparison, rules_too=form != "text")
+    paths = request.path_a, request.path_b
     options = ReportOptions(
         names=(request.name_a, request.name_b),
+        paths=None if STDIN in paths else paths,
         rules_path=None if rules_path is None else str(rules_path),
         color=output is None and wants_color(sys.stdout, no_color=not request.color),
     )

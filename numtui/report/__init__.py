@@ -22,11 +22,13 @@ class ReportOptions:
 
     Attributes:
         names: what the sides are called.
+        paths: the two logs as they can be opened again, None where they cannot (standard input).
         rules_path: the file that the rules came from, None without one.
         color: use ANSI colours (the text report only).
     """
 
     names: tuple[str, str] = ("a", "b")
+    paths: tuple[str, str] | None = None
     rules_path: str | None = None
     color: bool = False
 
@@ -38,8 +40,9 @@ def write(comparison: Comparison, out: TextIO, form: str, options: ReportOptions
 
         write_jsonl(comparison, out)
     elif form == "text":
+        from numtui.report.model import Report
         from numtui.report.text import write_text
 
-        write_text(comparison, out, options)
+        write_text(Report(comparison, options), out)
     else:
         raise ValueError(f"no such format: {form}")

@@ -13,9 +13,8 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
-from numtui.report import ReportOptions
+from numtui.report import ReportOptions, write
 from numtui.report.jsonl import write_jsonl
-from numtui.report.text import write_text
 from numtui.session import Session
 from numtui.summary import info, log_trouble
 from tests.captured import Step, write_captured
@@ -32,7 +31,7 @@ def compared(folder: Path, a: Sequence[Step], b: Sequence[Step], **run_of_b: obj
 
 def report(c: Comparison) -> str:
     out = io.StringIO()
-    write_text(c, out, ReportOptions(names=("a", "b")))
+    write(c, out, "text", ReportOptions(names=("a", "b")))
     return out.getvalue()
 
 

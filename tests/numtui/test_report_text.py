@@ -13,8 +13,7 @@ from matchers.explain import explain
 from matchers.parse import read_log
 from matchers.rules import parse_rules
 from matchers.status import Role, Status
-from numtui.report import ReportOptions
-from numtui.report.text import write_text
+from numtui.report import ReportOptions, write
 from tests.builders import Op, op, training_step, write_log
 
 
@@ -25,7 +24,7 @@ def compared(tmp_path: Path, ops_a: list[Op], ops_b: list[Op], rules: str = "ver
 
 def text_of(c: Comparison, **options: object) -> str:
     out = io.StringIO()
-    write_text(c, out, ReportOptions(names=("eager", "traced"), **options))  # type: ignore[arg-type]
+    write(c, out, "text", ReportOptions(names=("eager", "traced"), **options))  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -81,7 +80,7 @@ def test_a_cause_of_one_side_only_is_marked(tmp_path: Path) -> None:
     assert c.counts[Status.ONLY_B] == 1
     only = c.status == Status.ONLY_B
     text = text_of(replace(c, cause=only))
-    assert "1. extra/op_0_neg  (only in b)" in text
+    assert "1. extra/op_0_neg (only in b)" in text
     assert "forward" in text
 
 
@@ -161,3 +160,20 @@ def test_colours_are_asked_for(tmp_path: Path) -> None:
 def test_empty_logs(tmp_path: Path) -> None:
     text = text_of(compared(tmp_path, [], []))
     assert "Nothing to compare: both logs are empty." in text
+
+
+def test_known_kinds_of_drift_are_counted(tmp_path: Path) -> None:
+    """A counter that is higher by one everywhere is one fact, not one per row."""
+    shifted = [replace(o, key=o.key.replace("attention/op_", "attention/op_1")) for o in training_step()]
+    text = text_of(compared(tmp_path, training_step(), shifted))
+    assert (
+        "Known kinds of drift (numtui suggest explains them and proposes rules)\n  shifted counters (6 rows)\n" in text
+    )
+
+
+def test_the_next_step_can_be_typed(tmp_path: Path) -> None:
+    c = compared(tmp_path, training_step(), with_wrong(training_step(), 2))
+    assert "\nNext: numtui 'a b.log' c.log\n" in text_of(c, paths=("a b.log", "c.log"))
+    assert "Next" not in text_of(c)
+    same = compared(tmp_path, training_step(), training_step())
+    assert "Next" not in text_of(same, paths=("a.log", "b.log"))

@@ -1,0 +1,351 @@
+"""What a report says, before it is text, Markdown, HTML or anything else: every format is written from a `Report`.
+
+Text of a log stands here as it is in the log; each format makes it safe in its own way. Nothing depends on the clock,
+on the machine, or on the order of a dict: two reports of the same logs and rules are the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.drift.lone import lone_families
+from matchers.drift.names import name_families
+from matchers.drift.view import PairNames
+from matchers.explain import explain, format_eps, format_error, row_epsilon
+from matchers.op_log import OpLog, Phase
+from matchers.pairing import Method
+from matchers.rule_text import flow_item
+from matchers.status import Role, Status
+from numtui import __version__
+from numtui.report import ReportOptions
+
+__all__ = ["MEANING", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight", "count"]
+
+Weight = Literal["fatal", "suspicious", "harmless"]
+"""How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
+
+MEANING: Final = {
+    Status.PENDING: "not compared yet",
+    Status.EQUAL: "the bits are the same",
+    Status.SAME_PRINT: "every printed number is the same",
+    Status.CLOSE: "different, within tolerance",
+    Status.SHARDED: "different shards of one tensor, not judged",
+    Status.UNFINISHED: "collectives logged before they had finished, not judged",
+    Status.RECOMPUTE: "run again in the backward pass (checkpointing) on one side only",
+    Status.IGNORED: "ignored by a rule",
+    Status.ONLY_A: "no partner in b",
+    Status.ONLY_B: "no partner in a",
+    Status.SHAPE: "shape or dtype differ",
+    Status.DIVERGED: "different beyond tolerance",
+    Status.NAN: "NaN, or infinity on one side only",
+}
+"""What each status says about a row."""
+
+_UNSURE: Final = 0.5
+"""Pairs below this confidence are mentioned: a wrong pair is a false red row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that makes the comparison say less than it seems to; `weight` is how much."""
+
+    weight: Weight
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One of the two logs.
+
+    Attributes:
+        name: what the side is called.
+        path: as the user gave it.
+        declared: how many operations its header promises, None where it says nothing.
+        complete: False when it is known to be cut off, None when its format cannot tell.
+        trouble: what is wrong with it, a sentence each.
+        problems: the first spots that could not be read, as (line, what was wrong); `problem_count` counts all.
+    """
+
+    side: str
+    name: str
+    path: str
+    operations: int
+    declared: int | None
+    complete: bool | None
+    trouble: tuple[str, ...]
+    problems: tuple[tuple[int, str], ...]
+    problem_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """One row in words.
+
+    Attributes:
+        row: index into the comparison.
+        a_keys, b_keys: the operations of each side; empty where it has none, several for a group.
+        error: as it is shown everywhere, `≥1.2e-03`; empty when there is nothing to compare.
+        in_eps: the same in units of the dtype's ε; empty where that says nothing.
+        location: of a's record, of b's where a has none; so are phase, shape and dtype.
+        line_a, line_b: 1-based line of the log, 0 where the side has no record.
+        sentence: what is known about it.
+    """
+
+    row: int
+    a_keys: tuple[str, ...]
+    b_keys: tuple[str, ...]
+    status: Status
+    role: Role
+    cause: bool
+    error: str
+    in_eps: str
+    phase: str
+    shape: str
+    dtype: str
+    module: str
+    location: str
+    line_a: int
+    line_b: int
+    sentence: str
+
+    def keys(self, safe: Callable[[str], str]) -> str:
+        """`key`, `key of a <-> key of b`, or `key (only in b)`; each key as `safe` writes it."""
+        a, b = (" + ".join(map(safe, keys)) for keys in (self.a_keys, self.b_keys))
+        if not a or not b:
+            return f"{a or b} (only in {'a' if a else 'b'})"
+        return a if a == b else f"{a} <-> {b}"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A known kind of drift between the names or the operations of the two runs, and how many rows show it."""
+
+    name: str
+    rows: int
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleUse:
+    """A rule in force, as it would stand in a file, and what became of it; `problem` is empty when all is well."""
+
+    section: str
+    text: str
+    line: int | None
+    matched: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How many pairs are uncertain, and the one that is most likely to be wrong; `runner_up` may be empty."""
+
+    pairs: int
+    below: float
+    a_key: str
+    b_key: str
+    method: str
+    confidence: float
+    runner_up: str
+    runner_up_score: float
+
+
+class Report:
+    """Everything that any format says of a comparison; computed when a format asks for it."""
+
+    version = __version__
+
+    def __init__(self, comparison: Comparison, options: ReportOptions) -> None:
+        self.comparison = comparison
+        self.options = options
+
+    # -- the two runs
+
+    @cached_property
+    def logs(self) -> tuple[Log, Log]:
+        """Both logs."""
+        c, names = self.comparison, self.options.names
+        return _log("a", names[0], c.a), _log("b", names[1], c.b)
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """What stands against comparing the two, gravest first."""
+        notes = [Note("fatal", f"{log.side} holds no operation") for log in self.logs if not log.operations]
+        notes += [Note("suspicious", f"{log.side}: {text}") for log in self.logs for text in log.trouble]
+        notes += [
+            Note("suspicious", f"{log.side}: {count(log.problem_count, 'spot')} of the log could not be read")
+            for log in self.logs
+            if log.problem_count
+        ]
+        notes += [
+            Note("suspicious", f"another dtype policy: {a} in a is {b} in b; judged at the coarser precision")
+            for a, b in self.comparison.policy
+        ]
+        return tuple(notes)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether nothing fatal stands against comparing the two."""
+        return all(note.weight != "fatal" for note in self.notes)
+
+    @cached_property
+    def excluded(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """Operations that the captures left out: both, only a, only b. Nothing is known about them."""
+        a, b = (dict.fromkeys(log.header.excluded) for log in (self.comparison.a, self.comparison.b))
+        return tuple(o for o in a if o in b), tuple(o for o in a if o not in b), tuple(o for o in b if o not in a)
+
+    # -- what came out
+
+    @cached_property
+    def red(self) -> int:
+        """How many rows are red."""
+        return int(np.count_nonzero(self.comparison.red))
+
+    @cached_property
+    def cause_rows(self) -> NDArray[np.int64]:
+        """The rows of the first causes, in the order of the screen."""
+        return np.flatnonzero(self.comparison.cause)
+
+    @cached_property
+    def counts(self) -> tuple[tuple[Status, int], ...]:
+        """Rows per status that has any, red ones first."""
+        n = self.comparison.counts
+        return tuple((s, n[s]) for s in sorted(Status, key=lambda s: (not s.red, s)) if n[s])
+
+    @property
+    def result(self) -> str:
+        """The outcome in one sentence."""
+        c = self.comparison
+        if self.red:
+            rows = f"{self.red:,} of {count(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
+            return f"{rows}, {count(len(self.cause_rows), 'first cause')}"
+        return f"Nothing is red in {count(len(c), 'row')}." if len(c) else "Nothing to compare: both logs are empty."
+
+    def causes(self, limit: int) -> tuple[RowFacts, ...]:
+        """The first of the first causes."""
+        return tuple(self.row(row) for row in self.cause_rows[:limit].tolist())
+
+    def reds(self, limit: int) -> tuple[RowFacts, ...]:
+        """The first red rows."""
+        return tuple(self.row(row) for row in np.flatnonzero(self.comparison.red)[:limit].tolist())
+
+    @cached_property
+    def beginning_rows(self) -> NDArray[np.int64]:
+        """Operations that make other bits of equal ones, within the tolerance: where rounding, or a small mistake,
+        begins.
+        """
+        c = self.comparison
+        return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
+
+    def row(self, row: int) -> RowFacts:
+        """One row of the comparison in words."""
+        c = self.comparison
+        a, b = c.members(row)
+        i, j = int(c.row_a[row]), int(c.row_b[row])
+        log, record = (c.a, i) if i >= 0 else (c.b, j)
+        error = float(c.error[row])
+        return RowFacts(
+            row=row,
+            a_keys=tuple(c.a.keys[r] for r in a),
+            b_keys=tuple(c.b.keys[r] for r in b),
+            status=Status(c.status[row]),
+            role=Role(c.role[row]),
+            cause=bool(c.cause[row]),
+            error="" if np.isnan(error) else format_error(error, bool(c.bound[row])),
+            in_eps=format_eps(error, row_epsilon(c, row)),
+            phase=Phase(log.phase[record]).label,
+            shape=log.shape_text(record),
+            dtype=log.dtype_text(record),
+            module=log.module_name(record),
+            location=log.location_text(record),
+            line_a=int(c.a.line[i]) if i >= 0 else 0,
+            line_b=int(c.b.line[j]) if j >= 0 else 0,
+            sentence=explain(c, row).headline,
+        )
+
+    # -- what makes it less certain, or explains it
+
+    @cached_property
+    def doubt(self) -> Doubt | None:
+        """The pair that is most likely to be wrong, when some are doubtful."""
+        c, p = self.comparison, self.comparison.pairing
+        unsure = np.flatnonzero((p.confidence < _UNSURE) & (p.method > Method.TEMPLATE))
+        if len(unsure) == 0:
+            return None
+        worst = int(unsure[np.argmin(p.confidence[unsure])])
+        rival = int(p.runner_up[worst])
+        return Doubt(
+            pairs=len(unsure),
+            below=_UNSURE,
+            a_key=c.a.keys[int(p.lead_a[worst])],
+            b_key=c.b.keys[int(p.lead_b[worst])],
+            method=Method(p.method[worst]).label,
+            confidence=float(p.confidence[worst]),
+            runner_up=c.b.keys[rival] if rival >= 0 else "",
+            runner_up_score=float(p.runner_up_score[worst]),
+        )
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The known kinds of drift that the comparison shows, the one with most rows first."""
+        c = self.comparison
+        if c.matching is None:
+            return ()
+        names = PairNames(c, c.matching)
+        found = [Family(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
+        return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
+
+    @cached_property
+    def rules(self) -> tuple[RuleUse, ...]:
+        """The rules in force, in the order they are looked at."""
+        c = self.comparison
+        return tuple(
+            RuleUse(rule.section, flow_item(rule), rule.line, used.matched, used.problem or "")
+            for used in c.usage
+            for rule in [c.rules.rules[used.rule]]
+        )
+
+    @cached_property
+    def broken_rules(self) -> tuple[str, ...]:
+        """What of the rule file is not understood, with its place."""
+        return tuple(str(problem) for problem in self.comparison.rules.problems)
+
+
+def _log(side: str, name: str, log: OpLog) -> Log:
+    return Log(
+        side=side,
+        name=name,
+        path=log.path,
+        operations=len(log),
+        declared=log.header.declared,
+        complete=log.complete,
+        trouble=tuple(_trouble(log)),
+        problems=tuple((problem.line, problem.message) for problem in log.problems),
+        problem_count=log.problem_count,
+    )
+
+
+def _trouble(log: OpLog) -> Iterator[str]:
+    declared = log.header.declared
+    if log.complete is False:
+        missing = (
+            f"{len(log):,} of {declared:,} operations are there"
+            if declared is not None and declared > len(log)
+            else "operations are missing at its end"
+        )
+        why = f": {log.header.incomplete}" if log.header.incomplete else ""
+        yield f"the log is cut off, {missing}{why}"
+    elif declared is not None and declared != len(log):
+        yield f"the header promises {count(declared, 'operation')}, there are {len(log):,}"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
