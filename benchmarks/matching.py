@@ -1,0 +1,135 @@
+"""CPU time and memory of `numtui diff --format jsonl` in one table: by size, beside key-first, and in the worst case.
+
+    python -m benchmarks.matching [--large] [--repeat 3]
+    python -m benchmarks.matching --logs A.log B.log
+
+Every command runs as a process of its own, in turns; the best of the repetitions counts, because other work on the
+machine only ever adds. numtui's time is that of the whole command (start of Python, imports, report written), that of
+key-first its parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.drifting_logs import Drift, write_pair
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_SIZES = (9_000, 91_000)
+_LARGE = 908_000
+_WORST_SIZE = 100_000
+_WORST = {
+    "normal": frozenset[str](),
+    "one operation": frozenset({"operation"}),
+    "all values equal": frozenset({"values"}),
+    "all in <none>": frozenset({"module"}),
+    "one operation, all values equal": frozenset({"operation", "values"}),
+    "all in <none>, all values equal": frozenset({"module", "values"}),
+    "one operation in <none>, all values equal": frozenset({"operation", "module", "values"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a process used: CPU seconds (user and system, all threads), peak resident memory in MB, and its output."""
+
+    cpu: float
+    peak: float
+    output: bytes
+
+
+def run(command: Sequence[str]) -> Cost:
+    """Run a command of ours to its end."""
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY)
+        # wait4 tells the usage of this one child; getrusage would add up all that ever ran.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        output = out.read()
+    if process.returncode not in {0, 1}:
+        raise SystemExit(f"{' '.join(command)} failed; see above")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
+
+
+def numtui(a: Path, b: Path) -> Cost:
+    """The whole command."""
+    return run([sys.executable, "-m", "numtui", "diff", str(a), str(b), "--format", "jsonl", "--rules", os.devnull])
+
+
+def key_first(a: Path, b: Path) -> Cost:
+    """The baseline; its time is that of parsing and matching."""
+    cost = run([sys.executable, "-m", "benchmarks.keyfirst", str(a), str(b)])
+    found = re.search(rb"parse and match +([\d.]+) s", cost.output)
+    if found is None:
+        raise SystemExit("the baseline printed no time")
+    return Cost(float(found[1]), cost.peak, cost.output)
+
+
+def best(costs: Sequence[Cost]) -> Cost:
+    """The run that was disturbed least."""
+    return min(costs, key=lambda cost: cost.cpu)
+
+
+def _line(name: str, ours: Cost, *more: str) -> None:
+    print(f"{name:<44}{ours.cpu:9.2f} s{ours.peak:8.0f} MB" + "".join(f"{text:>14}" for text in more))
+
+
+def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
+    """A line for each pair of logs, the smallest first."""
+    print(f"{'operations':<44}{'CPU':>11}{'peak':>11}{'key-first':>14}{'ratio':>14}{'exponent':>14}")
+    first: tuple[int, float] | None = None
+    for a, b in logs:
+        turns = [(numtui(a, b), key_first(a, b)) for _ in range(repeat)]
+        ours, other = best([turn[0] for turn in turns]), best([turn[1] for turn in turns])
+        size = a.read_bytes().count(b"\n[")
+        grown = f"{math.log(ours.cpu / first[1]) / math.log(size / first[0]):.2f}" if first else ""
+        first = first or (size, ours.cpu)
+        _line(f"{size:,}", ours, f"{other.cpu:.2f} s", f"{ours.cpu / other.cpu:.3f}", grown)
+
+
+def worst_cases(folder: Path, repeat: int) -> None:
+    """A line for each kind of log that has little to go by, beside the normal log of that size."""
+    pairs = {name: _written(folder / f"worst {k}", _WORST_SIZE, flat) for k, (name, flat) in enumerate(_WORST.items())}
+    turns = [{name: numtui(*pair) for name, pair in pairs.items()} for _ in range(repeat)]
+    costs = {name: best([turn[name] for turn in turns]) for name in pairs}
+    print(f"\n{f'{_WORST_SIZE:,} operations':<44}{'CPU':>11}{'peak':>11}{'of normal':>14}")
+    for name, cost in costs.items():
+        _line(name, cost, f"{cost.cpu / costs['normal'].cpu:.2f}")
+
+
+def _written(folder: Path, size: int, flat: frozenset[str] = frozenset()) -> tuple[Path, Path]:
+    folder.mkdir()
+    write_pair(folder, size, drift=Drift(flat=flat))
+    return folder / "a.log", folder / "b.log"
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--logs", nargs=2, metavar=("A.log", "B.log"), type=Path, help="these instead of made ones")
+    parser.add_argument("--large", action="store_true", help=f"also {_LARGE:,} operations, which takes minutes")
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    if args.logs:
+        by_size([tuple(path.resolve() for path in args.logs)], args.repeat)
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sizes = (*_SIZES, _LARGE) if args.large else _SIZES
+        by_size([_written(folder / str(size), size) for size in sizes], args.repeat)
+        worst_cases(folder, args.repeat)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
