@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, OpLog
+from matchers.op_log import FloatArray, OpLog, Phase
 
 __all__ = ["Chain", "collective", "find_chains", "lowered", "read_by_collective", "unfinished"]
 
@@ -48,12 +48,13 @@ _COPIES = frozenset({"all_gather_copy_in"})
 class Chain:
     """Ops of one log, in order, that together stand for one op of the other log.
 
-    `shapes`: only where the last op has one of these shapes; None: wherever it occurs.
+    `shapes`, `phase`: only where the last op has one of these shapes, or ran in this phase; None: wherever it occurs.
     """
 
     ops: tuple[str, ...]
     stands_for: str
     shapes: frozenset[str] | None = None
+    phase: Phase | None = None
 
 
 def lowered(log: OpLog, other: OpLog) -> list[Chain]:
@@ -128,6 +129,8 @@ def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int, Int]:
         ends = _rows_named(log, {chain.ops[-1]}) & (stands_for < 0) & (lead < 0)
         if chain.shapes is not None:
             ends &= np.array([text in chain.shapes for text in log.shapes] + [False])[log.shape]
+        if chain.phase is not None:
+            ends &= log.phase == chain.phase
         last = np.flatnonzero(ends)
         if len(chain.ops) == 1:
             stands_for[last] = k

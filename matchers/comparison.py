@@ -18,6 +18,7 @@ from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
 from matchers.dataflow import DataFlow
 from matchers.features import Features
+from matchers.hygiene import with_hints
 from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
@@ -59,9 +60,9 @@ class _Names:
         chains_a, chains_b = [], []
         for group in resolved.op_groups:
             if len(group.a) == 1:
-                chains_b.append(Chain(group.b, group.a[0]))
-            elif len(group.b) == 1:
-                chains_a.append(Chain(group.a, group.b[0]))
+                chains_b.append(Chain(group.b, group.a[0], phase=group.phase))
+            else:
+                chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
 
 
@@ -167,20 +168,21 @@ def _compare(
         ForcedPair(pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE) for pair in resolved.forced
     ]
     tell("pairing", 0.7)
-    state = apply_rules(f, matching.alignment, forced, resolved.apart)
-    pairing = _pairing(f, state, forced)
+    repaired = apply_rules(f, matching.alignment, forced, resolved.apart)
+    pairing = _pairing(f, repaired.state, forced)
+    usage = with_hints(rules, resolved, repaired)
 
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     policy = dtype_policy(a, b, i, j)
-    verdicts = judge(a, b, i, j, resolved.rtol_a[i], policy)
+    verdicts = judge(a, b, i, j, resolved.rtol(i, j), policy)
     ignored = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdicts.status[ignored] = Status.IGNORED
     if flow is None:
         flow = DataFlow(a, b)
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
-    return _rows(a, b, rules, resolved, matching, flow, pairing, verdicts, origins, policy)
+    return _rows(a, b, rules, resolved, usage, matching, flow, pairing, verdicts, origins, policy)
 
 
 def _silent(_what: str, _fraction: float) -> None:
@@ -225,6 +227,7 @@ def _rows(
     b: OpLog,
     rules: RuleSet,
     resolved: Resolved,
+    usage: tuple[RuleUsage, ...],
     matching: Matching,
     flow: DataFlow,
     pairing: Pairing,
@@ -293,7 +296,7 @@ def _rows(
         at_a=at_a,
         at_b=at_b,
         rules=rules,
-        usage=resolved.usage,
+        usage=usage,
         policy=policy,
         slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
         flow=flow,

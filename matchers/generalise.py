@@ -152,7 +152,7 @@ def _templates(key_a: str, keys_b: Sequence[str]) -> Iterator[_Candidate]:
             text_a = _joined([f"{{{holes[at]}}}" if at in holes else _plain(part) for at, part in enumerate(parts)])
             prefix = ".".join(text_a.rpartition("/")[0].split(".")[: chosen[-1] + 1])
             try:
-                rule = TemplateRule(a=text_a, b=tuple(text for text in texts_b if text))
+                rule = TemplateRule(a=(text_a,), b=tuple(text for text in texts_b if text))
             except ValueError:  # keys that no rule can hold: too long, or not text
                 continue
             yield _Candidate(rule, Pattern.of(prefix), chosen[-1] + 1, names)
@@ -224,7 +224,7 @@ class _Search:
         there: dict[Place, list[Group]] = {}
         rows_of = {
             tuple(int(captures[name]) for name in candidate.names): rows
-            for captures, rows in self.index_a.template(Pattern.of(candidate.rule.a))
+            for captures, rows in self.index_a.template(Pattern.of(candidate.rule.a[0]))
         }
         origin = next(place for place, rows in rows_of.items() if self.seed[0] in rows)
         counts, made = self.counts(candidate, origin, rows_of[origin].tolist())
@@ -310,7 +310,7 @@ class _Search:
 
     def absent(self, candidate: _Candidate, place: Place, have: tuple[int, ...]) -> str | None:
         captures = dict(zip(candidate.names, place, strict=True))
-        keys = [Pattern.of(text).expand(captures) for text in (candidate.rule.a, *candidate.rule.b)]
+        keys = [Pattern.of(text).expand(captures) for text in (*candidate.rule.a, *candidate.rule.b)]
         for side, key, count in zip("a" + "b" * (len(keys) - 1), keys, have, strict=True):
             if not count:
                 return f"{side} has no operation '{key}'"

@@ -18,7 +18,7 @@ from matchers.evidence import observe
 from matchers.features import Features
 from matchers.pairing import Method
 
-__all__ = ["ForcedPair", "apply_rules"]
+__all__ = ["ForcedPair", "Repaired", "apply_rules"]
 
 Int = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -36,11 +36,29 @@ class ForcedPair:
     method: Method
 
 
-def apply_rules(f: Features, auto: Alignment, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> State:
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What the rules about single operations make of the alignment.
+
+    Attributes:
+        by_itself: bool[forced], the pair would be the same without its rule, and so would all others: the alignment
+            has it, and no other rule has its rows matched again.
+        idle: bool[apart], the two would be no pair without the rule, and all others would be the same: the alignment
+            has another pair, and the two were never candidates.
+    """
+
+    state: State
+    by_itself: Mask
+    idle: Mask
+
+
+def apply_rules(
+    f: Features, auto: Alignment, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]
+) -> Repaired:
     """The alignment with the forced pairs in, the pairs that are apart cut, and the rows around them matched again."""
     state = auto.state.copy()
     if not forced and not apart:
-        return state
+        return Repaired(state, np.zeros(0, bool), np.zeros(0, bool))
     named_a = _mask(len(f.a), [row for pair in forced for row in pair.a])
     named_b = _mask(len(f.b), [row for pair in forced for row in pair.b])
     # a rule that says what is so already gives nobody near it a reason to think again
@@ -52,6 +70,8 @@ def apply_rules(f: Features, auto: Alignment, forced: Sequence[ForcedPair], apar
     )
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
+    by_itself = _by_itself(state, forced, again_a, again_b)
+    idle = np.array([state.of_a[i] != j for i, j in apart], bool)
 
     paired = np.flatnonzero(state.of_a >= 0)
     partner = state.of_a[paired]
@@ -64,13 +84,25 @@ def apply_rules(f: Features, auto: Alignment, forced: Sequence[ForcedPair], apar
     free_a = np.flatnonzero((state.of_a < 0) & again_a & ~named_a)
     free_b = np.flatnonzero((state.of_b < 0) & ~named_b)
     if auto.weights is not None:
-        i, j = _allowed(*nearest_of_kind(f, free_a, free_b, auto.order), apart)
+        i, j = _allowed(*nearest_of_kind(f, free_a, free_b, auto.order), apart, idle)
         if len(i):
             seen = observe(f, i, j, auto.order, state.of_a, state.of_b)
             compete(state, i, j, auto.weights.score(seen), 0.0)
-    i, j = _allowed(*leftovers(f, auto.order, free_a[state.of_a[free_a] < 0], free_b[state.of_b[free_b] < 0]), apart)
+    free_a, free_b = free_a[state.of_a[free_a] < 0], free_b[state.of_b[free_b] < 0]
+    i, j = _allowed(*leftovers(f, auto.order, free_a, free_b), apart, idle)
     state.pair(i, j, Method.RELAXED, LEFTOVER)
-    return state
+    return Repaired(state, by_itself, idle)
+
+
+def _by_itself(auto: State, forced: Sequence[ForcedPair], again_a: Mask, again_b: Mask) -> Mask:
+    """bool[forced], see `Repaired`. Groups are the rule's own."""
+    out = np.zeros(len(forced), bool)
+    single = np.array([k for k, pair in enumerate(forced) if len(pair.a) == 1 and len(pair.b) == 1], np.int64)
+    if len(single):
+        i, j = np.array([(forced[k].a[0], forced[k].b[0]) for k in single.tolist()], np.int64).T
+        steady = (auto.method[i] == Method.EXACT) | ~(again_a[i] | again_b[j])
+        out[single] = (auto.of_a[i] == j) & steady
+    return out
 
 
 def _mask(size: int, rows: list[int]) -> Mask:
@@ -97,10 +129,12 @@ def _within_reach(rows: Mask) -> Mask:
     return np.cumsum(mark)[:-1] > 0
 
 
-def _allowed(i: Int, j: Int, apart: Sequence[tuple[int, int]]) -> tuple[Int, Int]:
-    """The candidates without those that a rule keeps apart."""
+def _allowed(i: Int, j: Int, apart: Sequence[tuple[int, int]], idle: Mask) -> tuple[Int, Int]:
+    """The candidates without those that a rule keeps apart; clears `idle` for the rules that are needed here."""
     if not apart or not len(i):
         return i, j
     span = np.int64(max(int(j.max()), *(b for _, b in apart)) + 1)
-    keep = ~np.isin(i * span + j, np.array([a * span + b for a, b in apart], np.int64))
+    candidate, kept_apart = i * span + j, np.array([a * span + b for a, b in apart], np.int64)
+    idle &= ~np.isin(kept_apart, candidate)
+    keep = ~np.isin(candidate, kept_apart)
     return i[keep], j[keep]

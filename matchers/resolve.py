@@ -4,13 +4,13 @@
 are new are looked up.
 
 Who wins: a pair rule over a template (the special over the general), the earlier over the later of one kind, and a pair
-rule over an `apart` rule. Whatever loses is reported.
+rule over an `apart` rule. Whatever loses is reported; a rule that only says what others say as well is hinted at.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.key_index import KeyIndex, index_of, key_reference, warm
-from matchers.op_log import FloatArray, OpLog
+from matchers.op_log import FloatArray, OpLog, Phase
 from matchers.pattern import Glob, Pattern
 from matchers.rules import (
     ApartRule,
@@ -31,11 +31,12 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.template_pairs import Group, TemplatePairs, template_pairs
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 
 Mask = NDArray[np.bool_]
-Group = tuple[tuple[int, ...], tuple[int, ...]]
+Int = NDArray[np.int64]
 
 _MOST_TEMPLATES: Final = 64
 
@@ -55,6 +56,7 @@ class OpGroup(NamedTuple):
     a: tuple[str, ...]
     b: tuple[str, ...]
     rule: int
+    phase: Phase | None = None
 
 
 class RuleUsage(NamedTuple):
@@ -65,12 +67,15 @@ class RuleUsage(NamedTuple):
         matched: for pairs and templates the pairs made, else the rows it says something about (of both logs).
         problem: a sentence with `path:line`: it matches nothing, is ambiguous, contradicts or repeats another; or None.
         missed: operations of a that a template matches and for which it found no partner.
+        hint: a sentence with `path:line`: nothing is wrong, but the comparison would be the same without the rule; or
+            None. A rule with a problem has no hint.
     """
 
     rule: int
     matched: int
     problem: str | None
     missed: int = 0
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,8 +88,13 @@ class Resolved:
         modules_a, modules_b: the name of each entry of `a.modules`, `b.modules` under the rules.
         op_groups: op names that mean the same.
         ignored_a, ignored_b: bool[n_a], bool[n_b].
-        rtol_a, rtol_b: float64[n_a], float64[n_b]: relative error that is close enough, NaN where no rule says.
+        tolerance_a, tolerance_b: int64[n_a], int64[n_b]: the first tolerance rule that fits each row, as an index into
+            the rules; their number where none does.
+        tolerances: float64[rules + 1], by that index the relative error that is close enough; NaN for other rules.
         usage: one per rule, in the order of the rules.
+        holding: indices of rules that keep another rule from having its way; without them more would change than what
+            they say themselves.
+        parting: for each of `apart` the index of its rule.
     """
 
     forced: tuple[Forced, ...]
@@ -94,9 +104,16 @@ class Resolved:
     op_groups: tuple[OpGroup, ...]
     ignored_a: Mask
     ignored_b: Mask
-    rtol_a: FloatArray
-    rtol_b: FloatArray
+    tolerance_a: Int
+    tolerance_b: Int
+    tolerances: FloatArray
     usage: tuple[RuleUsage, ...]
+    holding: frozenset[int]
+    parting: tuple[int, ...]
+
+    def rtol(self, i: Int, j: Int) -> FloatArray:
+        """float64 per pair (i[k], j[k]): what the first rule that fits either row allows; NaN where none does."""
+        return np.asarray(self.tolerances[np.minimum(self.tolerance_a[i], self.tolerance_b[j])])
 
 
 def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
@@ -114,21 +131,11 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
 
 @dataclass(slots=True)
 class _Filled:
-    """What a template means for two logs, whatever the other rules say. Kept between calls.
-
-    `flat_a[i]` is a row of a in group `group_a[i]`; the same for b. `forced` is the finished list for rule number
-    `rule`, used as long as no other rule takes one of the rows.
+    """What a template means, kept between calls; `forced` is the finished list for rule number `rule`, used as long as
+    no other rule takes one of the rows.
     """
 
-    groups: list[Group]
-    flat_a: NDArray[np.int64]
-    group_a: NDArray[np.int64]
-    flat_b: NDArray[np.int64]
-    group_b: NDArray[np.int64]
-    instances: int
-    missed: int
-    missing: tuple[str, str] | None
-    clash: str | None
+    pairs: TemplatePairs
     rule: int = -1
     forced: list[Forced] = field(default_factory=list)
 
@@ -142,6 +149,9 @@ class _Run:
         self.matched = [0] * len(rules)
         self.missed = [0] * len(rules)
         self.problems: list[list[str]] = [[] for _ in rules]
+        self.hints: dict[int, str] = {}
+        self.holding: set[int] = set()
+        self.is_pair = np.array([isinstance(rule, PairRule) for rule in rules] + [False])
         self.modules_a, self.modules_b = tuple(a.modules), tuple(b.modules)
         # The number of the rule that has taken a row, -1 for none.
         self.taken_a = np.full(len(a), -1, np.int64)
@@ -150,7 +160,8 @@ class _Run:
         self.apart: dict[tuple[int, int], int] = {}
         self.op_groups: list[OpGroup] = []
         self.ignored_a, self.ignored_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
-        self.rtol_a, self.rtol_b = np.full(len(a), np.nan), np.full(len(b), np.nan)
+        self.tolerance_a, self.tolerance_b = np.full(len(a), len(rules)), np.full(len(b), len(rules))
+        self.tolerances = np.full(len(rules) + 1, np.nan)
         self._indices: dict[Side, KeyIndex] = {}
 
     def result(self) -> Resolved:
@@ -158,10 +169,11 @@ class _Run:
             RuleUsage(
                 number,
                 self.matched[number],
-                f"{self.rules.where(rule)}: {'; '.join(self.problems[number])}" if self.problems[number] else None,
+                self.sentence(number, self.problems[number]),
                 self.missed[number],
+                None if self.problems[number] else self.sentence(number, [*filter(None, [self.hints.get(number)])]),
             )
-            for number, rule in enumerate(self.rules)
+            for number in range(len(self.rules))
         )
         return Resolved(
             forced=tuple(self.forced),
@@ -171,10 +183,16 @@ class _Run:
             op_groups=tuple(self.op_groups),
             ignored_a=self.ignored_a,
             ignored_b=self.ignored_b,
-            rtol_a=self.rtol_a,
-            rtol_b=self.rtol_b,
+            tolerance_a=self.tolerance_a,
+            tolerance_b=self.tolerance_b,
+            tolerances=self.tolerances,
             usage=usage,
+            holding=frozenset(self.holding),
+            parting=tuple(self.apart.values()),
         )
+
+    def sentence(self, number: int, told: Sequence[str]) -> str | None:
+        return f"{self.rules.where(self.rules.rules[number])}: {'; '.join(told)}" if told else None
 
     def index(self, side: Side) -> KeyIndex:
         """Made when the first rule needs it: most comparisons have no rules."""
@@ -198,6 +216,8 @@ class _Run:
     def rename_modules(self) -> None:
         """Each rule works on what the rules before it made."""
         names = list(self.modules_a)
+        # Which rule gave a module its present name, -1 for the log.
+        renamed_by = [-1] * len(names)
         counts: NDArray[np.int64] | None = None
         in_b = frozenset(self.modules_b)
         touched: list[tuple[int, list[int]]] = []
@@ -211,13 +231,22 @@ class _Run:
                 if captures is not None:
                     names[at] = target.expand(captures)
                     renamed.append(at)
+                    if names[at] != name:
+                        renamed_by[at] = number
             if not renamed:
-                self.report(number, f"a has no module '{rule.a}'")
+                first = next(
+                    (by for by, name in zip(renamed_by, self.a.modules, strict=True) if source.match(name)), -1
+                )
+                lost = f"has no effect: {self.other(first)} renames these modules first" if first >= 0 else ""
+                self.report(number, lost or f"a has no module '{rule.a}'")
                 continue
             if counts is None:
                 counts = np.bincount(self.a.module[self.a.module >= 0], minlength=len(names))
             self.matched[number] = int(counts[renamed].sum())
-            touched.append((number, renamed))
+            if number in renamed_by:
+                touched.append((number, renamed))
+            else:
+                self.report(number, "has no effect: the new names are the old ones")
         for number, renamed in touched:
             if not any(names[at] in in_b for at in renamed):
                 self.report(number, f"b has no module of the new names, such as '{names[renamed[0]]}'")
@@ -265,8 +294,10 @@ class _Run:
             before = [by_a[row] for row in rows_a if row in by_a] + [by_b[row] for row in rows_b if row in by_b]
             if before:
                 first = min(before)
-                verb = "repeats" if made[first] == (rows_a, rows_b) else "contradicts"
-                self.report(number, f"{verb} {self.other(first)}, which goes first")
+                repeats = made[first] == (rows_a, rows_b)
+                if not repeats:
+                    self.holding.update(before)
+                self.report(number, f"{'repeats' if repeats else 'contradicts'} {self.other(first)}, which goes first")
                 continue
             by_a.update(dict.fromkeys(rows_a, number))
             by_b.update(dict.fromkeys(rows_b, number))
@@ -287,6 +318,7 @@ class _Run:
             pair = (rows_a[0], rows_b[0])
             winner = int(self.taken_a[pair[0]])
             if winner >= 0 and winner == self.taken_b[pair[1]]:
+                self.holding.add(winner)
                 self.report(number, f"contradicts {self.other(winner)}, which goes first")
             elif pair in self.apart:
                 self.report(number, f"repeats {self.other(self.apart[pair])}")
@@ -297,178 +329,203 @@ class _Run:
     # Templates
 
     def fill_templates(self) -> None:
-        pairs = [forced for forced in self.forced if not forced.template]
+        by_pair_rule = {forced.rule: (forced.a, forced.b) for forced in self.forced}
+        seen: dict[tuple[object, ...], int] = {}
+        same: dict[int, int] = {}
         for number, rule in enumerate(self.rules):
-            if isinstance(rule, TemplateRule):
-                filled = self.filled(rule)
-                self.missed[number] = filled.missed
-                if filled.clash is not None:
-                    self.report(number, filled.clash)
-                if filled.groups:
-                    self.force(number, filled)
-                    self.find_needless(number, filled, pairs)
-                elif not filled.instances:
-                    self.report(number, f"a has no operation '{rule.a}'")
-                elif filled.missing is not None:
-                    self.report(
-                        number,
-                        "b has no operation '{1}' for '{0}' of a, and none for the others".format(*filled.missing),
-                    )
+            if not isinstance(rule, TemplateRule):
+                continue
+            key = (rule.a, rule.b, rule.phase)
+            if key in seen:
+                self.report(number, f"repeats {self.other(seen[key])}")
+                continue
+            seen[key] = number
+            filled = self.filled(rule)
+            pairs = filled.pairs
+            self.missed[number] = pairs.missed
+            if pairs.clash is not None:
+                self.report(number, pairs.clash)
+            if pairs.groups:
+                self.force(number, filled, by_pair_rule, same)
+            elif not pairs.instances:
+                self.report(number, f"a has no operation '{rule.a[0]}'{_in_phase(rule.phase)}")
+            elif pairs.missing is not None:
+                key_a, lacks, side = pairs.missing
+                self.report(
+                    number,
+                    f"{side} has no operation '{lacks}'{_in_phase(rule.phase)} for '{key_a}' of a, "
+                    "and none for the others",
+                )
+        # A pair rule that says what a template says as well can go, when nobody else wants its rows.
+        for pair_rule, template in same.items():
+            if pair_rule not in self.holding:
+                self.hints[pair_rule] = f"is not needed: {self.other(template)} makes this pair too"
 
-    def force(self, number: int, filled: _Filled) -> None:
-        """Makes the pairs of a template, but for those that other rules decide."""
-        free = np.ones(len(filled.groups), bool)
-        by_a, by_b = self.taken_a[filled.flat_a], self.taken_b[filled.flat_b]
-        free[filled.group_a[by_a >= 0]] = False
-        free[filled.group_b[by_b >= 0]] = False
-        for row_a, row_b in self.apart:
-            for group in filled.group_a[filled.flat_a == row_a].tolist():
-                if row_b in filled.groups[group][1]:
+    def force(self, number: int, filled: _Filled, by_pair_rule: dict[int, Group], same: dict[int, int]) -> None:
+        """Makes the pairs of a template, but for those that other rules decide.
+
+        `same` gets the pair rules that say exactly what the template says.
+        """
+        pairs = filled.pairs
+        free = np.ones(len(pairs.groups), bool)
+        by_a, by_b = self.taken_a[pairs.flat_a], self.taken_b[pairs.flat_b]
+        free[pairs.group_a[by_a >= 0]] = False
+        free[pairs.group_b[by_b >= 0]] = False
+        held: list[int] = []
+        for (row_a, row_b), apart in self.apart.items():
+            for group in pairs.group_a[pairs.flat_a == row_a].tolist():
+                if row_b in pairs.groups[group][1]:
                     free[group] = False
+                    self.holding.add(apart)
+                    held.append(apart)
+        agreed = np.zeros(len(pairs.groups), bool)
+        for at in np.flatnonzero((by_a >= 0) & self.is_pair[by_a]).tolist():
+            by, group = int(by_a[at]), int(pairs.group_a[at])
+            if by_pair_rule[by] == pairs.groups[group]:
+                agreed[group] = True
+                same.setdefault(by, number)
         if free.all():
             if filled.rule != number:
                 filled.rule = number
-                filled.forced = [Forced(rows_a, rows_b, number, template=True) for rows_a, rows_b in filled.groups]
+                filled.forced = [Forced(rows_a, rows_b, number, template=True) for rows_a, rows_b in pairs.groups]
             forced = filled.forced
         else:
-            staying = [filled.groups[group] for group in np.flatnonzero(free).tolist()]
+            staying = [pairs.groups[group] for group in np.flatnonzero(free).tolist()]
             forced = [Forced(rows_a, rows_b, number, template=True) for rows_a, rows_b in staying]
         self.forced += forced
-        self.matched[number] = len(forced)
-        self.taken_a[filled.flat_a[free[filled.group_a]]] = number
-        self.taken_b[filled.flat_b[free[filled.group_b]]] = number
+        self.matched[number] = len(forced) + int(np.count_nonzero(agreed))
+        self.taken_a[pairs.flat_a[free[pairs.group_a]]] = number
+        self.taken_b[pairs.flat_b[free[pairs.group_b]]] = number
+        by_a, by_b = by_a[~agreed[pairs.group_a]], by_b[~agreed[pairs.group_b]]
+        winners = [int(by) for by in np.unique(np.concatenate((by_a, by_b))) if by >= 0]
+        self.holding.update(winners)
+        if not self.matched[number]:
+            self.report(number, self.shadowed(winners or held, len(pairs.groups)))
+            return
         # Pair rules may take from a template, that is what they are for; templates may not take from each other.
-        losers = [int(by) for by in np.unique(np.concatenate((by_a, by_b))) if by >= 0]
-        for by in losers:
-            if isinstance(self.rules.rules[by], TemplateRule):
+        for by in winners:
+            if not self.is_pair[by]:
                 rows = int(np.count_nonzero(by_a == by)) or int(np.count_nonzero(by_b == by))
-                self.report(number, f"{self.other(by)} goes first for {rows} of its {len(filled.groups)} pairs")
+                self.report(number, f"{self.other(by)} goes first for {rows} of its {len(pairs.groups)} pairs")
 
-    def find_needless(self, number: int, filled: _Filled, pairs: list[Forced]) -> None:
-        """A pair rule that says what a template says as well can go."""
-        for forced in pairs:
-            for group in filled.group_a[filled.flat_a == forced.a[0]].tolist():
-                if filled.groups[group] == (forced.a, forced.b):
-                    self.report(forced.rule, f"is not needed: {self.other(number)} makes this pair too")
+    def shadowed(self, winners: Sequence[int], pairs: int) -> str:
+        more = f" and {len(winners) - 1} more" if len(winners) > 1 else ""
+        what = "its only pair" if pairs == 1 else f"all of its {pairs} pairs"
+        return f"has no effect: {self.other(winners[0])}{more} decide{'' if more else 's'} {what} already"
 
     def filled(self, rule: TemplateRule) -> _Filled:
         index_a, index_b = self.index(Side.A), self.index(Side.B)
-        cache: dict[tuple[str, tuple[str, ...]], _Filled]
+        cache: dict[tuple[object, ...], _Filled]
         owner, cache = index_a.cache.get("templates", (None, {}))
         if owner is None or owner() is not index_b:
             cache = {}
             index_a.cache["templates"] = (weakref.ref(index_b), cache)
-        key = (rule.a, rule.b)
+        key = (rule.a, rule.b, rule.phase)
         filled = cache.get(key)
         if filled is None:
             if len(cache) >= _MOST_TEMPLATES:
                 cache.clear()
-            filled = cache[key] = _fill(rule, index_a, index_b)
+            pairs = template_pairs(rule, index_a, index_b, (self.a.phase, self.b.phase))
+            filled = cache[key] = _Filled(pairs)
         return filled
 
     # Ops, ignore, tolerance
 
-    def rows_with_op(self, side: Side, names: Sequence[str]) -> int:
+    def rows_with_op(self, side: Side, names: Sequence[str], phase: Phase | None) -> int:
         log = self.a if side is Side.A else self.b
         known = {name: at for at, name in enumerate(log.ops)}
         wanted = [known[name] for name in names if name in known]
-        return int(np.isin(log.op, wanted).sum()) if wanted else 0
+        return int((np.isin(log.op, wanted) & self.of_phase(log, phase)).sum()) if wanted else 0
+
+    @staticmethod
+    def of_phase(log: OpLog, phase: Phase | None) -> Mask:
+        return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
 
     def group_ops(self) -> None:
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, OpRule):
                 continue
-            self.op_groups.append(OpGroup(rule.a, rule.b, number))
+            group = OpGroup(rule.a, rule.b, number, rule.phase)
+            before = next((other for other in self.op_groups if _covers(other, group)), None)
+            if before is not None:
+                verb = "repeats" if (before.a, before.b) == (rule.a, rule.b) else "contradicts"
+                self.report(number, f"{verb} {self.other(before.rule)}, which goes first")
+                continue
+            self.op_groups.append(group)
             for side, names in ((Side.A, rule.a), (Side.B, rule.b)):
                 log = self.a if side is Side.A else self.b
                 for name in names:
                     if name not in set(log.ops):
                         self.report(number, f"{side} has no op '{name}'")
-                self.matched[number] += self.rows_with_op(side, names)
+                self.matched[number] += self.rows_with_op(side, names, rule.phase)
 
     def ignore(self) -> None:
+        covering: list[tuple[int, dict[Side, Mask]]] = []
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, IgnoreRule):
                 continue
+            masks: dict[Side, Mask] = {}
+            fresh = 0
             for side, log, ignored in ((Side.A, self.a, self.ignored_a), (Side.B, self.b, self.ignored_b)):
                 if rule.side is not None and rule.side is not side:
                     continue
-                mask = np.ones(len(log), bool)
+                mask = self.of_phase(log, rule.phase)
                 if rule.op is not None:
                     glob = Glob.of(rule.op)
                     # One more for rows without an op, whose number is -1.
                     ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
-                    mask &= ops[log.op]
+                    mask = mask & ops[log.op]
                 if rule.match is not None:
-                    mask &= self.index(side).glob(rule.match)
+                    mask = mask & self.index(side).glob(rule.match)
                 self.matched[number] += int(mask.sum())
+                fresh += int(np.count_nonzero(mask & ~ignored))
                 ignored |= mask
+                masks[side] = mask
             if not self.matched[number]:
                 where = "either log" if rule.side is None else str(rule.side)
                 named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
                 what = " and ".join(text for value, text in named if value is not None)
-                self.report(number, f"matches nothing in {where}: {what}")
+                self.report(number, f"matches nothing in {where}{_in_phase(rule.phase)}: {what}")
+            elif not fresh:
+                firsts = [n for n, before in covering if _overlap(before, masks)]
+                more = f" and {len(firsts) - 1} more ignore" if len(firsts) > 1 else " ignores"
+                self.hints[number] = f"is not needed: {self.other(firsts[0])}{more} all that it matches"
+            covering.append((number, masks))
 
     def tolerate(self) -> None:
-        seen: list[tuple[int, Mask, Mask]] = []
+        seen: list[tuple[int, dict[Side, Mask]]] = []
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, ToleranceRule):
                 continue
-            mask_a, mask_b = self.index(Side.A).glob(rule.match), self.index(Side.B).glob(rule.match)
-            new_a, new_b = mask_a & np.isnan(self.rtol_a), mask_b & np.isnan(self.rtol_b)
-            self.rtol_a[new_a] = rule.rtol
-            self.rtol_b[new_b] = rule.rtol
-            self.matched[number] = int(new_a.sum() + new_b.sum())
+            self.tolerances[number] = rule.rtol
+            masks: dict[Side, Mask] = {}
+            for side, log, first in ((Side.A, self.a, self.tolerance_a), (Side.B, self.b, self.tolerance_b)):
+                if rule.side is not None and rule.side is not side:
+                    continue
+                masks[side] = self.index(side).glob(rule.match) & self.of_phase(log, rule.phase)
+                fresh = masks[side] & (first == len(self.rules))
+                first[fresh] = number
+                self.matched[number] += int(np.count_nonzero(fresh))
             if not self.matched[number]:
-                if not (mask_a.any() or mask_b.any()):
-                    self.report(number, f"matches nothing in either log: key '{rule.match}'")
+                if not any(mask.any() for mask in masks.values()):
+                    where = "either log" if rule.side is None else str(rule.side)
+                    self.report(number, f"matches nothing in {where}{_in_phase(rule.phase)}: key '{rule.match}'")
                 else:
-                    before = [n for n, x, y in seen if (x & mask_a).any() or (y & mask_b).any()]
-                    self.report(number, f"has no effect: {self.other(before[0])} matches first")
-            seen.append((number, mask_a, mask_b))
+                    firsts = [n for n, before in seen if _overlap(before, masks)]
+                    more = f" and {len(firsts) - 1} more match" if len(firsts) > 1 else " matches"
+                    self.report(number, f"has no effect: {self.other(firsts[0])}{more} first")
+            seen.append((number, masks))
 
 
-def _fill(rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex) -> _Filled:
-    """All pairs of a template: the k-th operation of a key of a with the k-th of its key of b."""
-    targets = [Pattern.of(b) for b in rule.b]
-    source = Pattern.of(rule.a)
-    groups: list[Group] = []
-    used: dict[int, str] = {}
-    missed = instances = 0
-    missing: tuple[str, str] | None = None
-    clash: str | None = None
-    for captures, rows in index_a.template(source):
-        instances += len(rows)
-        keys = [target.expand(captures) for target in targets]
-        found = [index_b.named(key) for key in keys]
-        count = min(len(rows), *map(len, found))
-        if count < len(rows):
-            missed += len(rows) - count
-            if missing is None:
-                missing = (
-                    source.expand(captures),
-                    next(k for k, f in zip(keys, found, strict=True) if len(f) == count),
-                )
-        for group_a, group_b in zip(
-            rows[:count].tolist(), zip(*(f[:count].tolist() for f in found), strict=True), strict=True
-        ):
-            if len(set(group_b)) < len(group_b) or any(row in used for row in group_b):
-                missed += 1
-                if clash is None:
-                    keys_b = ", ".join(keys)
-                    clash = f"is ambiguous: '{source.expand(captures)}' of a and another both lead to '{keys_b}' of b"
-                continue
-            used.update(dict.fromkeys(group_b, keys[0]))
-            groups.append(((group_a,), group_b))
-    sizes = np.fromiter((len(group_b) for _, group_b in groups), np.int64, len(groups))
-    return _Filled(
-        groups=groups,
-        flat_a=np.fromiter((group_a[0] for group_a, _ in groups), np.int64, len(groups)),
-        group_a=np.arange(len(groups)),
-        flat_b=np.fromiter((row for _, group_b in groups for row in group_b), np.int64, int(sizes.sum())),
-        group_b=np.repeat(np.arange(len(groups)), sizes),
-        instances=instances,
-        missed=missed,
-        missing=missing,
-        clash=clash,
-    )
+def _in_phase(phase: Phase | None) -> str:
+    return "" if phase is None else f" in {phase.label}"
+
+
+def _overlap(one: Mapping[Side, Mask], other: Mapping[Side, Mask]) -> bool:
+    return any(bool((mask & other[side]).any()) for side, mask in one.items() if side in other)
+
+
+def _covers(first: OpGroup, then: OpGroup) -> bool:
+    """The earlier rule speaks of the same op or chain wherever the later one does."""
+    same = first.b == then.b if len(then.a) == 1 else first.a == then.a
+    return same and (len(first.a) == 1) == (len(then.a) == 1) and first.phase in (None, then.phase)

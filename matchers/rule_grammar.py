@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from matchers.op_log import Phase
 from matchers.pattern import Pattern, PatternError
 from matchers.rules import (
     SECTIONS,
@@ -30,6 +31,8 @@ from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 __all__ = ["VERSION", "Document", "Item", "Section", "parse_document"]
 
 VERSION: Final = 1
+PHASES: Final = {phase.label: phase for phase in Phase}
+"""The phases by the names that rule files have for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +208,35 @@ class _Fields:
         return self.text(name)
 
     def template(self, name: str) -> str:
+        text = self.text(name)
         self.templates(name)
-        return self.text(name)
+        return text
 
     def templates(self, name: str) -> tuple[str, ...]:
+        """Templates, each of which can be filled from what the first of `a` captures."""
         texts = self.texts(name)
         node = self.values[name]
         for text, at in zip(texts, node.items or [node], strict=True):
             try:
-                Pattern.of(text)
+                source = Pattern.of(self.texts("a")[0])
+                Pattern.of(text).check_against(source)
             except PatternError as error:
                 # Exact when nothing in the text is escaped, and near enough otherwise.
                 raise _Wrong(f"{error} (in '{name}')", at.start + at.quoted + error.position) from error
         return texts
+
+    def side(self) -> Side | None:
+        text = self.maybe("side")
+        if text is not None and text not in {"a", "b"}:
+            raise _Wrong(f"'side' is a or b, not '{text}'; leave it out for both", self.values["side"].start)
+        return None if text is None else Side(text)
+
+    def phase(self) -> Phase | None:
+        text = self.maybe("phase")
+        if text is not None and text not in PHASES:
+            known = f"{', '.join([*PHASES][:-1])} or {[*PHASES][-1]}"
+            raise _Wrong(f"'phase' is {known}, not '{text}'; leave it out for all", self.values["phase"].start)
+        return None if text is None else PHASES[text]
 
 
 def _plain(name: str, node: Node) -> str:
@@ -245,15 +264,6 @@ def _hint(name: str, options: Collection[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else f"; known are {', '.join(options)}"
 
 
-def _side(fields: _Fields) -> Side | None:
-    text = fields.maybe("side")
-    if text is None:
-        return None
-    if text not in {"a", "b"}:
-        raise _Wrong(f"'side' is a or b, not '{text}'; leave it out for both", fields.values["side"].start)
-    return Side(text)
-
-
 def _rtol(fields: _Fields) -> float:
     text = fields.text("rtol")
     try:
@@ -267,22 +277,26 @@ def _rtol(fields: _Fields) -> float:
 _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "pairs": (("a", "b", "why"), ("a", "b")),
     "apart": (("a", "b", "why"), ("a", "b")),
-    "templates": (("a", "b", "why"), ("a", "b")),
+    "templates": (("a", "b", "phase", "why"), ("a", "b")),
     "modules": (("a", "b", "why"), ("a", "b")),
-    "ops": (("a", "b", "why"), ("a", "b")),
-    "ignore": (("side", "op", "match", "why"), ()),
-    "tolerance": (("match", "rtol", "why"), ("match", "rtol")),
+    "ops": (("a", "b", "phase", "why"), ("a", "b")),
+    "ignore": (("side", "phase", "op", "match", "why"), ()),
+    "tolerance": (("match", "side", "phase", "rtol", "why"), ("match", "rtol")),
 }
 """Section -> the fields it knows, and those it needs."""
 
 _READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
     PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), why=f.maybe("why"), line=line),
     ApartRule: lambda f, line: ApartRule(a=f.text("a"), b=f.text("b"), why=f.maybe("why"), line=line),
-    TemplateRule: lambda f, line: TemplateRule(a=f.template("a"), b=f.templates("b"), why=f.maybe("why"), line=line),
-    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), why=f.maybe("why"), line=line),
-    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), why=f.maybe("why"), line=line),
-    IgnoreRule: lambda f, line: IgnoreRule(
-        side=_side(f), op=f.maybe("op"), match=f.maybe("match"), why=f.maybe("why"), line=line
+    TemplateRule: lambda f, line: TemplateRule(
+        a=f.templates("a"), b=f.templates("b"), phase=f.phase(), why=f.maybe("why"), line=line
     ),
-    ToleranceRule: lambda f, line: ToleranceRule(match=f.text("match"), rtol=_rtol(f), why=f.maybe("why"), line=line),
+    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), why=f.maybe("why"), line=line),
+    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), phase=f.phase(), why=f.maybe("why"), line=line),
+    IgnoreRule: lambda f, line: IgnoreRule(
+        side=f.side(), phase=f.phase(), op=f.maybe("op"), match=f.maybe("match"), why=f.maybe("why"), line=line
+    ),
+    ToleranceRule: lambda f, line: ToleranceRule(
+        match=f.text("match"), rtol=_rtol(f), side=f.side(), phase=f.phase(), why=f.maybe("why"), line=line
+    ),
 }

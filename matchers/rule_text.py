@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from matchers.rules import SECTIONS, ApartRule, IgnoreRule, ModuleRule, PairRule, Rule, TemplateRule, ToleranceRule
+from matchers.op_log import Phase
+from matchers.rules import (
+    SECTIONS,
+    ApartRule,
+    IgnoreRule,
+    ModuleRule,
+    OpRule,
+    PairRule,
+    Rule,
+    TemplateRule,
+    ToleranceRule,
+)
 
 __all__ = ["block_item", "flow_item", "new_file", "quoted"]
 
@@ -40,19 +51,25 @@ def _list(keys: tuple[str, ...]) -> str:
     return quoted(keys[0]) if len(keys) == 1 else f"[{', '.join(map(quoted, keys))}]"
 
 
+def _phase(phase: Phase | None) -> tuple[str, str | None]:
+    return "phase", None if phase is None else phase.label
+
+
+def _scope(rule: IgnoreRule | ToleranceRule) -> list[tuple[str, str | None]]:
+    return [("side", None if rule.side is None else str(rule.side)), _phase(rule.phase)]
+
+
 def _fields(rule: Rule) -> list[str]:
     fields: list[tuple[str, str | None]]
     if isinstance(rule, IgnoreRule):
-        side = None if rule.side is None else str(rule.side)
-        fields = [
-            (name, text and quoted(text)) for name, text in (("side", side), ("op", rule.op), ("match", rule.match))
-        ]
+        named = [(name, text and quoted(text)) for name, text in (("op", rule.op), ("match", rule.match))]
+        fields = [*_scope(rule), *named]
     elif isinstance(rule, ToleranceRule):
-        fields = [("match", quoted(rule.match)), ("rtol", _number(rule.rtol))]
+        fields = [("match", quoted(rule.match)), *_scope(rule), ("rtol", _number(rule.rtol))]
     elif isinstance(rule, (ApartRule, ModuleRule)):
         fields = [("a", quoted(rule.a)), ("b", quoted(rule.b))]
-    elif isinstance(rule, TemplateRule):
-        fields = [("a", quoted(rule.a)), ("b", _list(rule.b))]
+    elif isinstance(rule, (TemplateRule, OpRule)):
+        fields = [("a", _list(rule.a)), ("b", _list(rule.b)), _phase(rule.phase)]
     else:
         fields = [("a", _list(rule.a)), ("b", _list(rule.b))]
     fields.append(("why", rule.why and quoted(rule.why)))

@@ -14,6 +14,7 @@ from enum import Enum
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
+from matchers.op_log import Phase
 from matchers.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -73,13 +74,17 @@ def _bounded(name: str, text: str | None) -> None:
         raise ValueError(f"'{name}' is longer than {_LONGEST_PATTERN} characters")
 
 
-def _template(a: str, bs: tuple[str, ...]) -> None:
-    for name, text in (("a", a), *(("b", b) for b in bs)):
-        _text(name, text)
+def _template(captures: str, filled: tuple[str, ...]) -> None:
+    """Every text of `filled` can be written from what `captures` captures."""
+    source = Pattern.of(captures)
+    for text in filled:
+        Pattern.of(text).check_against(source)
+
+
+def _templates(name: str, texts: tuple[str, ...]) -> None:
+    _keys(name, texts)
+    for text in texts:
         _bounded(name, text)
-    source = Pattern.of(a)
-    for b in bs:
-        Pattern.of(b).check_against(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +137,21 @@ class ApartRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRule(_Base):
-    """A pair rule for many places at once (`matchers.pattern`)."""
+    """A pair rule for many places at once (`matchers.pattern`): the first template of `a` says which places there are.
+
+    With a `phase` it speaks only of operations of that phase, on both sides.
+    """
 
     section: ClassVar[str] = "templates"
-    a: str
+    a: tuple[str, ...]
     b: tuple[str, ...]
+    phase: Phase | None = None
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
-        _keys("b", self.b)
-        _template(self.a, self.b)
+        _templates("a", self.a)
+        _templates("b", self.b)
+        _template(self.a[0], (*self.a[1:], *self.b))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,21 +164,31 @@ class ModuleRule(_Base):
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
+        _templates("a", (self.a,))
+        _templates("b", (self.b,))
         _template(self.a, (self.b,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRule(_Base):
-    """These op names, one after the other when there are several, mean the same."""
+    """An op of one side and an op, or several one after the other, of the other side that mean the same.
+
+    With a `phase`, only where the last of them ran in it.
+    """
 
     section: ClassVar[str] = "ops"
     a: tuple[str, ...]
     b: tuple[str, ...]
+    phase: Phase | None = None
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
         _keys("a", self.a)
         _keys("b", self.b)
+        if len(self.a) > 1 and len(self.b) > 1:
+            raise ValueError(
+                "several ops can mean the same as one, not as several others: 'a' or 'b' must be a single op"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +197,7 @@ class IgnoreRule(_Base):
 
     section: ClassVar[str] = "ignore"
     side: Side | Literal["a", "b"] | None = None
+    phase: Phase | None = None
     op: str | None = None
     match: str | None = None
 
@@ -194,14 +215,21 @@ class IgnoreRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRule(_Base):
-    """Relative error up to which the operations whose key matches the glob count as close; the first match wins."""
+    """Relative error up to which a pair counts as close whose key matches the glob, on the side named or on either.
+
+    The first rule that fits a pair decides.
+    """
 
     section: ClassVar[str] = "tolerance"
     match: str
     rtol: float
+    side: Side | Literal["a", "b"] | None = None
+    phase: Phase | None = None
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
+        if self.side is not None:
+            object.__setattr__(self, "side", Side(self.side))
         _text("match", self.match)
         _bounded("match", self.match)
         if not (math.isfinite(self.rtol) and self.rtol >= 0):

@@ -118,7 +118,7 @@ def template_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
         EditError: the row is no pair, or no template covers a sibling.
     """
     proposal = propose_template(c, rules, row)
-    title = f"{proposal.rule.a} ↔ {' + '.join(proposal.rule.b)}: {proposal.text}"
+    title = f"{' + '.join(proposal.rule.a)} ↔ {' + '.join(proposal.rule.b)}: {proposal.text}"
     return (Edit(title, proposal.applied(rules)),)
 
 

@@ -76,7 +76,9 @@ class Learner:
         if _constant(shift) and not _constant(before) and len(i) == _count(self._sites, int(self._site[i[0]])):
             text_a, text_b = f"{head_a}/op_{{n}}_{op_a}", f"{head_b}/op_{_hole('n', int(shift[0]))}_{op_b}"
             # what says that nothing has drifted is no rule
-            return ([TemplateRule(a=text_a, b=(text_b,), why=why)], np.arange(len(i))) if text_a != text_b else nothing
+            if text_a == text_b:
+                return nothing
+            return [TemplateRule(a=(text_a,), b=(text_b,), why=why)], np.arange(len(i))
         if not found[0] or len(np.unique(before)) > _MOST_COUNTERS:
             return nothing
         rules: list[TemplateRule] = []
@@ -87,7 +89,7 @@ class Learner:
             if same and len(rows) == _count(self._counters, int(self._at[i[rows[0]]])):
                 text_a, text_b = f"{head_a}/op_{counter}_{op_a}", f"{head_b}/op_{int(after[rows[0]])}_{op_b}"
                 if text_a != text_b:
-                    rules.append(TemplateRule(a=text_a, b=(text_b,), why=why))
+                    rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
                     covered.append(rows)
         return rules, np.concatenate(covered)
 

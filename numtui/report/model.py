@@ -134,13 +134,16 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class RuleUse:
-    """A rule in force, as it would stand in a file, and what became of it; `problem` is empty when all is well."""
+    """A rule in force, as it would stand in a file, and what became of it; `problem` is empty when all is well, `hint` when
+    nothing suggests that it could go.
+    """
 
     section: str
     text: str
     line: int | None
     matched: int
     problem: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +310,7 @@ class Report:
         """The rules in force, in the order they are looked at."""
         c = self.comparison
         return tuple(
-            RuleUse(rule.section, flow_item(rule), rule.line, used.matched, used.problem or "")
+            RuleUse(rule.section, flow_item(rule), rule.line, used.matched, used.problem or "", used.hint or "")
             for used in c.usage
             for rule in [c.rules.rules[used.rule]]
         )

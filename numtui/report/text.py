@@ -186,9 +186,12 @@ def _rules(r: Report) -> Iterator[str]:
     if r.options.rules_path is None or not (r.rules or r.broken_rules):
         return
     notes = [*r.broken_rules, *(used.problem for used in r.rules if used.problem)]
+    hints = [used.hint for used in r.rules if used.hint]
+    notes += hints
     dead = sum(not used.matched for used in r.rules)
     told = f"Rules: {count(len(r.rules), 'rule')} from {safe_text(r.options.rules_path)}"
     told += f", {dead} of them used nowhere" if dead else ""
+    told += f", {len(hints)} could go" if hints else ""
     told += f", {len(r.broken_rules)} broken" if r.broken_rules else ""
     yield told
     yield from (f"  {safe_text(n, 300)}" for n in notes[:_MAX_RULE_NOTES])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textual import events
 from textual.app import ComposeResult
 
+from matchers.op_log import Phase
 from matchers.rules import ApartRule, IgnoreRule, ModuleRule, OpRule, PairRule, Rule, TemplateRule
 from numtui.edits import Edit
 from numtui.inspection import wrap
@@ -21,18 +22,22 @@ __all__ = ["RuleList", "rule_text"]
 
 def rule_text(rule: Rule) -> str:
     """A rule on one line."""
-    if isinstance(rule, (PairRule, OpRule)):
+    if isinstance(rule, PairRule):
         return f"{_join(rule.a)} ↔ {_join(rule.b)}"
-    if isinstance(rule, TemplateRule):
-        return f"{rule.a} ↔ {_join(rule.b)}"
+    if isinstance(rule, (TemplateRule, OpRule)):
+        return f"{_join(rule.a)} ↔ {_join(rule.b)}{_scope(None, rule.phase)}"
     if isinstance(rule, ApartRule):
         return f"{rule.a} ✗ {rule.b}"
     if isinstance(rule, ModuleRule):
         return f"{rule.a} → {rule.b}"
     if isinstance(rule, IgnoreRule):
         what = " ".join(part for part in (f"op {rule.op}" if rule.op else "", rule.match or "") if part)
-        return f"{what} of {rule.side}" if rule.side else what
-    return f"{rule.match} up to {rule.rtol:g}"
+        return what + _scope(rule.side, rule.phase)
+    return f"{rule.match}{_scope(rule.side, rule.phase)} up to {rule.rtol:g}"
+
+
+def _scope(side: str | None, phase: Phase | None) -> str:
+    return (f" of {side}" if side else "") + (f" in {phase.label}" if phase is not None else "")
 
 
 def _join(keys: tuple[str, ...]) -> str:
@@ -113,6 +118,8 @@ def _entries(session: Session, width: int) -> list[_Entry]:
             texts += [(text, "dim") for text in wrap(rule.why, width - indent - 1)]
         if used is not None and used.problem:
             texts += [(text, "close") for text in wrap(used.problem, width - indent - 1)]
+        if used is not None and used.hint:
+            texts += [(text, "dim") for text in wrap(used.hint, width - indent - 1)]
         for n, (text, role) in enumerate(texts):
             entries.append(_Entry(rule, [(head if n == 0 else " " * indent, ""), (text, role)]))
     for problem in session.rules.problems:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from matchers.op_log import OpLog
+from matchers.op_log import OpLog, Phase
 from matchers.parse import read_log
 from matchers.resolve import key_reference
 from matchers.rules import (
@@ -21,6 +21,7 @@ from matchers.rules import (
     PairRule,
     Rule,
     RuleSet,
+    TemplateRule,
     ToleranceRule,
 )
 from tests.builders import Op, log_text, op, training_step
@@ -30,6 +31,9 @@ __all__ = ["made_up_log", "pairs_of_logs", "rule_sets"]
 MODULES: Final = ("layers.0", "layers.1", "layers.0.attention", "layers.1.attention", "norm", "<none>", "Root.layers.0")
 OPS: Final = ("add", "mul", "mm", "_allgather_base_", "_reduce_scatter_base_", "add_")
 VALUES: Final = (1.0, 1.0, 2.0, 3.5, -4.0, 0.0, 1e-8, float("nan"), float("inf"))
+TEMPLATES: Final = ("layers.{i}/op_{n}_{x}", "layers.{i}.attention/op_{n}_{x}")
+SIDE: Final = st.sampled_from([None, "a", "b"])
+PHASE: Final = st.sampled_from([None, None, None, *Phase])
 SHAPES: Final = ((4, 8), (8,), (2, 8))
 
 
@@ -200,30 +204,49 @@ def rule_sets(draw: st.DrawFn, a: OpLog, b: OpLog) -> list[RuleSet]:
 
 
 def _rules(a: OpLog, b: OpLog) -> st.SearchStrategy[Rule]:
+    chains = st.sampled_from([("mul",), ("mm",), ("all_gather_into_tensor", "wait_tensor"), ("mul", "add")])
     kinds: list[st.SearchStrategy[Any]] = [
         st.builds(
-            ToleranceRule, match=st.sampled_from(["*", "layers.*", "*_mm"]), rtol=st.sampled_from([0.0, 1e-4, 1e9])
+            ToleranceRule,
+            match=st.sampled_from(["*", "layers.*", "*_mm"]),
+            rtol=st.sampled_from([0.0, 1e-4, 1e9]),
+            side=SIDE,
+            phase=PHASE,
         ),
-        st.builds(IgnoreRule, side=st.sampled_from([None, "a", "b"]), op=st.sampled_from(OPS)),
+        st.builds(IgnoreRule, side=SIDE, phase=PHASE, op=st.sampled_from([*OPS, "*"])),
         st.builds(
             ModuleRule,
-            a=st.sampled_from(["Root.{rest:path}", "layers.{i}", "norm"]),
+            a=st.sampled_from(["Root.{rest:path}", "layers.{i}", "layers.{i}.{rest:path}", "norm"]),
             b=st.sampled_from(["layers.1", "other"]),
         ),
+        st.just(ModuleRule(a="layers.{i}.{rest:path}", b="blocks.{i}.{rest}")),
+        st.just(ModuleRule(a="{x}.{rest:path}", b="{rest}")),
+        st.builds(OpRule, a=st.sampled_from([("add",), ("mul",), ("_allgather_base_",)]), b=chains, phase=PHASE),
+        st.builds(OpRule, a=st.just(("mm", "add")), b=st.sampled_from([("mul",), ("mm",)])),
         st.builds(
-            OpRule,
-            a=st.sampled_from([("add",), ("mul",), ("_allgather_base_",), ("mm", "add")]),
-            b=st.sampled_from([("mul",), ("mm",), ("all_gather_into_tensor", "wait_tensor"), ("mul", "add")]),
+            TemplateRule,
+            a=st.sampled_from([(text,) for text in TEMPLATES] + [("layers.{i}/op_{n}_{x}", "layers.{i}/op_{n+1}_{x}")]),
+            b=st.sampled_from([("layers.{i}/op_{n}_{x}",), ("layers.{i}.attention/op_{n+1}_{x}",), ("{i}/{n}/{x}",)]),
+            phase=PHASE,
         ),
+        st.builds(lambda key, phase: TemplateRule(a=(key,), b=(key,), phase=phase), st.sampled_from(TEMPLATES), PHASE),
     ]
     if len(a) and len(b):
         row_a, row_b = _keys(a), _keys(b)
         kinds += [
             st.builds(PairRule, a=row_a.map(lambda key: (key,)), b=row_b.map(lambda key: (key,))),
+            st.builds(lambda row: _same_place(a, b, row), st.integers(0, len(a) - 1)),
             st.builds(PairRule, a=_several(row_a), b=_several(row_b)),
             st.builds(ApartRule, a=row_a, b=row_b),
         ]
     return st.one_of(kinds)
+
+
+def _same_place(a: OpLog, b: OpLog, row: int) -> Rule:
+    """A rule about two rows that are likely to be partners."""
+    other = min(row, len(b) - 1)
+    make = PairRule if row % 3 else lambda a, b: ApartRule(a=a[0], b=b[0])
+    return make(a=(key_reference(a, row),), b=(key_reference(b, other),))
 
 
 def _keys(log: OpLog) -> st.SearchStrategy[str]:

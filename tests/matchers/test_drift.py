@@ -169,7 +169,7 @@ def test_shifted_counters() -> None:
     _, found = suggested([*one_more, *renamed(ops, shifted)], ops)
     [rule] = found["shifted counters"].rules
     assert isinstance(rule, TemplateRule)
-    assert (rule.a, rule.b) == ("layers.{i}/op_{n}_add", ("layers.{i}/op_{n-1}_add",))
+    assert (rule.a, rule.b) == (("layers.{i}/op_{n}_add",), ("layers.{i}/op_{n-1}_add",))
     assert found["shifted counters"].settles == found["shifted counters"].rows == 8
 
 

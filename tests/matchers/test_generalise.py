@@ -60,7 +60,7 @@ def promised(c: Comparison, proposal: Proposal, *rules: Rule) -> None:
 def test_every_layer_fits(compared: Compared) -> None:
     c = compared(layer_ops("layers.{i}/op_1_add"), layer_ops("layers.{i}/op_0_add"))
     out = proposed(c, "layers.3/op_1_add", "layers.3/op_0_add")
-    assert out.rule == TemplateRule(a="layers.{i}/op_1_add", b=("layers.{i}/op_0_add",))
+    assert out.rule == TemplateRule(a=("layers.{i}/op_1_add",), b=("layers.{i}/op_0_add",))
     assert out.fits == tuple(f"layer {layer}" for layer in range(6))
     assert out.text == "all 6 layers fit"
     assert not out.misfits
@@ -167,7 +167,7 @@ def test_groups(compared: Compared) -> None:
     b = [op(f"layers.{i}.norm/{name}", 2.5 + i * 9 + k) for i in range(4) for k, name in enumerate(names)]
     c = compared(layer_ops("layers.{i}/op_0__allgather_base_", range(4)), b)
     out = proposed(c, "layers.1/op_0__allgather_base_", [f"layers.1.norm/{name}" for name in names])
-    assert out.rule.a == "layers.{i}/op_0__allgather_base_"
+    assert out.rule.a == ("layers.{i}/op_0__allgather_base_",)
     assert out.rule.b == tuple(f"layers.{{i}}.norm/{name}" for name in names)
     assert out.text == "all 4 layers fit"
     promised(c, out)
@@ -177,7 +177,7 @@ def test_numbers_of_b_follow_those_of_a(compared: Compared) -> None:
     a = plain([f"model.layers.{i}.experts.{j}/op_0_mm" for i in (0, 1) for j in (0, 1)])
     b = plain([f"stage.layers.{i + 4}.experts.{j}/op_1_mm" for i in (0, 1) for j in (0, 1)])
     out = proposed(compared(a, b), "model.layers.0.experts.0/op_0_mm", "stage.layers.4.experts.0/op_1_mm")
-    assert out.rule.a == "model.layers.{i}.experts.{j}/op_0_mm"
+    assert out.rule.a == ("model.layers.{i}.experts.{j}/op_0_mm",)
     assert out.rule.b == ("stage.layers.{i+4}.experts.{j}/op_1_mm",)
     assert out.text == "all 4 places fit"
     assert out.fits[3] == "model.layers.1.experts.1"
@@ -186,13 +186,13 @@ def test_numbers_of_b_follow_those_of_a(compared: Compared) -> None:
 def test_no_more_placeholders_than_needed(compared: Compared) -> None:
     a = plain([f"layers.{i}.0/op_0_mm" for i in range(3)])
     out = proposed(compared(a, a), "layers.1.0/op_0_mm", "layers.1.0/op_0_mm")
-    assert out.rule.a == "layers.{i}.0/op_0_mm"
+    assert out.rule.a == ("layers.{i}.0/op_0_mm",)
 
 
 def test_places_that_have_no_name_of_their_own(compared: Compared) -> None:
     a, b = plain([f"{i}.x/op_0_mm" for i in range(3)]), plain([f"m.{i}/op_0_mm" for i in range(3)])
     out = proposed(compared(a, b), "1.x/op_0_mm", "m.1/op_0_mm")
-    assert out.rule == TemplateRule(a="{i}.x/op_0_mm", b=("m.{i}/op_0_mm",))
+    assert out.rule == TemplateRule(a=("{i}.x/op_0_mm",), b=("m.{i}/op_0_mm",))
     assert out.fits == ("0", "1", "2")
     assert out.text == "all 3 places fit"
 
@@ -200,7 +200,7 @@ def test_places_that_have_no_name_of_their_own(compared: Compared) -> None:
 def test_braces_in_keys(compared: Compared) -> None:
     log = plain([f"l.{i}.{{x}}/op_0_mm" for i in range(3)])
     out = proposed(compared(log, log), "l.0.{x}/op_0_mm", "l.0.{x}/op_0_mm")
-    assert out.rule.a == "l.{i}.{{x}}/op_0_mm"
+    assert out.rule.a == ("l.{i}.{{x}}/op_0_mm",)
     assert len(out.fits) == 3
 
 
@@ -253,7 +253,7 @@ def test_pairs_that_are_not_for_a_template(compared: Compared) -> None:
     c = compared(log, log)
     with pytest.raises(NoTemplateError, match="one operation of a"):
         generalise(c, RuleSet(), [0, 1], [0])
-    template = TemplateRule(a="layers.{n}/op_0_mm", b=("layers.{n}/op_0_mm",), line=3)
+    template = TemplateRule(a=("layers.{n}/op_0_mm",), b=("layers.{n}/op_0_mm",), line=3)
     with pytest.raises(NoTemplateError, match=r"a template makes this pair already: r\.yaml:3"):
         proposed(c, "layers.0/op_0_mm", "layers.0/op_0_mm", template)
     with pytest.raises(

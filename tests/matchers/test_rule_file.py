@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from matchers.errors import RulesError
 from matchers.rule_edit import edited
+from matchers.op_log import Phase
 from matchers.rule_file import LARGEST, RuleFile, RulesChangedError
 from matchers.rule_grammar import parse_document
 from matchers.rule_text import block_item, flow_item, new_file, quoted
@@ -265,18 +266,28 @@ NAMES = st.one_of(
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
 )
 LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
+ONE = NAMES.map(lambda name: (name,))
+SIDE = st.sampled_from([None, Side.A, Side.B])
+PHASE = st.sampled_from([None, *Phase])
 WHY = st.none() | st.text(st.characters(codec="utf-8"), max_size=12) | st.just("because: # it is\n- so")
 PLACES = st.sampled_from(["layers.{i}/op_{n}_add", "{rest:path}", "x{{y}}", "{x}/{n+1}"])
 BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
     PairRule: st.builds(PairRule, a=LISTS, b=LISTS, why=WHY),
     ApartRule: st.builds(ApartRule, a=NAMES, b=NAMES, why=WHY),
-    TemplateRule: st.builds(lambda a, why: TemplateRule(a=a, b=(a, a + "2"), why=why), PLACES, WHY),
-    ModuleRule: st.builds(lambda a, why: ModuleRule(a=a, b="y." + a, why=why), PLACES, WHY),
-    OpRule: st.builds(OpRule, a=LISTS, b=LISTS, why=WHY),
-    IgnoreRule: st.builds(
-        IgnoreRule, side=st.sampled_from([None, Side.A, Side.B]), op=st.none() | NAMES, match=NAMES, why=WHY
+    TemplateRule: st.builds(
+        lambda a, more, phase, why: TemplateRule(
+            a=(a, *(a + text for text in more)), b=(a, a + "2"), phase=phase, why=why
+        ),
+        PLACES,
+        st.sampled_from([(), ("x",), ("x", "y")]),
+        PHASE,
+        WHY,
     ),
-    ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), why=WHY),
+    ModuleRule: st.builds(lambda a, why: ModuleRule(a=a, b="y." + a, why=why), PLACES, WHY),
+    OpRule: st.builds(OpRule, a=LISTS, b=ONE, phase=PHASE, why=WHY)
+    | st.builds(OpRule, a=ONE, b=LISTS, phase=PHASE, why=WHY),
+    IgnoreRule: st.builds(IgnoreRule, side=SIDE, phase=PHASE, op=st.none() | NAMES, match=NAMES, why=WHY),
+    ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), side=SIDE, phase=PHASE, why=WHY),
 }
 RULES = st.one_of(*BY_KIND.values())
 COMMENTS = st.sampled_from(

@@ -71,7 +71,7 @@ def test_everything() -> None:
         PairRule(a=("layers.0/op_0__allgather_base_",), b=("x/op_1_all_gather_into_tensor_out", "x/op_2_wait_tensor")),
     )
     assert rules.of(ApartRule) == (ApartRule(a="x", b="y"),)
-    assert rules.of(TemplateRule) == (TemplateRule(a="layers.{i}/op_{n}_add", b=("layers.{i}/op_{n-2}_add",)),)
+    assert rules.of(TemplateRule) == (TemplateRule(a=("layers.{i}/op_{n}_add",), b=("layers.{i}/op_{n-2}_add",)),)
     assert rules.of(ModuleRule) == (ModuleRule(a="FSDPLlama3Model.{rest:path}", b="{rest}"),)
     assert rules.of(OpRule) == (OpRule(a=("_allgather_base_",), b=("all_gather_into_tensor_out", "wait_tensor")),)
     assert rules.of(IgnoreRule) == (
@@ -121,7 +121,7 @@ def test_the_example_has_every_section_and_no_problem() -> None:
         ("templates:\n  - a: 'l.{i'\n    b: y\n", "r:2:11: a placeholder is {name}"),
         (
             "templates:\n  - a: l.{i}\n    b: '{n}'\n",
-            "r:2:5: {n} is not captured on the other side, which captures {i}",
+            "r:3:9: {n} is not captured on the other side, which captures {i}",
         ),
         ("modules:\n  - a: x\n    b: [y]\n", "r:3:8: 'b' must be text, found a list"),
         ("ignore:\n  - side: c\n    op: x\n", "r:2:11: 'side' is a or b, not 'c'; leave it out for both"),

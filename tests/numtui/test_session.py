@@ -84,7 +84,7 @@ class TestRules:
         session.propose_generalise()
         confirm(session)
         (template,) = session.rules.of(TemplateRule)
-        assert template.a == "layers.{i}.attention/op_0_bmm"
+        assert template.a == ("layers.{i}.attention/op_0_bmm",)
         session.undo()
         assert session.rules == before
         session.go(row_with(session, "output/op_0_mm"))

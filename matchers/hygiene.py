@@ -1,0 +1,42 @@
+"""Rules that could go: the matching finds by itself what they say.
+
+Only what is certain is called so, because one rule can be what holds another's neighbours: taking such a rule out
+leaves every row of the comparison as it is. Ignore and tolerance rules are not looked at: they are about verdicts that
+the next run may need.
+"""
+
+from __future__ import annotations
+
+from matchers.repair import Repaired
+from matchers.resolve import Resolved, RuleUsage
+from matchers.rules import ApartRule, PairRule, RuleSet, TemplateRule
+
+__all__ = ["with_hints"]
+
+
+def with_hints(rules: RuleSet, resolved: Resolved, repaired: Repaired) -> tuple[RuleUsage, ...]:
+    """The usage of the rules, with hints at those that the matching makes needless."""
+    if not (repaired.by_itself.any() or repaired.idle.any()):
+        return resolved.usage
+    made = {forced.rule for forced in resolved.forced}
+    made -= {forced.rule for forced, alone in zip(resolved.forced, repaired.by_itself, strict=True) if not alone}
+    idle = {number for number, alone in zip(resolved.parting, repaired.idle, strict=True) if alone}
+    usage: list[RuleUsage] = []
+    for use in resolved.usage:
+        what = None
+        if use.problem is None and use.hint is None and use.matched and use.rule not in resolved.holding:
+            what = _needless(rules, use, made, idle)
+        if what is not None:
+            use = use._replace(hint=f"{rules.where(rules.rules[use.rule])}: is no longer needed: {what}")
+        usage.append(use)
+    return tuple(usage)
+
+
+def _needless(rules: RuleSet, use: RuleUsage, made: set[int], idle: set[int]) -> str | None:
+    rule = rules.rules[use.rule]
+    if isinstance(rule, (PairRule, TemplateRule)) and use.rule in made:
+        pairs = "this pair" if use.matched == 1 else f"all {use.matched:,} pairs"
+        return f"the matching finds {pairs} without it"
+    if isinstance(rule, ApartRule) and use.rule in idle:
+        return "nothing else would pair these two"
+    return None

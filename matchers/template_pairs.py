@@ -1,0 +1,130 @@
+"""What a template means for two logs, whatever the other rules say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.key_index import KeyIndex
+from matchers.pattern import Captures, Pattern
+from matchers.rules import TemplateRule
+
+__all__ = ["Group", "TemplatePairs", "template_pairs"]
+
+Group = tuple[tuple[int, ...], tuple[int, ...]]
+"""Rows of a and rows of b that are one operation."""
+Rows = NDArray[np.int64]
+Phases = NDArray[np.int8]
+
+
+@dataclass(slots=True)
+class TemplatePairs:
+    """The pairs of a template.
+
+    Attributes:
+        groups: one entry a pair; no row is in two of them.
+        flat_a, group_a: `flat_a[k]` is a row of a in group `group_a[k]`, group by group.
+        flat_b, group_b: the same for b.
+        instances: operations of a that the template matches.
+        missed: those of them without partner.
+        missing: (key of a, key it lacks, side of that key), the first that is missed for want of a partner.
+        clash: a sentence about the first row that two of them lead to; None when there is none.
+    """
+
+    groups: list[Group]
+    flat_a: Rows
+    group_a: Rows
+    flat_b: Rows
+    group_b: Rows
+    instances: int
+    missed: int
+    missing: tuple[str, str, str] | None
+    clash: str | None
+
+
+class _Pairing:
+    """The pairs of one template, made place by place."""
+
+    def __init__(self, rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex, phases: tuple[Phases, Phases]) -> None:
+        self.phase = rule.phase
+        self.index_a, self.index_b = index_a, index_b
+        self.phases = phases
+        self.source = Pattern.of(rule.a[0])
+        self.more_a = [Pattern.of(text) for text in rule.a[1:]]
+        self.targets = [Pattern.of(text) for text in rule.b]
+        self.used_a: set[int] = set()
+        self.used_b: set[int] = set()
+        self.groups: list[Group] = []
+        self.instances = self.missed = 0
+        self.missing: tuple[str, str, str] | None = None
+        self.clash: str | None = None
+
+    def run(self) -> None:
+        """Looks at every place: the k-th operation of a key of a goes with the k-th of its other keys."""
+        for captures, rows in self.index_a.template(self.source):
+            first = self.of_phase(rows, 0)
+            if len(first):
+                self.place(captures, first)
+
+    def of_phase(self, rows: Rows, side: int) -> Rows:
+        return rows if self.phase is None else rows[self.phases[side][rows] == self.phase]
+
+    def place(self, captures: Captures, first: Rows) -> None:
+        self.instances += len(first)
+        keys_a = [pattern.expand(captures) for pattern in self.more_a]
+        keys_b = [pattern.expand(captures) for pattern in self.targets]
+        found_a = [first, *(self.of_phase(self.index_a.named(key), 0) for key in keys_a)]
+        found_b = [self.of_phase(self.index_b.named(key), 1) for key in keys_b]
+        count = min(map(len, (*found_a, *found_b)))
+        if count < len(first):
+            self.missed += len(first) - count
+            if self.missing is None:
+                sides, keys, found = "a" * len(keys_a) + "b" * len(keys_b), [*keys_a, *keys_b], [*found_a[1:], *found_b]
+                lacking = [len(rows) == count for rows in found].index(True)
+                self.missing = (self.source.expand(captures), keys[lacking], sides[lacking])
+        rows_a = zip(*(rows[:count].tolist() for rows in found_a), strict=True)
+        rows_b = zip(*(rows[:count].tolist() for rows in found_b), strict=True)
+        for group_a, group_b in zip(rows_a, rows_b, strict=True):
+            if self.taken(group_a, self.used_a) or self.taken(group_b, self.used_b):
+                self.missed += 1
+                if self.clash is None:
+                    side = "b" if self.taken(group_b, self.used_b) else "a"
+                    keys = ", ".join(keys_b if side == "b" else [self.source.expand(captures), *keys_a])
+                    self.clash = f"is ambiguous: '{self.source.expand(captures)}' of a and another both lead to '{keys}' of {side}"
+                continue
+            self.used_a.update(group_a)
+            self.used_b.update(group_b)
+            self.groups.append((group_a, group_b))
+
+    @staticmethod
+    def taken(group: tuple[int, ...], used: set[int]) -> bool:
+        return len(set(group)) < len(group) or not used.isdisjoint(group)
+
+
+def template_pairs(
+    rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex, phases: tuple[Phases, Phases]
+) -> TemplatePairs:
+    """All pairs of a template; `phases` are the phases of the rows of a and of b."""
+    made = _Pairing(rule, index_a, index_b, phases)
+    made.run()
+    flat_a, group_a = _flat([rows for rows, _ in made.groups])
+    flat_b, group_b = _flat([rows for _, rows in made.groups])
+    return TemplatePairs(
+        groups=made.groups,
+        flat_a=flat_a,
+        group_a=group_a,
+        flat_b=flat_b,
+        group_b=group_b,
+        instances=made.instances,
+        missed=made.missed,
+        missing=made.missing,
+        clash=made.clash,
+    )
+
+
+def _flat(groups: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
+    sizes = np.fromiter(map(len, groups), np.int64, len(groups))
+    flat = np.fromiter((row for rows in groups for row in rows), np.int64, int(sizes.sum()))
+    return flat, np.repeat(np.arange(len(groups)), sizes)
