@@ -409,9 +409,8 @@ class _Run:
                 self.report(number, f"{self.other(by)} goes first for {rows} of its {len(pairs.groups)} pairs")
 
     def shadowed(self, winners: Sequence[int], pairs: int) -> str:
-        more = f" and {len(winners) - 1} more" if len(winners) > 1 else ""
         what = "its only pair" if pairs == 1 else f"all of its {pairs} pairs"
-        return f"has no effect: {self.other(winners[0])}{more} decide{'' if more else 's'} {what} already"
+        return f"has no effect: {self.others(winners, 'decides', 'decide')} {what} already"
 
     def filled(self, rule: TemplateRule) -> _Filled:
         index_a, index_b = self.index(Side.A), self.index(Side.B)
@@ -459,70 +458,78 @@ class _Run:
                         self.report(number, f"{side} has no op '{name}'")
                 self.matched[number] += self.rows_with_op(side, names, rule.phase)
 
+    def claim(self, number: int, masks: Mapping[Side, Mask], first: Mapping[Side, Int]) -> list[int]:
+        """Gives a rule the rows of its masks that no rule before it has; the rules that have them all, if it gets none.
+
+        `first`: by row the first rule that fits it.
+        """
+        none = len(self.rules)
+        fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
+        if any(mask.any() for mask in fresh.values()):
+            for side, mask in fresh.items():
+                first[side][mask] = number
+            return []
+        return np.unique(np.concatenate([first[side][mask] for side, mask in masks.items()])).tolist()
+
     def ignore(self) -> None:
-        covering: list[tuple[int, dict[Side, Mask]]] = []
+        first = {Side.A: np.full(len(self.a), len(self.rules)), Side.B: np.full(len(self.b), len(self.rules))}
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, IgnoreRule):
                 continue
-            masks: dict[Side, Mask] = {}
-            fresh = 0
-            for side, log, ignored in ((Side.A, self.a, self.ignored_a), (Side.B, self.b, self.ignored_b)):
-                if rule.side is not None and rule.side is not side:
-                    continue
-                mask = self.of_phase(log, rule.phase)
-                if rule.op is not None:
-                    glob = Glob.of(rule.op)
-                    # One more for rows without an op, whose number is -1.
-                    ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
-                    mask = mask & ops[log.op]
-                if rule.match is not None:
-                    mask = mask & self.index(side).glob(rule.match)
-                self.matched[number] += int(mask.sum())
-                fresh += int(np.count_nonzero(mask & ~ignored))
-                ignored |= mask
-                masks[side] = mask
+            masks = {side: self.ignored(side, rule) for side in Side if rule.side in (None, side)}
+            before = self.claim(number, masks, first)
+            self.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
             if not self.matched[number]:
-                where = "either log" if rule.side is None else str(rule.side)
                 named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
                 what = " and ".join(text for value, text in named if value is not None)
-                self.report(number, f"matches nothing in {where}{_in_phase(rule.phase)}: {what}")
-            elif not fresh:
-                firsts = [n for n, before in covering if _overlap(before, masks)]
-                more = f" and {len(firsts) - 1} more ignore" if len(firsts) > 1 else " ignores"
-                self.hints[number] = f"is not needed: {self.other(firsts[0])}{more} all that it matches"
-            covering.append((number, masks))
+                self.report(number, f"matches nothing in {_in_side(rule.side)}{_in_phase(rule.phase)}: {what}")
+            elif before:
+                who = self.others(before, "ignores", "ignore")
+                self.hints[number] = f"is not needed: {who} all that it matches"
+        self.ignored_a, self.ignored_b = first[Side.A] < len(self.rules), first[Side.B] < len(self.rules)
+
+    def ignored(self, side: Side, rule: IgnoreRule) -> Mask:
+        log = self.a if side is Side.A else self.b
+        mask = self.of_phase(log, rule.phase)
+        if rule.op is not None:
+            glob = Glob.of(rule.op)
+            # One more for rows without an op, whose number is -1.
+            ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
+            mask = mask & ops[log.op]
+        return mask if rule.match is None else mask & self.index(side).glob(rule.match)
 
     def tolerate(self) -> None:
-        seen: list[tuple[int, dict[Side, Mask]]] = []
+        first = {Side.A: self.tolerance_a, Side.B: self.tolerance_b}
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, ToleranceRule):
                 continue
             self.tolerances[number] = rule.rtol
-            masks: dict[Side, Mask] = {}
-            for side, log, first in ((Side.A, self.a, self.tolerance_a), (Side.B, self.b, self.tolerance_b)):
-                if rule.side is not None and rule.side is not side:
-                    continue
-                masks[side] = self.index(side).glob(rule.match) & self.of_phase(log, rule.phase)
-                fresh = masks[side] & (first == len(self.rules))
-                first[fresh] = number
-                self.matched[number] += int(np.count_nonzero(fresh))
-            if not self.matched[number]:
-                if not any(mask.any() for mask in masks.values()):
-                    where = "either log" if rule.side is None else str(rule.side)
-                    self.report(number, f"matches nothing in {where}{_in_phase(rule.phase)}: key '{rule.match}'")
-                else:
-                    firsts = [n for n, before in seen if _overlap(before, masks)]
-                    more = f" and {len(firsts) - 1} more match" if len(firsts) > 1 else " matches"
-                    self.report(number, f"has no effect: {self.other(firsts[0])}{more} first")
-            seen.append((number, masks))
+            masks = {
+                side: self.index(side).glob(rule.match) & self.of_phase(log, rule.phase)
+                for side, log in ((Side.A, self.a), (Side.B, self.b))
+                if rule.side in (None, side)
+            }
+            before = self.claim(number, masks, first)
+            self.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
+            if before:
+                self.report(number, f"has no effect: {self.others(before, 'matches', 'match')} first")
+            elif not self.matched[number]:
+                where = f"{_in_side(rule.side)}{_in_phase(rule.phase)}"
+                self.report(number, f"matches nothing in {where}: key '{rule.match}'")
+
+    def others(self, numbers: Sequence[int], one: str, many: str) -> str:
+        """The first of some rules and how many more, with a verb."""
+        if len(numbers) == 1:
+            return f"{self.other(numbers[0])} {one}"
+        return f"{self.other(numbers[0])} and {len(numbers) - 1} more {many}"
+
+
+def _in_side(side: Side | str | None) -> str:
+    return "either log" if side is None else str(side)
 
 
 def _in_phase(phase: Phase | None) -> str:
     return "" if phase is None else f" in {phase.label}"
-
-
-def _overlap(one: Mapping[Side, Mask], other: Mapping[Side, Mask]) -> bool:
-    return any(bool((mask & other[side]).any()) for side, mask in one.items() if side in other)
 
 
 def _covers(first: OpGroup, then: OpGroup) -> bool:

@@ -81,18 +81,18 @@ class _Pairing:
         if count < len(first):
             self.missed += len(first) - count
             if self.missing is None:
-                sides, keys, found = "a" * len(keys_a) + "b" * len(keys_b), [*keys_a, *keys_b], [*found_a[1:], *found_b]
-                lacking = [len(rows) == count for rows in found].index(True)
-                self.missing = (self.source.expand(captures), keys[lacking], sides[lacking])
+                sides = "a" * len(keys_a) + "b" * len(keys_b)
+                lacking = [len(rows) == count for rows in (*found_a[1:], *found_b)].index(True)
+                self.missing = (self.source.expand(captures), [*keys_a, *keys_b][lacking], sides[lacking])
         rows_a = zip(*(rows[:count].tolist() for rows in found_a), strict=True)
         rows_b = zip(*(rows[:count].tolist() for rows in found_b), strict=True)
         for group_a, group_b in zip(rows_a, rows_b, strict=True):
             if self.taken(group_a, self.used_a) or self.taken(group_b, self.used_b):
                 self.missed += 1
                 if self.clash is None:
-                    side = "b" if self.taken(group_b, self.used_b) else "a"
-                    keys = ", ".join(keys_b if side == "b" else [self.source.expand(captures), *keys_a])
-                    self.clash = f"is ambiguous: '{self.source.expand(captures)}' of a and another both lead to '{keys}' of {side}"
+                    own = self.source.expand(captures)
+                    side, keys = ("b", keys_b) if self.taken(group_b, self.used_b) else ("a", [own, *keys_a])
+                    self.clash = f"is ambiguous: '{own}' of a and another both lead to '{', '.join(keys)}' of {side}"
                 continue
             self.used_a.update(group_a)
             self.used_b.update(group_b)

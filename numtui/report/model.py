@@ -134,8 +134,9 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class RuleUse:
-    """A rule in force, as it would stand in a file, and what became of it; `problem` is empty when all is well, `hint` when
-    nothing suggests that it could go.
+    """A rule in force, as it would stand in a file, and what became of it.
+
+    `problem` is empty when all is well, `hint` when nothing suggests that the rule could go.
     """
 
     section: str

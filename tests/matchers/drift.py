@@ -188,19 +188,22 @@ def pairs_of_logs(draw: st.DrawFn, changes: int = 8) -> tuple[OpLog, OpLog]:
 
 
 @st.composite
-def rule_sets(draw: st.DrawFn, a: OpLog, b: OpLog) -> list[RuleSet]:
-    """Rule sets of a session, one after the other: rules come and go."""
+def rule_sets(draw: st.DrawFn, a: OpLog, b: OpLog, most: int = 4) -> list[RuleSet]:
+    """Rule sets of a session, one after the other: rules come, change and go, and steps are undone."""
     rules = RuleSet()
-    every = []
-    for _ in range(draw(st.integers(1, 4))):
-        made = [rule for rule in draw(st.lists(_rules(a, b), max_size=3)) if rule not in rules.rules]
-        for rule in dict.fromkeys(made):
-            rules = rules.adding(rule)
-        for rule in rules.rules:
-            if draw(st.integers(0, 3)) == 3:
-                rules = rules.removing(rule)
+    every = [rules]
+    for _ in range(draw(st.integers(1, most))):
+        if draw(st.integers(0, 4)) == 4:
+            rules = draw(st.sampled_from(every))
+        else:
+            made = [rule for rule in draw(st.lists(_rules(a, b), max_size=3)) if rule not in rules.rules]
+            for rule in rules.rules:
+                if draw(st.integers(0, 3)) == 3:
+                    rules = rules.removing(rule)
+            for rule in dict.fromkeys(made):
+                rules = rules.adding(rule)
         every.append(rules)
-    return every
+    return every[1:]
 
 
 def _rules(a: OpLog, b: OpLog) -> st.SearchStrategy[Rule]:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from matchers.collectives import read_by_collective, unfinished
 from matchers.comparison import Comparison, compare, preview
 from matchers.explain import explain
 from matchers.op_log import OpLog
-from matchers.pairing import Method, Pairing
 from matchers.parse import read_log
-from matchers.resolve import key_reference, resolve
+from matchers.resolve import key_reference
 from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
-from matchers.status import RED, Role, Status
+from matchers.status import Role, Status
 from tests.builders import op, training_step
 from tests.conftest import EXAMPLES
-from tests.matchers.drift import made_up_log, pairs_of_logs, rule_sets
+from tests.matchers.drift import made_up_log, pairs_of_logs
+from tests.matchers.invariants import check, same
 
 DATA = Path(__file__).parent.parent / "data"
 REAL = (
@@ -253,79 +250,6 @@ def test_what_holds_for_any_two_logs_holds_for_real_ones(a: str, b: str) -> None
 # ---------------------------------------------------------------------- any two logs
 
 
-def check(c: Comparison) -> None:
-    """What holds for every comparison."""
-    p = c.pairing
-    n_a, n_b, rows, pairs = len(c.a), len(c.b), np.arange(len(c)), np.arange(len(p))
-
-    # pairs: the leads are members, no record is in two, and `grouped` says which have more than two members
-    np.testing.assert_array_equal(p.of_a[p.lead_a], pairs)
-    np.testing.assert_array_equal(p.of_b[p.lead_b], pairs)
-    assert len(p.of_a) == n_a
-    assert len(p.of_b) == n_b
-    size = np.bincount(p.of_a[p.of_a >= 0], minlength=len(p)) + np.bincount(p.of_b[p.of_b >= 0], minlength=len(p))
-    np.testing.assert_array_equal(p.grouped, size > 2)
-    assert ((p.confidence >= 0) & (p.confidence <= 1)).all()
-    assert ((p.runner_up_score >= 0) & (p.runner_up_score <= 1)).all()
-    assert ((p.runner_up >= -1) & (p.runner_up < max(n_b, 1))).all()
-    assert (p.method != Method.NONE).all()
-
-    # rows: every record is shown once, on the row that `at_a` and `at_b` name
-    for records, at, side in ((n_a, c.at_a, 0), (n_b, c.at_b, 1)):
-        shown = [(record, row) for row in rows.tolist() for record in c.members(row)[side]]
-        assert sorted(shown) == list(enumerate(at.tolist()))
-        assert len(at) == records
-    for row, lead in ((c.row_a, p.lead_a), (c.row_b, p.lead_b)):
-        np.testing.assert_array_equal(row[c.pair >= 0], lead[c.pair[c.pair >= 0]])
-    assert sorted(c.pair[c.pair >= 0].tolist()) == pairs.tolist()
-    assert ((c.row_a >= 0) | (c.row_b >= 0)).all()
-    np.testing.assert_array_equal((c.row_a >= 0) & (c.row_b >= 0), c.pair >= 0)
-
-    # their order: those of a as dispatched; one that only b has right behind what came before it in b
-    assert (np.diff(c.row_a[c.row_a >= 0]) > 0).all()
-    for row in np.flatnonzero(c.row_a < 0).tolist():
-        before = np.flatnonzero(p.of_b[: c.row_b[row]] >= 0)
-        anchor = int(c.at_b[before[-1]]) if len(before) else -1
-        between = c.row_b[anchor + 1 : row + 1]
-        assert (c.row_a[anchor + 1 : row] < 0).all()
-        assert (np.diff(between) > 0).all()
-
-    # verdicts
-    red = np.isin(c.status, RED)
-    np.testing.assert_array_equal(c.red, red)
-    np.testing.assert_array_equal(c.role != Role.NONE, red)
-    alone = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B))
-    assert (red | alone)[c.cause].all()
-    assert not (alone & (c.pair >= 0)).any()
-    assert not (red & (c.pair < 0)).any()
-    assert red.any() or not c.cause.any()
-    # pairs that cross, and members of a group, can explain each other in a circle: see test_origin.py
-    if (np.diff(p.lead_b) > 0).all() and not p.grouped.any():
-        assert c.cause.any() or not red.any()
-    assert np.isnan(c.error[c.pair < 0]).all()
-    assert not (c.error < 0).any()
-    assert (c.original[c.status != Status.RECOMPUTE] == -1).all()
-    assert (c.status != Status.PENDING).all()
-    assert sum(c.counts.values()) == len(c)
-    for row in rows.tolist():
-        assert explain(c, row).headline
-
-
-def same(x: Any, y: Any) -> None:
-    """Two comparisons (or parts of them) agree in every column."""
-    for field in fields(x):
-        left, right = getattr(x, field.name), getattr(y, field.name)
-        if field.name in ("a", "b"):
-            assert left is right
-        elif isinstance(left, Pairing):
-            same(left, right)
-        elif isinstance(left, np.ndarray):
-            assert left.dtype == right.dtype, field.name
-            np.testing.assert_array_equal(left, right, field.name)
-        elif field.name not in ("flow", "matching"):
-            assert left == right, field.name
-
-
 @given(pairs_of_logs())
 def test_what_holds_for_any_two_logs(logs: tuple[OpLog, OpLog]) -> None:
     check(compare(*logs))
@@ -335,31 +259,6 @@ def test_what_holds_for_any_two_logs(logs: tuple[OpLog, OpLog]) -> None:
 @given(pairs_of_logs())
 def test_the_same_logs_compare_the_same(logs: tuple[OpLog, OpLog]) -> None:
     same(compare(*logs), compare(*logs))
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_rules_one_after_the_other_are_those_rules_from_the_start(data: st.DataObject) -> None:
-    """Also: what they force is paired, what they keep apart is not, and all else holds as without rules."""
-    a, b = data.draw(pairs_of_logs())
-    c = compare(a, b)
-    for rules in data.draw(rule_sets(a, b)):
-        c = c.with_rules(rules)
-        same(c, compare(a, b, rules))
-        check(c)
-        resolved = resolve(rules, a, b)
-        for forced in resolved.forced:
-            pair = c.pairing.of_a[forced.a[0]]
-            assert pair >= 0
-            assert set(c.pairing.of_a[list(forced.a)]) == set(c.pairing.of_b[list(forced.b)]) == {pair}
-            assert c.pairing.method[pair] == (Method.TEMPLATE if forced.template else Method.OVERRIDE)
-        for i, j in resolved.apart:
-            assert c.pairing.of_a[i] < 0 or c.pairing.of_a[i] != c.pairing.of_b[j]
-        for row in np.flatnonzero(c.status == Status.IGNORED).tolist():
-            in_a, in_b = c.members(row)
-            assert resolved.ignored_a[list(in_a)].any() or resolved.ignored_b[list(in_b)].any()
-        assert c.rules == rules
-        assert len(c.usage) == len(rules)
 
 
 def test_empty_logs() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.errors import RulesError
-from matchers.rule_edit import edited
 from matchers.op_log import Phase
+from matchers.rule_edit import edited
 from matchers.rule_file import LARGEST, RuleFile, RulesChangedError
 from matchers.rule_grammar import parse_document
 from matchers.rule_text import block_item, flow_item, new_file, quoted
