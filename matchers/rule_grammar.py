@@ -6,6 +6,7 @@ is no YAML, or whose outermost level is not made of sections, is lost as a whole
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -199,7 +200,11 @@ class _Fields:
             return (_plain(name, node),)
         if not node.items:
             raise _Wrong(f"'{name}' is an empty list", node.start)
-        return tuple(_plain(name, item) for item in node.items)
+        texts = tuple(_plain(name, item) for item in node.items)
+        again = next((at for at, text in enumerate(texts) if text in texts[:at]), None)
+        if again is not None:
+            raise _Wrong(f"'{name}' names '{texts[again]}' twice", node.items[again].start)
+        return texts
 
     def maybe(self, name: str) -> str | None:
         """Text, None where the field is absent; a field without a value is taken for absent only for `why`."""
@@ -267,11 +272,13 @@ def _hint(name: str, options: Collection[str]) -> str:
 def _rtol(fields: _Fields) -> float:
     text = fields.text("rtol")
     try:
-        return float(text)
+        rtol = float(text)
     except ValueError:
-        raise _Wrong(
-            f"'rtol' must be a relative error such as 1.0e-5, not '{text}'", fields.values["rtol"].start
-        ) from None
+        rtol = math.nan
+    if not (math.isfinite(rtol) and rtol >= 0):
+        at = fields.values["rtol"].start
+        raise _Wrong(f"'rtol' must be a relative error such as 1.0e-5, not '{text}'", at)
+    return rtol
 
 
 _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {

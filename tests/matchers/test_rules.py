@@ -105,7 +105,7 @@ def test_the_example_has_every_section_and_no_problem() -> None:
         ("pairs:\n  - a: x\n    a: y\n", "r:3:5: 'a' stands here a second time"),
         ("pairs:\n  - a: []\n    b: y\n", "r:2:8: 'a' is an empty list"),
         ("pairs:\n  - a: [x, [y]]\n    b: y\n", "r:2:12: 'a' must be text, found a list"),
-        ("pairs:\n  - a: [x, x]\n    b: y\n", "r:2:5: 'a' names 'x' twice"),
+        ("pairs:\n  - a: [x, x]\n    b: y\n", "r:2:12: 'a' names 'x' twice"),
         ("pairs:\n  - a: ''\n    b: y\n", "r:2:5: 'a' is empty"),
         ("pairs:\n  - x\n", "r:2:5: expected a rule with 'a: …', 'b: …', found 'x'"),
         ("pairs:\n  -\n", "r:2:4: expected a rule with 'a: …', 'b: …', found nothing"),
@@ -130,12 +130,15 @@ def test_the_example_has_every_section_and_no_problem() -> None:
             "tolerance:\n  - match: x\n    rtol: lots\n",
             "r:3:11: 'rtol' must be a relative error such as 1.0e-5, not 'lots'",
         ),
-        ("tolerance:\n  - match: x\n    rtol: -1\n", "r:2:5: 'rtol' must be a relative error such as 1.0e-5, not -1.0"),
+        (
+            "tolerance:\n  - match: x\n    rtol: -1\n",
+            "r:3:11: 'rtol' must be a relative error such as 1.0e-5, not '-1'",
+        ),
         (
             "tolerance:\n  - match: x\n    rtol: .nan\n",
             "r:3:11: 'rtol' must be a relative error such as 1.0e-5, not '.nan'",
         ),
-        ("tolerance:\n  - match: x\n    rtol: nan\n", "r:2:5: 'rtol' must be"),
+        ("tolerance:\n  - match: x\n    rtol: nan\n", "r:3:11: 'rtol' must be"),
         ("tolerance:\n  - match: " + "x" * 5000 + "\n    rtol: 1\n", "r:2:5: 'match' is longer than 4096 characters"),
         ("ops:\n  - a: x\n    b: y\n    why: [z]\n", "r:4:10: 'why' must be text, found a list"),
         ("version: 2\n", "r:1:10: expected 'version: 1', found version 2"),
@@ -164,6 +167,93 @@ def test_what_is_wrong_costs_only_itself() -> None:
     rules = parse_rules(text, "r")
     assert rules.rules == (PairRule(a=("x",), b=("y",)), IgnoreRule(op="z"))
     assert [problem.line for problem in rules.problems] == [1, 2, 5, 8]
+
+
+BROKEN = """\
+version: 2
+pairs:
+  - {a: first/op_0_add, b: first/op_1_add}
+  - a: x/op_0_add
+    bb: y/op_0_add
+  - a: x/op_0_add
+  - a: x/op_0_add
+    b:
+  - a: [x/op_0_add, [y/op_0_add]]
+    b: z/op_0_add
+  - a: x/op_0_add
+    a: y/op_0_add
+    b: z/op_0_add
+  - b: [z/op_0_add, z/op_0_add]
+    a: x/op_0_add
+  - x/op_0_add
+templates:
+  - a: "layers.{i/op_0_add"
+    b: y
+  - a: "layers.{i}/op_0_add"
+    b: ["layers.{i}/op_0_add", "layers.{j}/op_1_add"]
+  - a: "{x}/op_{n}_add"
+    b: "{x+1}/op_{n}_add"
+  - a: "layers.{i}/op_{n}_add"
+    b: "layers.{i}/op_{n-1}_add"
+    phase: backwards
+  - {a: "good.{i}/{x}", b: "{x}.{i}"}
+modules:
+  - a: "M.{rest:paths}"
+    b: "{rest}"
+ops:
+  - a: [mm, add]
+    b: [bmm, mul]
+  - {a: mm, b: bmm}
+ignore:
+  - side: c
+    op: wait_tensor
+  - side: a
+tolerance:
+  - match: "*"
+    rtol: small
+  - match: "*"
+    rtol: -0.1
+  - match: "*"
+    rtol: 0.1
+pair:
+  - {a: x, b: y}
+apart: none
+"""
+MISTAKES = """\
+r:1:10: expected 'version: 1', found version 2
+r:5:5: unknown field 'bb' in pairs (did you mean 'b'?)
+r:6:5: a rule in pairs needs 'b'
+r:8:7: 'b' has no value
+r:9:21: 'a' must be text, found a list
+r:12:5: 'a' stands here a second time
+r:14:21: 'b' names 'z/op_0_add' twice
+r:16:5: expected a rule with 'a: …', 'b: …', found 'x/op_0_add'
+r:18:16: a placeholder is {name}, {name:path}, {name:int}, {n+1} or {n-1} (in 'a')
+r:21:33: {j} is not captured on the other side, which captures {i} (in 'b')
+r:23:9: {x} is not a number; write {x:int} where it is captured (in 'b')
+r:26:12: 'phase' is forward, backward, optimizer or other, not 'backwards'; leave it out for all
+r:29:11: {rest:paths}: a placeholder is of kind int, name, path (in 'a')
+r:32:5: several ops can mean the same as one, not as several others: 'a' or 'b' must be a single op
+r:36:11: 'side' is a or b, not 'c'; leave it out for both
+r:38:5: 'op' or 'match' must say what is ignored
+r:41:11: 'rtol' must be a relative error such as 1.0e-5, not 'small'
+r:43:11: 'rtol' must be a relative error such as 1.0e-5, not '-0.1'
+r:46:1: unknown section 'pair' (did you mean 'pairs'?)
+r:48:8: 'apart' must be a list of rules, each beginning with '- '
+"""
+
+
+def test_every_mistake_of_a_file_is_told_and_the_good_rules_stay() -> None:
+    rules = parse_rules(BROKEN, "r")
+    told = [str(problem) for problem in rules.problems]
+    assert told == MISTAKES.splitlines()
+    assert len(set(told)) == len(told) == 20
+    assert rules.rules == (
+        OpRule(a=("mm",), b=("bmm",)),
+        TemplateRule(a=("good.{i}/{x}",), b=("{x}.{i}",)),
+        PairRule(a=("first/op_0_add",), b=("first/op_1_add",)),
+        ToleranceRule(match="*", rtol=0.1),
+    )
 
 
 def test_text_is_text_whatever_yaml_would_make_of_it() -> None:
