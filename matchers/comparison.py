@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
+from matchers.comparability import Comparability, comparability
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.hygiene import with_hints
@@ -127,6 +128,11 @@ class Comparison:
         """Rows per status, zeros included."""
         n = np.bincount(self.status, minlength=len(Status))
         return {s: int(n[s]) for s in Status}
+
+    @cached_property
+    def comparability(self) -> Comparability:
+        """What is different about the two runs as a whole."""
+        return comparability(self)
 
     def count(self, role: Role) -> int:
         """Rows of one role."""

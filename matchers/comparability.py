@@ -1,0 +1,182 @@
+"""Whether two runs can be compared at all: asked before anything is said of a single row.
+
+Where both logs have run info (matchers/run_info.py), it is compared. What a log without it tells by its records is
+inferred: dtypes, that a run communicates, and what went in that no recorded operation made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.collectives import collective
+from matchers.dataflow import DataFlow
+from matchers.op_log import OpLog, Phase
+from matchers.run_info import Note, Weight, compare_run_info, tells_start
+from matchers.tolerance import EPSILON, default_tolerance
+from matchers.verdict import relative
+
+if TYPE_CHECKING:
+    from matchers.comparison import Comparison
+
+__all__ = ["Comparability", "Note", "Weight", "comparability"]
+
+_RANDOM = frozenset(
+    {
+        *("bernoulli", "bernoulli_", "native_dropout", "rand", "rand_like", "randn", "randn_like", "randint", "normal"),
+        *("normal_", "uniform", "uniform_", "random_", "randperm", "multinomial", "exponential_", "dropout"),
+    }
+)
+_LOOKED_UP = {"embedding": 1}
+"""Operations that read tokens, by the position of these."""
+_MOST_WEIGHTS = 0.5
+"""From this share of the given inputs on, it is the weights that differ, and not one operation that reads another."""
+_MOST_CLAUSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """What is different about two runs as a whole; the gravest first."""
+
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def weight(self) -> Weight:
+        """Of the gravest note; harmless where there is none."""
+        return max((note.weight for note in self.notes), default=Weight.HARMLESS)
+
+    @property
+    def grave(self) -> tuple[Note, ...]:
+        """The notes that are not harmless."""
+        return tuple(note for note in self.notes if note.weight > Weight.HARMLESS)
+
+    @property
+    def sentence(self) -> str:
+        """All that is not harmless in one sentence; empty where there is nothing to warn of."""
+        if not self.grave:
+            return ""
+        told = [note.text for note in self.grave[:_MOST_CLAUSES]]
+        if (more := len(self.grave) - len(told)) > 0:
+            told.append(f"and {more} more")
+        start = "Not comparable" if self.weight == Weight.FATAL else "Compare with care"
+        return f"{start}: {'; '.join(told)}."
+
+
+def comparability(c: Comparison) -> Comparability:
+    """What two runs do not have in common, by their run info and by their logs."""
+    a, b = c.a, c.b
+    draws = any(_draws(log) for log in (a, b))
+    notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
+    notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
+    # the dtypes of the results say more than those of the parameters
+    if c.policy:
+        notes = [note for note in notes if note.kind != "dtype" or "parameters" not in note.text]
+        notes.append(_policy(c.policy))
+    if not (a.header.run and b.header.run):
+        notes += _communication(a, b)
+    if not (tells_start(a.header.run) and tells_start(b.header.run)):
+        if c.red.any():  # else nothing differs that went in
+            notes += _inferred_start(_Given(c))
+    elif any(note.kind == "parameters" and note.weight == Weight.FATAL for note in notes):
+        notes = _softened(notes, _Given(c))
+    return Comparability(tuple(sorted(notes, key=lambda note: -note.weight)))
+
+
+def _draws(log: OpLog) -> bool:
+    return any(name in _RANDOM for name in log.ops)
+
+
+def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
+    if log.partial:
+        return
+    declared = log.header.declared
+    if log.complete is False:
+        many = f"{len(log):,} of {declared:,}" if declared is not None and declared > len(log) else f"{len(log):,}"
+        why = f" ({log.header.incomplete})" if log.header.incomplete else ""
+        yield Note(Weight.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} operations are there{why}")
+    elif not len(log):
+        yield Note(Weight.FATAL, "incomplete", f"{side} holds no operation")
+
+
+def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
+    x, y = (int(log.micro_batch.max(initial=-1)) + 1 for log in (a, b))
+    if x != y and x > 0 and y > 0:
+        yield Note(Weight.SUSPICIOUS, "micro-batches", f"a has {x} micro-batch{'es' * (x > 1)} in the step and b {y}")
+
+
+def _policy(policy: tuple[tuple[str, str], ...]) -> Note:
+    said = " and ".join(f"{x} in a is {y} in b" for x, y in policy)
+    coarse = max((name for pair in policy for name in pair), key=lambda name: EPSILON[name])
+    return Note(Weight.SUSPICIOUS, "dtype", f"{said}, rows are judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
+
+
+def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
+    many = [int(np.count_nonzero(collective(log))) for log in (a, b)]
+    if (many[0] > 0) != (many[1] > 0):
+        one, other = ("a", "b") if many[0] else ("b", "a")
+        text = f"{one} communicates ({max(many)} collectives) and {other} does not: their tensors may be divided otherwise"
+        yield Note(Weight.SUSPICIOUS, "layout", text)
+
+
+class _Given:
+    """What went into the forward pass that no record made on either side, compared by its norms.
+
+    One entry for each: int64 `record` of a and `place` among its inputs; bool `differs`; bool `tokens`, it is looked up
+    by and no weight.
+    """
+
+    def __init__(self, c: Comparison) -> None:
+        self._c = c
+        flow = c.flow if c.flow is not None else DataFlow(c.a, c.b)
+        i, j = c.pairing.lead_a.astype(np.int64), c.pairing.lead_b.astype(np.int64)
+        compared = (c.a.phase[i] == Phase.FORWARD) & (c.b.phase[j] == Phase.FORWARD)
+        compared &= c.a.inputs.count[i] == c.b.inputs.count[j]
+        i, j = i[compared], j[compared]
+        count = c.a.inputs.count[i]
+        owner = np.repeat(np.arange(len(i)), count)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
+        x, y = c.a.inputs.value[at_a], c.b.inputs.value[at_b]
+        given = (flow.a.value[at_a] < 0) & (flow.b.value[at_b] < 0) & np.isfinite(x) & np.isfinite(y)
+        least = max((default_tolerance(name) for pair in c.policy for name in pair), default=0.0)
+        limit = np.array([max(default_tolerance(name), least) for name in (*c.a.dtypes, "")])
+        self.record, self.place = i[owner[given]], place[given]
+        with np.errstate(invalid="ignore"):
+            self.differs = relative(x[given], y[given]) > limit[c.a.dtype[self.record]]
+        looked_up = np.array([_LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])
+        self.tokens = self.place == looked_up[c.a.op[self.record]]
+
+    def first(self, which: NDArray[np.bool_]) -> str:
+        """The key of the first record of some."""
+        key: str = self._c.a.keys[int(self.record[which].min())]
+        return key
+
+
+def _inferred_start(given: _Given) -> Iterator[Note]:
+    """Tokens and weights, where the logs do not say what the step started from."""
+    if (tokens := given.tokens & given.differs).any():
+        yield Note(Weight.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads other tokens")
+    weights = ~given.tokens
+    n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
+    if n and n >= _MOST_WEIGHTS * total:
+        text = f"other weights before the step: {n} of {total} inputs of the forward pass that no operation made differ"
+        first = given.first(weights & given.differs)
+        yield Note(Weight.FATAL, "parameters", f"{text}, {first} reads the first of them")
+
+
+def _softened(notes: list[Note], given: _Given) -> list[Note]:
+    """Weights whose bits differ, and whose norms do not: another order of sums made them, and they can be compared."""
+    weights = ~given.tokens
+    if not weights.any() or (weights & given.differs).any():
+        return notes
+    said = ", by no more than rounding as far as their norms tell"
+    return [
+        Note(Weight.SUSPICIOUS, note.kind, note.text + said)
+        if note.kind == "parameters" and note.weight == Weight.FATAL
+        else note
+        for note in notes
+    ]

@@ -1,0 +1,249 @@
+"""Run info against run info: what two runs were given, and what it means for a comparison where that differs.
+
+Run info is what our own capture writes above a log (docs/log-format.md). It is text from a file: any entry may be
+missing or of another form, and then says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from matchers.op_key import canonical
+
+__all__ = ["Note", "Weight", "compare_run_info", "tells_start"]
+
+
+class Weight(IntEnum):
+    """What a difference of two runs means for their comparison.
+
+    HARMLESS: at most the order of a sum, or what was written down. SUSPICIOUS: may by itself explain differences.
+    FATAL: the numbers cannot agree, whatever the code does.
+    """
+
+    HARMLESS = 0
+    SUSPICIOUS = 1
+    FATAL = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One difference of the two runs.
+
+    Attributes:
+        kind: what it is about, one word that stays the same from version to version (`seed`, `batch`, `incomplete`).
+        text: a sentence without its capital and its stop. May quote the logs: whoever prints it makes it safe.
+    """
+
+    weight: Weight
+    kind: str
+    text: str
+
+
+_ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
+"""Entries that the capture leaves out where there is nothing to say."""
+
+_ENTRIES: tuple[tuple[str, str, str, Weight], ...] = (
+    # entry, kind, what it is, weight; where the entry is a table each line of it counts by itself
+    ("step", "step", "the captured step", Weight.FATAL),
+    ("rank", "rank", "the rank", Weight.SUSPICIOUS),
+    ("seed", "seed", "the seed", Weight.SUSPICIOUS),
+    ("cuda_seed", "seed", "the seed of the GPU", Weight.SUSPICIOUS),
+    ("world_size", "layout", "the number of ranks", Weight.SUSPICIOUS),
+    ("mesh", "layout", "the device mesh", Weight.SUSPICIOUS),
+    ("launcher", "layout", "the launcher", Weight.HARMLESS),
+    ("backend", "layout", "the communication backend", Weight.HARMLESS),
+    ("autocast", "dtype", "autocast", Weight.SUSPICIOUS),
+    ("mixed_precision", "dtype", "the mixed precision policy", Weight.SUSPICIOUS),
+    ("deterministic", "determinism", "deterministic", Weight.SUSPICIOUS),
+    ("precision", "precision", "precision", Weight.SUSPICIOUS),
+    ("attention", "kernels", "the choice of attention kernels", Weight.SUSPICIOUS),
+    ("device", "device", "the device", Weight.SUSPICIOUS),
+    ("versions", "versions", "version of", Weight.SUSPICIOUS),
+    ("activation_checkpointing", "checkpointing", "activation checkpointing", Weight.HARMLESS),
+    ("threads", "threads", "threads", Weight.HARMLESS),
+    ("environment", "environment", "environment variable", Weight.HARMLESS),
+    ("git", "code", "git", Weight.HARMLESS),
+    ("settings", "capture", "the capture's setting", Weight.HARMLESS),
+    ("host", "host", "the host", Weight.HARMLESS),
+)
+_TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
+_HARMLESS_VERSIONS = ("python", "numpy")
+_LONGEST = 80
+
+
+def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
+    """Every difference of two runs' info, the gravest first; nothing where one of them is empty.
+
+    Args:
+        draws: a run draws random numbers within the step.
+    """
+    if not a or not b:
+        return ()
+    notes = [
+        *_starts(a, b),
+        *_models(a, b),
+        *(note for entry in _ENTRIES for note in _entry(a, b, *entry)),
+        *_generators(a, b, draws),
+        *_commands(a, b),
+        *_simulations(a, b),
+    ]
+    return tuple(sorted(notes, key=lambda note: -note.weight))
+
+
+def tells_start(run: Mapping[str, Any]) -> bool:
+    """Whether a run's info says what its step started from: parameters and batch."""
+    return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
+
+
+def _entry(
+    a: Mapping[str, Any], b: Mapping[str, Any], name: str, kind: str, what: str, weight: Weight
+) -> Iterator[Note]:
+    if name in _TABLES:
+        of_a, of_b = _table(a, name), _table(b, name)
+        for line in dict.fromkeys([*of_a, *of_b]):
+            # a library that only one run has started, a variable that only one has set
+            x, y = of_a.get(line), of_b.get(line)
+            if x != y and (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y)):
+                light = name == "versions" and line in _HARMLESS_VERSIONS
+                yield Note(Weight.HARMLESS if light else weight, kind, _against(f"{what} {line}", x, y))
+        return
+    x, y = a.get(name), b.get(name)
+    if x != y and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
+        yield Note(weight, kind, _against(what, x, y))
+
+
+def _against(what: str, x: object, y: object) -> str:
+    return f"{what} is {_shown(x)} in a and {_shown(y)} in b"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == {} or value == []:
+        return "not set"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+# What the step started from
+
+
+def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    together = _same_layout(a, b)
+    of_a, of_b = _named_digests(a), _named_digests(b)
+    differ = [name for name, digest in of_a.items() if of_b.get(name, digest) != digest]
+    known = sum(name in of_b for name in of_a)
+    # digests are those of bytes: another dtype or another shard has others, whatever the values are
+    if differ and together and _dtypes(a) == _dtypes(b):
+        many = "the parameter" if known == 1 else f"all {known} parameters" if len(differ) == known else ""
+        many = many or f"{len(differ)} of {known} parameters"
+        verb = "differs" if len(differ) == known == 1 else "differ"
+        yield Note(Weight.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
+    if of_a and of_b and known < max(len(of_a), len(of_b)):
+        lone_a = [name for name in of_a if name not in of_b]
+        lone_b = [name for name in of_b if name not in of_a]
+        sides = [f"{len(names)} only {side} has ({names[0]})" for side, names in (("a", lone_a), ("b", lone_b)) if names]
+        yield Note(Weight.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
+    yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
+
+
+def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
+    """The batches; what only one of two calls was given (labels, a mask) does not count."""
+    digests = [[tensor.get("digest") for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
+    fewer, more = sorted(digests, key=len)
+    if not fewer or set(fewer) <= set(more):
+        return
+    shapes = [[tensor.get("shape") for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
+    if shapes[0][0] != shapes[1][0]:
+        weight = Weight.SUSPICIOUS
+        text = f"the first batch has another shape: {_shown(shapes[0][0])} in a and {_shown(shapes[1][0])} in b"
+    elif together:
+        weight, text = Weight.FATAL, "the batches differ"
+    else:
+        weight, text = Weight.SUSPICIOUS, "the batches of these ranks differ"
+    yield Note(weight, "batch", text)
+
+
+def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    of_a, of_b = _table(a, "parameters"), _table(b, "parameters")
+    if not of_a or not of_b:
+        return
+    if of_a.get("elements") != of_b.get("elements"):
+        weight = Weight.FATAL if _same_layout(a, b) else Weight.SUSPICIOUS
+        yield Note(weight, "model", _against("the model's number of weights", of_a.get("elements"), of_b.get("elements")))
+    if _dtypes(a) != _dtypes(b):
+        x, y = (", ".join(map(_shown, _dtypes(run))) for run in (a, b))
+        told = _against("the parameters' dtype", x, y) if x != y else "other parameters have another dtype"
+        yield Note(Weight.SUSPICIOUS, "dtype", told)
+    if of_a.get("frozen") != of_b.get("frozen"):
+        told = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
+        yield Note(Weight.SUSPICIOUS, "model", told)
+    x, y = (", ".join(map(_shown, sorted(_table(table, "devices")))) for table in (of_a, of_b))
+    if x != y:
+        yield Note(Weight.SUSPICIOUS, "device", _against("the parameters' device", x, y))
+
+
+def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:
+    of_a, of_b = _table(a, "rng_digests"), _table(b, "rng_digests")
+    differ = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
+    if not differ or a.get("seed") != b.get("seed"):  # the seed is said already
+        return
+    drawn = draws and any(name in ("torch", "cuda") for name in differ)
+    means = "and the step draws random numbers" if drawn else "but the step draws no numbers of torch's"
+    names = ", ".join(map(str, differ))
+    weight = Weight.SUSPICIOUS if drawn else Weight.HARMLESS
+    yield Note(weight, "generators", f"random generators are in another state ({names}), {means}")
+
+
+def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    """What was run; where the capture itself was told to write does not matter."""
+    x, y = (_after_capture(_list(run, "command")) for run in (a, b))
+    if x and y and x != y:
+        sides = [
+            f"{' '.join(only)} only in {side}"
+            for side, one, other in (("a", x, y), ("b", y, x))
+            if (only := [_shown(word) for word in one if word not in other])
+        ]
+        yield Note(Weight.HARMLESS, "command", f"the command lines differ: {', '.join(sides) or 'in the order of words'}")
+
+
+def _after_capture(command: list[Any]) -> list[Any]:
+    return command[command.index("--") + 1 :] if "--" in command else command[1:]
+
+
+def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    fake = [side for side, run in (("a", a), ("b", b)) if run.get("launcher") == "fake backend"]
+    if len(fake) == 1:
+        text = f"{fake[0]} ran on the fake backend, where nothing is communicated: its numbers mean nothing"
+        yield Note(Weight.FATAL, "layout", text)
+
+
+# What entries hold
+
+
+def _same_layout(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return all(a.get(name) == b.get(name) for name in ("world_size", "mesh", "rank"))
+
+
+def _named_digests(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {canonical(str(name)): digest for name, digest in _table(run, "parameter_digests").items()}
+
+
+def _dtypes(run: Mapping[str, Any]) -> list[Any]:
+    return sorted(_table(_table(run, "parameters"), "dtypes"))
+
+
+def _table(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = run.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(run: Mapping[str, Any], name: str) -> list[Any]:
+    value = run.get(name)
+    return value if isinstance(value, list) else []
