@@ -95,11 +95,19 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
         return
     declared = log.header.declared
     if log.complete is False:
-        many = f"{len(log):,} of {declared:,}" if declared is not None and declared > len(log) else f"{len(log):,}"
+        known = declared is not None and declared > len(log)
+        many = f"{len(log):,} of {declared:,} operations are" if known else f"{len(log):,} operations are"
+        many = "1 operation is" if len(log) == 1 and not known else many
         why = f" ({log.header.incomplete})" if log.header.incomplete else ""
-        yield Note(Weight.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} operations are there{why}")
+        yield Note(Weight.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} there{why}")
     elif not len(log):
         yield Note(Weight.FATAL, "incomplete", f"{side} holds no operation")
+    elif declared is not None and declared != len(log):
+        text = f"{side} promises {declared:,} operations and has {len(log):,}"
+        yield Note(Weight.SUSPICIOUS, "incomplete", text)
+    if log.problem_count:
+        many = f"{log.problem_count:,} spot{'s' * (log.problem_count > 1)}"
+        yield Note(Weight.SUSPICIOUS, "unreadable", f"{many} of {side} could not be read")
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
@@ -118,7 +126,7 @@ def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
     many = [int(np.count_nonzero(collective(log))) for log in (a, b)]
     if (many[0] > 0) != (many[1] > 0):
         one, other = ("a", "b") if many[0] else ("b", "a")
-        text = f"{one} communicates ({max(many)} collectives) and {other} does not: their tensors may be divided otherwise"
+        text = f"{one} communicates ({max(many)} collectives) and {other} does not, tensors may be divided otherwise"
         yield Note(Weight.SUSPICIOUS, "layout", text)
 
 

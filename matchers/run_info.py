@@ -146,16 +146,18 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         verb = "differs" if len(differ) == known == 1 else "differ"
         yield Note(Weight.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
     if of_a and of_b and known < max(len(of_a), len(of_b)):
-        lone_a = [name for name in of_a if name not in of_b]
-        lone_b = [name for name in of_b if name not in of_a]
-        sides = [f"{len(names)} only {side} has ({names[0]})" for side, names in (("a", lone_a), ("b", lone_b)) if names]
+        sides = [
+            f"{len(only)} only {side} has ({only[0]})"
+            for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
+            if (only := [name for name in one if name not in other])
+        ]
         yield Note(Weight.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
     yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
 
 
 def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
     """The batches; what only one of two calls was given (labels, a mask) does not count."""
-    digests = [[tensor.get("digest") for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
+    digests = [[str(tensor.get("digest")) for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
     fewer, more = sorted(digests, key=len)
     if not fewer or set(fewer) <= set(more):
         return
@@ -174,9 +176,10 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     of_a, of_b = _table(a, "parameters"), _table(b, "parameters")
     if not of_a or not of_b:
         return
-    if of_a.get("elements") != of_b.get("elements"):
+    sizes = of_a.get("elements"), of_b.get("elements")
+    if sizes[0] != sizes[1]:
         weight = Weight.FATAL if _same_layout(a, b) else Weight.SUSPICIOUS
-        yield Note(weight, "model", _against("the model's number of weights", of_a.get("elements"), of_b.get("elements")))
+        yield Note(weight, "model", _against("the model's number of weights", *sizes))
     if _dtypes(a) != _dtypes(b):
         x, y = (", ".join(map(_shown, _dtypes(run))) for run in (a, b))
         told = _against("the parameters' dtype", x, y) if x != y else "other parameters have another dtype"
@@ -210,7 +213,8 @@ def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
             for side, one, other in (("a", x, y), ("b", y, x))
             if (only := [_shown(word) for word in one if word not in other])
         ]
-        yield Note(Weight.HARMLESS, "command", f"the command lines differ: {', '.join(sides) or 'in the order of words'}")
+        told = ", ".join(sides) or "in the order of words"
+        yield Note(Weight.HARMLESS, "command", f"the command lines differ: {told}")
 
 
 def _after_capture(command: list[Any]) -> list[Any]:

@@ -62,6 +62,7 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
     a = read_log(request.path_a, progress=reading(request.name_a, 0.0))
     b = read_log(request.path_b, progress=reading(request.name_b, 0.25))
     comparison = compare(a, b, file.rules, progress=lambda what, fraction: progress(what, 0.5 + fraction / 2))
+    _ = comparison.comparability  # asked for on the screen's own thread, where nothing may take long
     return Loaded(comparison, file)
 
 

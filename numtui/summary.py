@@ -8,7 +8,6 @@ from pathlib import PurePath
 
 import numpy as np
 
-from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.status import Status
 from numtui.present import GLYPHS, short_dtype
@@ -17,7 +16,7 @@ from numtui.terminal import safe_text
 from numtui.text import Line, width_of
 from numtui.view import Group
 
-__all__ = ["breadcrumb", "header", "incomplete", "info", "join", "log_trouble", "rule_trouble"]
+__all__ = ["breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
 _PROBLEMS = 200
 """Problems of a log that are listed; the rest is counted."""
@@ -85,18 +84,6 @@ def _facts(session: Session) -> Iterator[str]:
 def incomplete(log: OpLog) -> bool:
     """Whether operations are known to be missing at the end of a log; of one that is still being read nothing is."""
     return log.complete is False and not log.partial
-
-
-def log_trouble(c: Comparison) -> Iterator[str]:
-    """What makes a comparison of two logs less than it seems: one of them is cut off, or empty."""
-    for side, log in (("a", c.a), ("b", c.b)):
-        declared = log.header.declared
-        if incomplete(log):
-            of = f"{len(log):,} of {declared:,}" if declared is not None and declared > len(log) else f"{len(log):,}"
-            why = f" ({safe_text(log.header.incomplete, 60)})" if log.header.incomplete else ""
-            yield f"{side}: cut off, {of} operations{why}"
-        elif not len(log) and not log.partial:
-            yield f"{side}: the log holds no operation"
 
 
 def rule_trouble(session: Session) -> str:

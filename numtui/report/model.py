@@ -14,6 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
 from matchers.drift.lone import lone_families
 from matchers.drift.names import name_families
@@ -47,6 +48,12 @@ MEANING: Final = {
     Status.NAN: "NaN, or infinity on one side only",
 }
 """What each status says about a row."""
+
+_WEIGHTS: Final[dict[Grade, Weight]] = {
+    Grade.HARMLESS: "harmless",
+    Grade.SUSPICIOUS: "suspicious",
+    Grade.FATAL: "fatal",
+}
 
 _UNSURE: Final = 0.5
 """Pairs below this confidence are mentioned: a wrong pair is a false red row."""
@@ -180,19 +187,13 @@ class Report:
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """What stands against comparing the two, gravest first."""
-        notes = [Note("fatal", f"{log.side} holds no operation") for log in self.logs if not log.operations]
-        notes += [Note("suspicious", f"{log.side}: {text}") for log in self.logs for text in log.trouble]
-        notes += [
-            Note("suspicious", f"{log.side}: {count(log.problem_count, 'spot')} of the log could not be read")
-            for log in self.logs
-            if log.problem_count
-        ]
-        notes += [
-            Note("suspicious", f"another dtype policy: {a} in a is {b} in b; judged at the coarser precision")
-            for a, b in self.comparison.policy
-        ]
-        return tuple(notes)
+        """What is different about the two runs as a whole, gravest first."""
+        return tuple(Note(_WEIGHTS[note.weight], note.text) for note in self.comparison.comparability.notes)
+
+    @property
+    def warning(self) -> str:
+        """What is not harmless of the notes in one sentence; empty where there is nothing to warn of."""
+        return self.comparison.comparability.sentence
 
     @property
     def comparable(self) -> bool:

@@ -19,6 +19,8 @@ _MAX_PROBLEMS = 3
 _MAX_RULE_NOTES = 6
 _MAX_FAMILIES = 6
 _MAX_KEY = 100
+_MAX_WARNING = 1500
+_MAX_HARMLESS = 12
 _WIDTH = 118
 """Longer sentences and lists are wrapped; keys and paths are never broken."""
 
@@ -44,15 +46,18 @@ class _Paint:
 def _lines(r: Report, paint: _Paint) -> Iterator[str]:
     yield from _sides(r, paint)
     yield ""
+    if r.warning:
+        yield from (paint(_BOLD, line) for line in _wrapped(r.warning, "", "", longest=_MAX_WARNING))
+        yield ""
     yield from _result(r, paint)
     for section in (
         _causes(r, paint),
         _beginnings(r),
-        _policy(r),
         _certainty(r),
         _families(r),
         _excluded(r),
         _log_problems(r),
+        _harmless(r),
         _rules(r),
         _next(r),
     ):
@@ -129,13 +134,6 @@ def _plain(error: str) -> str:
     return error.replace("≥", ">=").replace("≈", "~").replace("∞", "inf")
 
 
-def _policy(r: Report) -> Iterator[str]:
-    """Another dtype throughout is one fact about the runs, not one per row."""
-    if r.comparison.policy:
-        yield "Another dtype policy: judged at the coarser precision"
-        yield from (f"  {safe_text(a, 40)} in a is {safe_text(b, 40)} in b" for a, b in r.comparison.policy)
-
-
 def _certainty(r: Report) -> Iterator[str]:
     if (d := r.doubt) is None:
         return
@@ -163,6 +161,18 @@ def _excluded(r: Report) -> Iterator[str]:
     for what, ops in zip(("both", "only a", "only b"), r.excluded, strict=True):
         if ops:
             yield from _wrapped(", ".join(ops), f"  {what + ':':<8}", " " * 10)
+
+
+def _harmless(r: Report) -> Iterator[str]:
+    """What is different about the runs and changes at most the order of a sum."""
+    notes = [note.text for note in r.notes if note.weight == "harmless"]
+    if not notes:
+        return
+    yield "Different and harmless"
+    for text in notes[:_MAX_HARMLESS]:
+        yield from _wrapped(text, "  ", "    ")
+    if len(notes) > _MAX_HARMLESS:
+        yield f"  ... and {len(notes) - _MAX_HARMLESS:,} more"
 
 
 def _log_problems(r: Report) -> Iterator[str]:
@@ -206,10 +216,10 @@ def _next(r: Report) -> Iterator[str]:
         yield "  (o goes to the first cause, p to what went into it; numtui diff --format html writes a page to send)"
 
 
-def _wrapped(text: str, first: str, rest: str) -> list[str]:
+def _wrapped(text: str, first: str, rest: str, longest: int = 600) -> list[str]:
     """A sentence or a list in lines of `_WIDTH`, with what stands before the first and before the others."""
     return textwrap.wrap(
-        safe_text(text, 600),
+        safe_text(text, longest),
         _WIDTH,
         initial_indent=first,
         subsequent_indent=rest,

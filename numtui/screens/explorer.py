@@ -29,7 +29,7 @@ from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.screens.commands import Commands
 from numtui.session import Job, Search, Session
 from numtui.shims import bound_action, output_waits
-from numtui.summary import log_trouble, rule_trouble
+from numtui.summary import rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header
@@ -357,7 +357,7 @@ class Explorer(Commands):
             self.say(str(self.session.rules.problems[0]), trouble=True)
         elif self.session.comparison.red.any():
             self.say("n goes to the first red row, o to the first origin")
-        self._warn(*log_trouble(self.session.comparison), rule_trouble(self.session))
+        self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
         self.draw()
         self._offer_recovery()
 

@@ -333,7 +333,7 @@ async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> N
     write_log(Path(asked.path_a), training_step()[:-2], declared=400)
     write_log(Path(asked.path_b), [])
     async with opened(asked, size=(100, 30)) as (pilot, _):
-        assert f"a: cut off, {len(training_step()) - 2} of 400 operations · b: the log holds no operation" in screen(
+        assert f"b holds no operation; a is cut off, {len(training_step()) - 2} of 400 operations are there" in screen(
             pilot
         )
         await press(pilot, "j")
