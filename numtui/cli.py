@@ -21,13 +21,15 @@ from typing import NoReturn
 from matchers.errors import InputError, UserError
 from numtui import __version__
 from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, is_weight_log, resolve_logs
-from numtui.report import FORMATS
+from numtui.report import CONDITIONS, FORMATS, SUFFIXES, Target, format_of
 from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
 __all__ = ["ExitCode", "main", "run"]
 
 _DEMO_RULES = Path("numtui-demo.yaml")
 """The demo has rules of its own: those in the current folder belong to other logs."""
+
+_WEIGHT_FORMATS = ("text", "jsonl")
 
 _DESCRIPTION = """\
 Shows where two training runs part: compares the per-operation numeric logs of
@@ -47,6 +49,19 @@ A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
 standard input) or the folders of two runs.
 
 exit codes: 0 nothing red, 1 something red, 2 trouble
+"""
+
+_DIFF = """\
+Prints the comparison of two logs, in one form or several.
+
+forms:
+{formats}
+
+exit codes:
+  0  the comparison fails on nothing
+  1  it fails on one of the conditions of --fail-on:
+{conditions}
+  2  trouble: a log or a file of rules cannot be read, a report cannot be written
 """
 
 
@@ -112,11 +127,28 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _diff_parser() -> argparse.ArgumentParser:
-    parser = _new_parser(
-        "numtui diff", "Prints the comparison of two logs; the exit code tells whether anything is red."
-    )
+    formats, conditions = ("\n".join(f"     {k:<15} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
+    parser = _new_parser("numtui diff", _DIFF.format(formats=formats, conditions=conditions))
     _add_logs(parser)
-    _add_report(parser)
+    parser.add_argument(
+        "--format", choices=FORMATS, metavar="FORM", help="the form (default: what the name of -o ends in, else text)"
+    )
+    _add_output(parser)
+    parser.add_argument(
+        "--also",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write a second report to FILE, in the form its name ends in; as often as wanted",
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="CONDITION",
+        type=_conditions,
+        action="extend",
+        help="what makes the exit code 1, with commas between several (default: diverged)",
+    )
+    parser.add_argument("--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     return parser
 
@@ -128,7 +160,10 @@ def _weights_parser() -> argparse.ArgumentParser:
         "of more than two logs, the step for each pair.",
     )
     parser.add_argument("logs", metavar="LOG", nargs="+", help="rank_N_weights.log, also .gz")
-    _add_report(parser)
+    parser.add_argument(
+        "--format", choices=_WEIGHT_FORMATS, default="text", help="text for people (default), jsonl for programs"
+    )
+    _add_output(parser)
     return parser
 
 
@@ -185,13 +220,6 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
 
 
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="text for people (default), jsonl for programs"
-    )
-    _add_output(parser)
-
-
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
@@ -201,6 +229,14 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_screen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
+
+
+def _conditions(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in CONDITIONS:
+            raise argparse.ArgumentTypeError(f"{safe_text(name, 40)!r} is none of {', '.join(CONDITIONS)}")
+    return names
 
 
 def _rank(text: str) -> int:
@@ -230,9 +266,34 @@ def _request(args: argparse.Namespace) -> OpenRequest:
 
 
 def _diff(args: argparse.Namespace) -> int:
+    output = None if args.output in {None, "-"} else Path(args.output)
+    form = args.format or (format_of(args.output) if output is not None else None) or "text"
     if is_weight_log(args.a) or is_weight_log(args.b):
-        return _weights([args.a, args.b], args.format, args.output)
-    return _report(_request(args), args.format, None if args.output in {None, "-"} else Path(args.output))
+        return _diff_weights(args, form)
+    return _report(
+        _request(args),
+        Target(form, output),
+        *(_also(name) for name in args.also),
+        fail_on=tuple(dict.fromkeys(args.fail_on or ["diverged"])),
+        allow=None if args.allow is None else Path(args.allow),
+    )
+
+
+def _also(name: str) -> Target:
+    form = format_of(name)
+    if form is None:
+        raise InputError(f"--also {name}: the form of a report is told by the end of its name: {', '.join(SUFFIXES)}")
+    return Target(form, Path(name))
+
+
+def _diff_weights(args: argparse.Namespace, form: str) -> int:
+    """Two logs of weights, which have no operations: what is only about those is refused."""
+    if form not in _WEIGHT_FORMATS:
+        raise InputError(f"logs of weights are reported as {' or '.join(_WEIGHT_FORMATS)}, not as {form}")
+    for option, given in (("--also", args.also), ("--fail-on", args.fail_on), ("--allow", args.allow)):
+        if given:
+            raise InputError(f"{option} is about logs of operations; these are logs of weights")
+    return _weights([args.a, args.b], form, args.output)
 
 
 def _suggest(args: argparse.Namespace) -> int:
@@ -286,23 +347,25 @@ def _open(args: argparse.Namespace) -> int:
 def _explore(request: OpenRequest) -> int:
     """The explorer, or the text report where there is no screen to draw on."""
     if not is_terminal(sys.stdout):
-        return _report(request, "text")
+        return _report(request, Target("text"))
     if is_dumb_terminal():
         _complain("this terminal cannot show the explorer (TERM is dumb or not set); this is the text report")
-        return _report(request, "text")
+        return _report(request, Target("text"))
     with _rereadable(request) as ready:
         if not reopen_keyboard():
             _complain("there is no terminal to read keys from; this is the text report")
-            return _report(ready, "text")
+            return _report(ready, Target("text"))
         from numtui.app import run_app
 
         return run_app(ready)
 
 
-def _report(request: OpenRequest, form: str, output: Path | None = None) -> int:
+def _report(
+    request: OpenRequest, *targets: Target, fail_on: tuple[str, ...] = ("diverged",), allow: Path | None = None
+) -> int:
     from numtui.headless import report
 
-    return ExitCode.RED if report(request, form, output) else ExitCode.SAME
+    return ExitCode.RED if report(request, targets, fail_on=fail_on, allow=allow) else ExitCode.SAME
 
 
 @contextmanager

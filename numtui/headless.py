@@ -5,40 +5,81 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
 from numtui.inputs import STDIN, OpenRequest
-from numtui.report import ReportOptions, write
+from numtui.report import ReportOptions, Target, report_of, write
 from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
+
+if TYPE_CHECKING:
+    from numtui.report.model import Report
 
 __all__ = ["complain", "deliver", "report", "suggest"]
 
 
-def report(request: OpenRequest, form: str, output: Path | None = None) -> bool:
-    """Compare and write a report to `output`, or to standard output; returns whether something is red.
+def report(
+    request: OpenRequest,
+    targets: Sequence[Target],
+    *,
+    fail_on: tuple[str, ...] = ("diverged",),
+    allow: Path | None = None,
+) -> bool:
+    """Compare and write the reports that are asked for; returns whether the comparison fails.
+
+    Args:
+        targets: what to write; `Target.path` None is standard output.
+        fail_on: some of `numtui.report.CONDITIONS`.
+        allow: the file of known differences.
 
     Raises:
-        UserError: a log or the rules cannot be read, the report cannot be written.
+        UserError: a log, the rules or the known differences cannot be read, a report cannot be written.
         BrokenPipeError: whoever read standard output is gone.
     """
+    known = None
+    if allow is not None:
+        from numtui.report.allow_file import load_allow_list  # with PyYAML, as the rules
+
+        known = load_allow_list(allow)
     comparison, rules_path = _compared(request)
-    _warn(comparison, rules_too=form != "text")
+    shown = any(target == ("text", None) for target in targets)
+    _warn(comparison, rules_too=not shown)
     paths = request.path_a, request.path_b
     options = ReportOptions(
         names=(request.name_a, request.name_b),
         paths=None if STDIN in paths else paths,
         rules_path=None if rules_path is None else str(rules_path),
-        color=output is None and wants_color(sys.stdout, no_color=not request.color),
+        fail_on=fail_on,
+        allow=known,
     )
-    deliver(lambda out: write(comparison, out, form, options), output)
-    return bool(comparison.red.any())
+    made = report_of(comparison, options)
+    for form, path in targets:
+        color = path is None and wants_color(sys.stdout, no_color=not request.color)
+        deliver(partial(write, made, form=form, color=color), path)
+    if fail_on != ("diverged",) or known is not None:
+        _tell_gate(made)
+    return bool(made.failures)
+
+
+_MOST_FAILURES = 10
+
+
+def _tell_gate(made: Report) -> None:
+    """Say why the exit code is 1, where it is not just that something is red; and what is allowed for nothing."""
+    told = [f"fails on {failure.condition}: {failure.text}" for failure in made.failures]
+    if "stale-rule" not in made.options.fail_on:
+        told += made.stale_allowances
+    for text in told[:_MOST_FAILURES]:
+        complain(text)
+    if len(told) > _MOST_FAILURES:
+        complain(f"{len(told) - _MOST_FAILURES} more reasons")
 
 
 def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None:

@@ -12,7 +12,7 @@ from matchers.comparison import compare
 from matchers.errors import UserError
 from matchers.op_log import OpLog
 from matchers.parse import read_log
-from numtui.report import FORMATS, ReportOptions, write
+from numtui.report import FORMATS, ReportOptions, report_of, write
 from numtui.terminal import safe_text
 from tests.hostile import RAW_CONTROL, hostile_logs, small_log
 
@@ -30,7 +30,7 @@ def reports(a: Path | OpLog, b: Path | OpLog) -> dict[str, str]:
     made = {}
     for form in FORMATS:
         out = io.StringIO()
-        write(comparison, out, form, ReportOptions(names=("a", "b")))
+        write(report_of(comparison, ReportOptions(names=("a", "b"))), out, form)
         made[form] = out.getvalue()
     for line in made["jsonl"].splitlines():
         json.loads(line, parse_constant=_refuse)

@@ -6,14 +6,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from importlib import import_module
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from matchers.comparison import Comparison
+    from numtui.report.allow import AllowList
+    from numtui.report.model import Report
 
-__all__ = ["FORMATS", "ReportOptions", "write"]
+__all__ = ["CONDITIONS", "FORMATS", "SUFFIXES", "ReportOptions", "Target", "format_of", "report_of", "write"]
 
-FORMATS = ("text", "jsonl")
+FORMATS = MappingProxyType(
+    {
+        "text": "for people, one screen",
+        "jsonl": "for programs, an object per row",
+        "json": "for programs, all that is known",
+        "csv": "for tables and numpy",
+        "markdown": "for an issue",
+        "junit": "for CI",
+        "github": "annotations of a GitHub workflow",
+    }
+)
+"""The formats, and whom each is for."""
+
+SUFFIXES = MappingProxyType(
+    {
+        ".txt": "text",
+        ".jsonl": "jsonl",
+        ".json": "json",
+        ".csv": "csv",
+        ".md": "markdown",
+        ".xml": "junit",
+    }
+)
+"""The format that the end of a file's name asks for."""
+
+CONDITIONS = MappingProxyType(
+    {
+        "diverged": "a row is red",
+        "origin": "there is a first cause",
+        "unmatched": "an operation has no partner",
+        "stale-rule": "a rule, or an allowed difference, is broken or of no use",
+        "incomplete": "a log is cut off or damaged",
+        "not-comparable": "the two runs cannot be compared",
+    }
+)
+"""What a comparison can fail on, and when it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +64,48 @@ class ReportOptions:
         names: what the sides are called.
         paths: the two logs as they can be opened again, None where they cannot (standard input).
         rules_path: the file that the rules came from, None without one.
-        color: use ANSI colours (the text report only).
+        fail_on: some of `CONDITIONS`.
+        allow: known differences that the comparison does not fail on, None without any.
     """
 
     names: tuple[str, str] = ("a", "b")
     paths: tuple[str, str] | None = None
     rules_path: str | None = None
-    color: bool = False
+    fail_on: tuple[str, ...] = ("diverged",)
+    allow: AllowList | None = None
 
 
-def write(comparison: Comparison, out: TextIO, form: str, options: ReportOptions) -> None:
-    """Write a report in one of `FORMATS`."""
-    if form == "jsonl":
-        from numtui.report.jsonl import write_jsonl
+class Target(NamedTuple):
+    """A report to be written: its format, and the file; None for standard output."""
 
-        write_jsonl(comparison, out)
-    elif form == "text":
-        from numtui.report.model import Report
+    form: str
+    path: Path | None = None
+
+
+def format_of(path: str) -> str | None:
+    """The format that a file's name asks for, None where it says nothing."""
+    return SUFFIXES.get(PurePath(path).suffix.lower())
+
+
+def report_of(comparison: Comparison, options: ReportOptions) -> Report:
+    """What the reports are written from."""
+    from numtui.report.model import Report
+
+    return Report(comparison, options)
+
+
+def write(report: Report, out: TextIO, form: str, *, color: bool = False) -> None:
+    """Write a report in one of `FORMATS`.
+
+    Args:
+        color: use ANSI colours (the text report only).
+    """
+    if form not in FORMATS:
+        raise ValueError(f"no such format: {form}")
+    if form == "text":
         from numtui.report.text import write_text
 
-        write_text(Report(comparison, options), out)
+        write_text(report, out, color=color)
     else:
-        raise ValueError(f"no such format: {form}")
+        # Each has a module of its name.
+        import_module(f"numtui.report.{form}").write(report, out)

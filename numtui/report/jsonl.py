@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as json_string
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from matchers.op_log import IntArray, OpLog, Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 
-__all__ = ["write_jsonl"]
+if TYPE_CHECKING:
+    from numtui.report.model import Report
+
+__all__ = ["write", "write_jsonl"]
 
 Texts = NDArray[np.object_]
 """JSON fragments (`str`), one per row."""
@@ -29,6 +32,11 @@ _CONFIDENCE_STEPS = 1000
 """Confidence is written to three decimals: more would be noise, and would differ between machines."""
 _DENSE = 1 << 22
 """Up to so many codes a table of all of them is quicker than sorting the rows."""
+
+
+def write(report: Report, out: TextIO) -> None:
+    """Write every row of the comparison."""
+    write_jsonl(report.comparison, out)
 
 
 def write_jsonl(c: Comparison, out: TextIO) -> None:

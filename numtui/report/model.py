@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
-from matchers.drift.lone import lone_families
-from matchers.drift.names import name_families
-from matchers.drift.view import PairNames
 from matchers.explain import explain, format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
@@ -26,8 +23,11 @@ from matchers.rule_text import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
 from numtui.report import ReportOptions
+from numtui.report.allow import Allowed
+from numtui.report.gate import Failure, failing_rows, failures_of
+from numtui.report.words import count
 
-__all__ = ["MEANING", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight", "count"]
+__all__ = ["MEANING", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight"]
 
 Weight = Literal["fatal", "suspicious", "harmless"]
 """How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
@@ -102,7 +102,7 @@ class RowFacts:
         in_eps: the same in units of the dtype's ε; empty where that says nothing.
         location: of a's record, of b's where a has none; so are phase, shape and dtype.
         line_a, line_b: 1-based line of the log, 0 where the side has no record.
-        sentence: what is known about it.
+        sentence: what is known about it; empty where nobody asked for it.
     """
 
     row: int
@@ -237,9 +237,9 @@ class Report:
         """The first of the first causes."""
         return tuple(self.row(row) for row in self.cause_rows[:limit].tolist())
 
-    def reds(self, limit: int) -> tuple[RowFacts, ...]:
+    def reds(self, limit: int, *, explained: bool = False) -> tuple[RowFacts, ...]:
         """The first red rows."""
-        return tuple(self.row(row) for row in np.flatnonzero(self.comparison.red)[:limit].tolist())
+        return tuple(self.row(row, explained=explained) for row in np.flatnonzero(self.comparison.red)[:limit].tolist())
 
     @cached_property
     def beginning_rows(self) -> NDArray[np.int64]:
@@ -249,8 +249,8 @@ class Report:
         c = self.comparison
         return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
 
-    def row(self, row: int) -> RowFacts:
-        """One row of the comparison in words."""
+    def row(self, row: int, *, explained: bool = True) -> RowFacts:
+        """One row of the comparison in words; `explained` with a sentence, which takes about a millisecond."""
         c = self.comparison
         a, b = c.members(row)
         i, j = int(c.row_a[row]), int(c.row_b[row])
@@ -272,8 +272,35 @@ class Report:
             location=log.location_text(record),
             line_a=int(c.a.line[i]) if i >= 0 else 0,
             line_b=int(c.b.line[j]) if j >= 0 else 0,
-            sentence=explain(c, row).headline,
+            sentence=explain(c, row).headline if explained else "",
         )
+
+    # -- what it fails on
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """What the list of known differences lets pass."""
+        c, known = self.comparison, self.options.allow
+        return Allowed(np.zeros(len(c), bool)) if known is None else known.apply(c)
+
+    @property
+    def stale_allowances(self) -> tuple[str, ...]:
+        """Allowed differences that the comparison does not show (any more), with their place."""
+        known = self.options.allow
+        path = "" if known is None else known.path
+        return tuple(
+            f"{path}:{entry.line}: no row that would fail matches '{entry.match}'" for entry in self.allowed.stale
+        )
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Everything that the comparison fails on; empty when it passes."""
+        return failures_of(self)
+
+    @cached_property
+    def failing(self) -> NDArray[np.bool_]:
+        """bool[r]: the rows that it fails on."""
+        return failing_rows(self)
 
     # -- what makes it less certain, or explains it
 
@@ -300,6 +327,10 @@ class Report:
     @cached_property
     def families(self) -> tuple[Family, ...]:
         """The known kinds of drift that the comparison shows, the one with most rows first."""
+        from matchers.drift.lone import lone_families  # programs that read rows do not wait for these
+        from matchers.drift.names import name_families
+        from matchers.drift.view import PairNames
+
         c = self.comparison
         if c.matching is None:
             return ()
@@ -349,8 +380,3 @@ def _trouble(log: OpLog) -> Iterator[str]:
         yield f"the log is cut off, {missing}{why}"
     elif declared is not None and declared != len(log):
         yield f"the header promises {count(declared, 'operation')}, there are {len(log):,}"
-
-
-def count(n: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from matchers.status import Role
-from numtui.report.model import MEANING, Log, Report, RowFacts, count
+from numtui.report.model import MEANING, Log, Report, RowFacts
+from numtui.report.words import count
 from numtui.terminal import safe_text
 
 __all__ = ["write_text"]
@@ -27,9 +28,9 @@ _WIDTH = 118
 _RED, _BOLD, _OFF = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
-def write_text(report: Report, out: TextIO) -> None:
+def write_text(report: Report, out: TextIO, *, color: bool = False) -> None:
     """Write the report: counts, first causes, and everything that makes the result less certain."""
-    paint = _Paint(report.options.color)
+    paint = _Paint(color)
     out.writelines(f"{line}\n" for line in _lines(report, paint))
 
 
@@ -86,7 +87,7 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
 def _causes(r: Report, paint: _Paint) -> Iterator[str]:
     title, rows, total = "First causes", r.causes(_MAX_CAUSES), len(r.cause_rows)
     if not rows:
-        title, rows, total = "Red rows", r.reds(_MAX_CAUSES), r.red
+        title, rows, total = "Red rows", r.reds(_MAX_CAUSES, explained=True), r.red
     if not rows:
         return
     yield title
@@ -103,7 +104,8 @@ def _beginnings(r: Report) -> Iterator[str]:
     if len(rows) == 0:
         return
     yield f"Differences begin, within the tolerance, in {count(len(rows), 'row')} whose inputs are equal to the bit"
-    for row in map(r.row, rows[:_MAX_BEGINNINGS].tolist()):
+    for number in rows[:_MAX_BEGINNINGS].tolist():
+        row = r.row(number, explained=False)
         yield f"  {_keys(row)}"
         yield f"     {_facts(row)}"
     if len(rows) > _MAX_BEGINNINGS:

@@ -13,7 +13,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
-from numtui.report import ReportOptions, write
+from numtui.report import ReportOptions, report_of, write
 from numtui.report.jsonl import write_jsonl
 from numtui.session import Session
 from numtui.summary import info
@@ -31,7 +31,7 @@ def compared(folder: Path, a: Sequence[Step], b: Sequence[Step], **run_of_b: obj
 
 def report(c: Comparison) -> str:
     out = io.StringIO()
-    write(c, out, "text", ReportOptions(names=("a", "b")))
+    write(report_of(c, ReportOptions(names=("a", "b"))), out, "text")
     return out.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from matchers.explain import explain
 from matchers.parse import read_log
 from matchers.rules import parse_rules
 from matchers.status import Role, Status
-from numtui.report import ReportOptions, write
+from numtui.report import ReportOptions, report_of, write
 from tests.builders import Op, op, training_step, write_log
 
 
@@ -22,9 +23,9 @@ def compared(tmp_path: Path, ops_a: list[Op], ops_b: list[Op], rules: str = "ver
     return compare(read_log(a), read_log(b), parse_rules(rules, "rules.yaml"))
 
 
-def text_of(c: Comparison, **options: object) -> str:
+def text_of(c: Comparison, *, color: bool = False, **options: Any) -> str:
     out = io.StringIO()
-    write(c, out, "text", ReportOptions(names=("eager", "traced"), **options))  # type: ignore[arg-type]
+    write(report_of(c, ReportOptions(names=("eager", "traced"), **options)), out, "text", color=color)
     return out.getvalue()
 
 

@@ -1,0 +1,107 @@
+r"""CSV: a row of the comparison on each line, for spreadsheets, Python's csv and numpy.
+
+A field never holds a comma, a quote, a line end or `#`, so that readers who know no quotes (`numpy.genfromtxt`) read it
+too; what a log has of these is written `\xNN`. So is a first character that makes a spreadsheet take a name for a
+formula. docs/reports.md is the reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.op_log import IntArray, OpLog, Phase
+from matchers.pairing import Method
+from matchers.status import Role, Status
+from numtui.report.model import Report
+
+__all__ = ["COLUMNS", "field", "write"]
+
+COLUMNS: Final = (
+    "row", "a", "b", "a_key", "b_key", "status", "red", "first_cause", "role", "method", "confidence", "error",
+    "error_is_bound", "tolerance", "phase", "location", "shape_a", "shape_b", "dtype_a", "dtype_b", "line_a", "line_b",
+)  # fmt: skip
+
+_CHUNK: Final = 4096
+_UNSAFE: Final = re.compile(r"[^\x20-\x7e]|[\\,\"#]|\A[=+\-@']|\A\s|\s\Z")
+
+
+def write(report: Report, out: TextIO) -> None:
+    """Write every row."""
+    out.write(",".join(COLUMNS) + "\n")
+    c = report.comparison
+    for start in range(0, len(c), _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, len(c)))
+        out.writelines(",".join(line) + "\n" for line in zip(*_columns(c, rows), strict=True))
+
+
+def field(text: str) -> str:
+    r"""Text of a log as a field: ASCII, with `\xNN`, `\uNNNN` or `\UNNNNNNNN` for what would mean something else."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _columns(c: Comparison, rows: NDArray[np.int64]) -> Iterator[Iterable[str]]:
+    """The columns of some rows, as text, in the order of `COLUMNS`."""
+    a, b = c.row_a[rows], c.row_b[rows]
+    yield map(str, rows.tolist())
+    yield map(str, a.tolist())
+    yield map(str, b.tolist())
+    yield from _keys(c, rows)
+    yield _labels([s.label for s in Status], c.status[rows])
+    yield _flags(c.red[rows])
+    yield _flags(c.cause[rows])
+    yield _labels(["", *(r.label for r in Role if r)], c.role[rows])
+    pair = c.pair[rows]
+    yield _labels(["", *(m.label for m in Method if m)], np.append(c.pairing.method, np.int8(Method.NONE))[pair])
+    yield (f"{x:.3f}" for x in np.append(c.pairing.confidence.astype(np.float64), np.nan)[pair].tolist())
+    yield map(repr, c.error[rows].tolist())
+    yield _flags(c.bound[rows])
+    yield map(repr, c.tolerance[rows].tolist())
+    yield _labels([p.label for p in Phase], np.where(a >= 0, _of(c.a.phase, a), _of(c.b.phase, b)))
+    places = (_labels(list(map(field, log.locations)), _of(log.location, r)) for log, r in ((c.a, a), (c.b, b)))
+    yield (x if has else y for has, x, y in zip((a >= 0).tolist(), *places, strict=True))
+    for table, column in (("shapes", "shape"), ("dtypes", "dtype")):
+        for log, records in ((c.a, a), (c.b, b)):
+            texts = [field(_shape(text) if column == "shape" else text) for text in getattr(log, table)]
+            yield _labels(texts, _of(getattr(log, column), records))
+    for log, records in ((c.a, a), (c.b, b)):
+        yield map(str, _of(log.line, records).tolist())
+
+
+def _keys(c: Comparison, rows: NDArray[np.int64]) -> tuple[Iterable[str], Iterable[str]]:
+    """The keys of both sides; those of a group with ` + ` between them."""
+    members = [c.members(row) for row in rows.tolist()]
+    return _joined(c.a, (a for a, _ in members)), _joined(c.b, (b for _, b in members))
+
+
+def _joined(log: OpLog, members: Iterable[tuple[int, ...]]) -> Iterator[str]:
+    return (" + ".join(field(log.keys[record]) for record in records) for records in members)
+
+
+def _of(column: NDArray[Any], records: IntArray) -> NDArray[Any]:
+    """A column of a log for some of its records, -1 where there is no record."""
+    return np.append(column.astype(np.int64), -1)[records]
+
+
+def _labels(texts: list[str], codes: NDArray[Any]) -> Iterable[str]:
+    """Codes as text; -1 is nothing."""
+    return map([*texts, ""].__getitem__, codes.tolist())
+
+
+def _flags(mask: NDArray[np.bool_]) -> Iterable[str]:
+    return ("1" if x else "0" for x in mask.tolist())
+
+
+def _shape(text: str) -> str:
+    """`256x768` for `[256, 768]`, `scalar` for `[]`."""
+    return "scalar" if text == "[]" else text.strip("[]").replace(", ", "x")

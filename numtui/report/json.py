@@ -1,0 +1,93 @@
+"""JSON: one object with all that is known, the rows of JSON Lines among it.
+
+docs/schema/report.schema.json describes it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from io import TextIOBase
+from typing import Any, Final, TextIO, cast
+
+from matchers.status import Role
+from numtui.report.jsonl import write_jsonl
+from numtui.report.model import Log, Report, RowFacts
+
+__all__ = ["VERSION", "write"]
+
+VERSION: Final = 1
+"""Of the form. Fields are added; one that is renamed or taken away makes a new version."""
+
+_MAX_ROWS: Final = 1000
+"""First causes that are told in words; every row is in `rows`."""
+
+
+def write(report: Report, out: TextIO) -> None:
+    """Write the report. The text is pure ASCII, a row on each line."""
+    head = json.dumps(_head(report), indent=1, allow_nan=False)
+    out.write(head.removesuffix("\n}") + ',\n "rows": [')
+    rows = _Rows(out)
+    write_jsonl(report.comparison, cast("TextIO", rows))
+    out.write("\n ]\n}\n" if rows.some else "]\n}\n")
+
+
+class _Rows(TextIOBase):
+    """Takes JSON Lines and hands them on as the elements of an array."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self.some = False
+
+    def write(self, lines: str) -> int:
+        """Take whole lines."""
+        elements = lines.removesuffix("\n").replace("\n", ",\n")
+        self._out.write(f"{',' if self.some else ''}\n{elements}")
+        self.some = True
+        return len(lines)
+
+
+def _head(r: Report) -> dict[str, Any]:
+    both, only_a, only_b = r.excluded
+    return {
+        "version": VERSION,
+        "numtui": r.version,
+        "a": _log(r.logs[0]),
+        "b": _log(r.logs[1]),
+        "comparable": r.comparable,
+        "notes": [asdict(note) for note in r.notes],
+        "result": r.result,
+        "red": r.red,
+        "counts": {status.label: n for status, n in r.counts},
+        "first_causes": len(r.cause_rows),
+        "causes": [_row(row) for row in r.causes(_MAX_ROWS)],
+        "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
+        "gate": {
+            "fail_on": list(r.options.fail_on),
+            "failures": [asdict(failure) for failure in r.failures],
+            "allowed_rows": int(r.allowed.rows.sum()),
+        },
+        "dtype_policy": [{"a": a, "b": b} for a, b in r.comparison.policy],
+        "uncertain": None if r.doubt is None else asdict(r.doubt),
+        "drift": [asdict(family) for family in r.families],
+        "excluded": {"both": list(both), "only_a": list(only_a), "only_b": list(only_b)},
+        "rules": {
+            "path": r.options.rules_path,
+            "used": [asdict(rule) for rule in r.rules],
+            "broken": list(r.broken_rules),
+        },
+    }
+
+
+def _log(log: Log) -> dict[str, Any]:
+    told = asdict(log)
+    del told["side"]
+    told["problems"] = [{"line": line, "message": message} for line, message in log.problems]
+    return told
+
+
+def _row(row: RowFacts) -> dict[str, Any]:
+    return asdict(row) | {
+        "status": row.status.label,
+        "role": None if row.role == Role.NONE else row.role.label,
+    }

@@ -1,0 +1,140 @@
+"""JUnit's XML, for the page that a CI server shows.
+
+A case per operation would be ninety thousand; a case per module of each phase is what a person can look at. In front
+stand the gate (a case per condition) and the first causes, so that whoever opens the page sees why it failed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TextIO
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+
+from matchers.op_log import Phase
+from matchers.status import Status
+from numtui.report import CONDITIONS
+from numtui.report.model import Report, RowFacts
+from numtui.report.words import count
+from numtui.terminal import safe_text
+
+__all__ = ["write"]
+
+_MAX_CAUSES: Final = 20
+_MAX_ROWS: Final = 5
+"""Rows that the failure of one module tells; the rest is counted."""
+_MAX_TEXT: Final = 400
+
+_NOT_JUDGED: Final = (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.RECOMPUTE, Status.IGNORED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A test case: `failure` is a line, `details` what stands under it; `skipped` says why nothing was judged."""
+
+    name: str
+    failure: str = ""
+    details: str = ""
+    skipped: str = ""
+
+
+def write(report: Report, out: TextIO) -> None:
+    """Write the report."""
+    suites = [("gate", _gate(report)), ("first causes", _causes(report)), *_modules(report)]
+    suites = [(name, cases) for name, cases in suites if cases]
+    names = " <-> ".join(report.options.names)
+    out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+    out.write(
+        f"<testsuites name={_quoted(f'numtui: {names}')} {_totals([case for _, cases in suites for case in cases])}>\n"
+    )
+    for name, cases in suites:
+        out.write(f"  <testsuite name={_quoted(name)} {_totals(cases)}>\n")
+        out.writelines(_xml(name, case) for case in cases)
+        out.write("  </testsuite>\n")
+    out.write("</testsuites>\n")
+
+
+def _totals(cases: list[_Case]) -> str:
+    failed, skipped = sum(bool(c.failure) for c in cases), sum(bool(c.skipped) for c in cases)
+    # What depends on the clock would make two reports of the same logs differ.
+    return f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="{skipped}" time="0"'
+
+
+def _xml(suite: str, case: _Case) -> str:
+    head = f'    <testcase classname={_quoted(suite)} name={_quoted(case.name)} time="0"'
+    if case.failure:
+        told = f"<failure message={_quoted(case.failure)} type={_quoted(suite)}>{escape(case.details)}</failure>"
+        return f"{head}>{told}</testcase>\n"
+    return f"{head}><skipped message={_quoted(case.skipped)}/></testcase>\n" if case.skipped else f"{head}/>\n"
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(safe_text(text, _MAX_TEXT))
+
+
+def _gate(r: Report) -> list[_Case]:
+    cases = []
+    for condition in r.options.fail_on:
+        texts = [safe_text(f.text, _MAX_TEXT) for f in r.failures if f.condition == condition]
+        name = f"{condition}: {CONDITIONS[condition]}"
+        cases.append(_Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
+    return cases
+
+
+def _causes(r: Report) -> list[_Case]:
+    rows = [row for row in r.cause_rows.tolist() if r.failing[row]]
+    cases = [
+        _Case(safe_text(row.keys(str), _MAX_TEXT), row.sentence, _told(row)) for row in map(r.row, rows[:_MAX_CAUSES])
+    ]
+    if len(rows) > _MAX_CAUSES:
+        more = f"{count(len(rows) - _MAX_CAUSES, 'more first cause')}"
+        cases.append(_Case(more, more, "see another format of the report for all of them"))
+    return cases
+
+
+def _modules(r: Report) -> Iterator[tuple[str, list[_Case]]]:
+    """A suite per phase, a case per module in the order of first dispatch."""
+    c = r.comparison
+    has_a = c.row_a >= 0
+    names = list(dict.fromkeys([*c.a.modules, *c.b.modules, ""]))
+    number = {name: at for at, name in enumerate(names)}
+    of_a, of_b = (np.array([*(number[name] for name in log.modules), number[""]])[log.module] for log in (c.a, c.b))
+    module = np.where(has_a, np.append(of_a, 0)[c.row_a], np.append(of_b, 0)[c.row_b])
+    phase = np.where(has_a, np.append(c.a.phase, 0)[c.row_a], np.append(c.b.phase, 0)[c.row_b])
+    judged = ~np.isin(c.status, _NOT_JUDGED)
+    for p in Phase:
+        rows = np.flatnonzero(phase == p)
+        order = rows[np.argsort(module[rows], kind="stable")]
+        groups = np.split(order, np.flatnonzero(np.diff(module[order])) + 1) if len(order) else []
+        groups.sort(key=lambda group: int(group[0]))
+        yield p.label, [_module(r, names[int(module[group[0]])], group, judged) for group in groups]
+
+
+def _module(
+    r: Report,
+    name: str,
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+    judged: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> _Case:
+    name = name or "<none>"
+    failing = rows[r.failing[rows]]
+    if len(failing) == 0:
+        return (
+            _Case(name) if judged[rows].any() else _Case(name, skipped=f"none of {count(len(rows), 'row')} was judged")
+        )
+    causes = failing[r.comparison.cause[failing]]
+    kind = count(len(causes), "first cause") if len(causes) else "no first cause among them"
+    shown = list(dict.fromkeys([*causes.tolist(), *failing.tolist()]))[:_MAX_ROWS]
+    told = [_told(r.row(row, explained=bool(r.comparison.cause[row]))) for row in shown]
+    if len(failing) > len(shown):
+        told.append(f"… and {len(failing) - len(shown):,} more")
+    return _Case(name, f"{len(failing):,} of {count(len(rows), 'row')}: {kind}", "\n".join(told))
+
+
+def _told(row: RowFacts) -> str:
+    facts = [row.status.label, *([f"error {row.error}"] if row.error else []), row.shape, row.dtype, row.location]
+    lines = [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
+    text = f"{row.keys(str)}: {', '.join(filter(None, [*facts, *lines]))}"
+    return safe_text(f"{text}: {row.sentence}" if row.sentence else text, 3 * _MAX_TEXT)

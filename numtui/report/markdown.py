@@ -1,0 +1,181 @@
+"""Markdown as GitHub reads it: the report as an issue that one would send.
+
+Names of a log stand in code spans. In sentences everything that Markdown or GitHub acts upon is escaped: a log can
+neither draw a picture nor mention a colleague.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, TextIO
+
+import numpy as np
+
+from matchers.status import Role
+from numtui.report.model import MEANING, Report, RowFacts
+from numtui.report.words import count
+from numtui.terminal import safe_text
+
+__all__ = ["code", "plain", "row_markdown", "write"]
+
+_MAX_CAUSES: Final = 10
+_MAX_ROWS: Final = 50
+_MAX_RULES: Final = 40
+_MAX_KEY: Final = 160
+_MAX_SENTENCE: Final = 600
+
+
+def write(report: Report, out: TextIO) -> None:
+    """Write the report."""
+    out.writelines(f"{line}\n" for line in _lines(report))
+
+
+def code(text: str, limit: int = _MAX_KEY) -> str:
+    """Text as a code span, in a table too."""
+    text = safe_text(text, limit)
+    # A span ends at a run of backticks as long as the one it began with.
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    blank = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{fence}{blank}{text}{blank}{fence}".replace("|", "\\|")
+
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>+~|!&-])")
+_LINKS: Final = re.compile(r"([@#])|(:)(?=//)|(www)(?=\.)", re.IGNORECASE)
+
+
+def plain(text: str, limit: int = _MAX_SENTENCE) -> str:
+    """Text as text: no mark-up, no link, no mention."""
+    escaped = _SPECIAL.sub(r"\\\1", safe_text(text, limit)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    # GitHub looks for mentions and addresses in what is left; a comment in between keeps it from finding any.
+    return _LINKS.sub(lambda found: f"{found[0]}<!-- -->", escaped.replace("\\&", "&amp;"))
+
+
+def row_markdown(row: RowFacts) -> str:
+    """One row, to paste into a discussion."""
+    facts = [row.status.label]
+    if row.role != Role.NONE:
+        facts.append("first cause" if row.cause else row.role.label)
+    if row.error:
+        facts.append(f"error {row.error}" + (f" ({row.in_eps})" if row.in_eps else ""))
+    facts += [row.phase, *(code(t) for t in (row.shape, row.dtype, row.location) if t)]
+    facts += [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
+    return f"{row.keys(code)}  \n{', '.join(facts)}  \n{plain(row.sentence)}\n"
+
+
+def _lines(r: Report) -> Iterator[str]:
+    a, b = r.logs
+    yield f"## {plain(r.result)}"
+    yield ""
+    yield "| | run | operations | log |"
+    yield "| --- | --- | ---: | --- |"
+    for log in (a, b):
+        yield f"| {log.side} | {plain(log.name, 60)} | {log.operations:,} | {code(log.path, 300)} |"
+    yield from _failures(r)
+    yield from _notes(r)
+    yield ""
+    yield "| rows | status | |"
+    yield "| ---: | --- | --- |"
+    for status, n in r.counts:
+        yield f"| {n:,} | {f'**{status.label}**' if status.red else status.label} | {MEANING[status]} |"
+    yield from _causes(r)
+    yield from _table(r)
+    yield from _drift(r)
+    yield from _rules(r)
+    yield from _excluded(r)
+    yield ""
+    yield f"numtui {r.version}"
+
+
+def _failures(r: Report) -> Iterator[str]:
+    if r.failures:
+        yield from _list("Fails on", (f"{f.condition}: {plain(f.text)}" for f in r.failures))
+    if n := int(np.count_nonzero(r.allowed.rows)):
+        yield ""
+        yield f"{count(n, 'row')} {'is' if n == 1 else 'are'} known and allowed."
+
+
+def _notes(r: Report) -> Iterator[str]:
+    if r.notes:
+        yield from _list("What makes this less certain", (f"{note.weight}: {plain(note.text)}" for note in r.notes))
+
+
+def _causes(r: Report) -> Iterator[str]:
+    rows = r.causes(_MAX_CAUSES)
+    if not rows:
+        return
+    yield from _heading("First causes")
+    for number, row in enumerate(rows, 1):
+        first, *rest = row_markdown(row).rstrip("\n").split("\n")
+        yield f"{number}. {first}"
+        indent = " " * len(f"{number}. ")
+        yield from (indent + line for line in rest)
+    yield from _more(len(r.cause_rows) - len(rows))
+
+
+def _table(r: Report) -> Iterator[str]:
+    rows = r.reds(_MAX_ROWS)
+    if not rows:
+        return
+    yield from _heading(f"The first {len(rows)} red rows" if r.red > len(rows) else "The red rows")
+    yield "| row | operation | status | role | error | ε | place |"
+    yield "| ---: | --- | --- | --- | ---: | ---: | --- |"
+    for row in rows:
+        cells = [
+            str(row.row + 1),
+            row.keys(code),
+            row.status.label,
+            "first cause" if row.cause else row.role.label,
+            row.error,
+            row.in_eps.removesuffix(" ε"),
+            code(row.location) if row.location else "",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield from _more(r.red - len(rows))
+
+
+def _drift(r: Report) -> Iterator[str]:
+    if r.families:
+        told = (f"{f.name} ({count(f.rows, 'row')}): {plain(f.explanation)}" for f in r.families)
+        yield from _list("Known kinds of drift", told)
+
+
+def _rules(r: Report) -> Iterator[str]:
+    if not (r.rules or r.broken_rules):
+        return
+    where = "" if r.options.rules_path is None else f" from {code(r.options.rules_path, 300)}"
+    told = [
+        f"{rule.section}: {code(rule.text, 300)}: {rule.matched:,}"
+        + (f" ({plain(rule.problem)})" if rule.problem else "")
+        for rule in r.rules[:_MAX_RULES]
+    ]
+    yield from _list(f"Rules in force{where}, and what they matched", (*told, *map(plain, r.broken_rules)))
+    yield from _more(len(r.rules) - _MAX_RULES)
+
+
+def _excluded(r: Report) -> Iterator[str]:
+    told = [
+        f"{what}: {', '.join(map(code, ops))}"
+        for what, ops in zip(("both", "only a", "only b"), r.excluded, strict=True)
+        if ops
+    ]
+    if told:
+        yield from _list("Not captured", told)
+
+
+def _heading(text: str) -> Iterator[str]:
+    yield ""
+    yield f"### {text}"
+    yield ""
+
+
+def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
+    yield from _heading(heading)
+    yield from (f"- {item}" for item in items)
+
+
+def _more(n: int) -> Iterator[str]:
+    if n > 0:
+        yield ""
+        yield f"… and {n:,} more"

@@ -1,0 +1,302 @@
+"""The formats that programs read: each is accepted by a reader that is not ours, and says what the comparison says."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import junitparser
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.parse import read_log
+from matchers.status import Role, Status
+from numtui.report import FORMATS, ReportOptions, format_of, report_of, write
+from numtui.report.csv import COLUMNS
+from tests.builders import Op, training_step, write_log
+from tests.conftest import REPOSITORY
+
+DATA = REPOSITORY / "tests" / "data"
+SCHEMA = json.loads((REPOSITORY / "docs" / "schema" / "report.schema.json").read_text(encoding="utf-8"))
+
+HOSTILE = "=1+1,\"'#|`*[x](http://y)@you\\ ]]></failure><script>&%0A::error::\x1b[31m\u202e\u00e9"
+"""A module name that means something to a spreadsheet, to CSV, Markdown, GitHub, XML, HTML or a terminal."""
+
+
+@functools.cache
+def real(a: str = "bug_base", b: str = "bug_neg_attn_l2") -> Comparison:
+    return compare(read_log(DATA / f"{a}.log.gz"), read_log(DATA / f"{b}.log.gz"))
+
+
+def with_wrong(ops: list[Op], at: int) -> list[Op]:
+    return [*ops[:at], replace(ops[at], outputs=[1e3], l2=1e3), *ops[at + 1 :]]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Comparison:
+    """A red row, and rows of one side only, of a module with a hostile name and a hostile place."""
+    ops = [replace(o, key=f"{HOSTILE}.{o.key}", location=f"{HOSTILE}.py:7") for o in training_step()]
+    a = write_log(tmp_path / "a.log", ops)
+    b = write_log(tmp_path / "b.log", [*with_wrong(ops, 2), replace(ops[0], key=f"{HOSTILE}/op_9_neg")])
+    c = compare(read_log(a), read_log(b))
+    assert c.red.any()
+    assert c.counts[Status.ONLY_B]
+    return c
+
+
+def text_of(c: Comparison, form: str, **options: Any) -> str:
+    out = io.StringIO()
+    write(report_of(c, ReportOptions(**{"names": ("base", "other")} | options)), out, form)
+    return out.getvalue()
+
+
+# All of them
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_comparison_gives_the_same_bytes(form: str) -> None:
+    """Nothing of the clock, of the machine, or of what was asked for before."""
+    again = compare(read_log(DATA / "bug_base.log.gz"), read_log(DATA / "bug_neg_attn_l2.log.gz"))
+    assert text_of(real(), form) == text_of(again, form)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_nothing_of_a_log_comes_through_raw(form: str, hostile: Comparison) -> None:
+    text = text_of(hostile, form)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_empty_logs_make_a_report(form: str, tmp_path: Path) -> None:
+    log = read_log(write_log(tmp_path / "a.log", []))
+    text_of(compare(log, log), form)
+
+
+def test_the_end_of_a_name_tells_the_format() -> None:
+    assert [format_of(f"x/r.{end}") for end in ("txt", "jsonl", "json", "csv", "md", "XML", "log")] == [
+        "text", "jsonl", "json", "csv", "markdown", "junit", None,
+    ]  # fmt: skip
+
+
+# JSON
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("pair", [("bug_base", "bug_neg_attn_l2"), ("ac_none", "ac_full"), ("fsdp2", "fsdp2_traced")])
+def test_json_is_what_its_schema_says(pair: tuple[str, str]) -> None:
+    c = real(*pair)
+    report = json.loads(text_of(c, "json", rules_path="r.yaml"))
+    jsonschema.validate(report, SCHEMA)
+    assert len(report["rows"]) == len(c)
+    assert (
+        report["red"]
+        == int(c.red.sum())
+        == sum(row["status"] in ("diverged", "shape", "nan") for row in report["rows"])
+    )
+    assert report["first_causes"] == len(report["causes"]) == sum(row["origin"] for row in report["rows"])
+
+
+def test_the_schema_forgets_no_field() -> None:
+    """What is written is described; so a new field comes with a line in the schema."""
+    report = json.loads(text_of(real(), "json"))
+    assert set(report) == set(SCHEMA["properties"])
+    for name, value in (("log", report["a"]), ("told_row", report["causes"][0]), ("row", report["rows"][0])):
+        assert set(value) == set(SCHEMA["$defs"][name]["properties"]), name
+
+
+def test_json_of_a_hostile_log(hostile: Comparison) -> None:
+    report = json.loads(text_of(hostile, "json"))
+    jsonschema.validate(report, SCHEMA)
+    assert HOSTILE.replace("\x1b", "\x1b") in report["rows"][0]["a_key"]
+
+
+# CSV
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), strict=True))
+
+
+def test_csv_says_what_json_lines_say() -> None:
+    c = real()
+    lines = [json.loads(line) for line in text_of(c, "jsonl").splitlines()]
+    rows = rows_of(text_of(c, "csv"))
+    assert len(rows) == len(lines)
+    for row, line in zip(rows, lines, strict=True):
+        assert row["a_key"] == (line["a_key"] or "")
+        assert row["status"] == line["status"]
+        assert row["role"] == (line["role"] or "")
+        assert row["method"] == (line["method"] or "")
+        assert row["phase"] == line["phase"]
+        assert row["location"] == (line["location"] or "")
+        assert row["first_cause"] == str(int(line["origin"]))
+        assert int(row["a"]) == (-1 if line["a"] is None else line["a"])
+        if line["error"] is not None:
+            assert float(row["error"]) == line["error"]
+
+
+def test_groups_stand_in_one_field() -> None:
+    rows = rows_of(text_of(real("fsdp2", "fsdp2_traced"), "csv"))
+    assert any(" + " in row["b_key"] for row in rows)
+
+
+@pytest.mark.parametrize("which", ["real", "hostile"])
+def test_numpy_reads_csv(which: str, hostile: Comparison, tmp_path: Path) -> None:
+    """Both of its readers, the one that knows no quotes among them, without being told of any."""
+    c = real() if which == "real" else hostile
+    path = tmp_path / "report.csv"
+    path.write_text(text_of(c, "csv"), encoding="ascii")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="ascii")
+        errors = np.loadtxt(path, delimiter=",", skiprows=1, usecols=COLUMNS.index("error"))
+    assert table.dtype.names == COLUMNS
+    np.testing.assert_array_equal(table["error"], c.error)
+    np.testing.assert_array_equal(errors, c.error)
+    np.testing.assert_array_equal(table["row"], np.arange(len(c)))
+    assert table["status"].tolist() == [Status(s).label for s in c.status]
+
+
+def test_no_name_is_a_formula(hostile: Comparison) -> None:
+    text = text_of(hostile, "csv")
+    assert '"' not in text
+    for row in rows_of(text):
+        for name in ("a_key", "b_key", "location"):
+            assert not row[name].startswith(("=", "+", "-", "@", "\t", "\r", "'"))
+    assert rows_of(text)[0]["a_key"].startswith("\\x3d1+1\\x2c\\x22'\\x23|`")
+
+
+# JUnit
+
+
+def suites_of(text: str) -> dict[str, list[Any]]:
+    xml = junitparser.JUnitXml.fromstring(text.encode())
+    assert xml.tests == sum(suite.tests for suite in xml)
+    for suite in xml:
+        assert suite.tests == len(list(suite))
+        assert suite.failures == sum(
+            bool(case.result) and isinstance(case.result[0], junitparser.Failure) for case in suite
+        )
+    return {suite.name: list(suite) for suite in xml}
+
+
+def failed(cases: list[Any]) -> list[str]:
+    return [case.name for case in cases if case.result and isinstance(case.result[0], junitparser.Failure)]
+
+
+def test_junit_names_the_planted_module_first() -> None:
+    suites = suites_of(text_of(real(), "junit"))
+    assert list(suites) == ["gate", "first causes", "forward", "backward"]
+    assert failed(suites["gate"]) == ["diverged: a row is red"]
+    assert failed(suites["first causes"]) == ["layers.2.attention.inner_attention/op_1_neg (only in b)"]
+    assert "layers.1" not in failed(suites["forward"])
+    assert "layers.2.attention.inner_attention" in failed(suites["forward"])
+
+
+def test_junit_of_equal_runs_passes() -> None:
+    suites = suites_of(text_of(real("ac_none", "ac_none"), "junit"))
+    assert not any(failed(cases) for cases in suites.values())
+    assert "first causes" not in suites
+
+
+def test_junit_fails_on_what_is_asked_for() -> None:
+    suites = suites_of(text_of(real(), "junit", fail_on=("unmatched", "incomplete")))
+    assert failed(suites["gate"]) == ["unmatched: an operation has no partner"]
+    assert failed(suites["forward"]) == ["layers.2.attention.inner_attention"]
+
+
+def test_junit_of_a_hostile_log(hostile: Comparison) -> None:
+    suites = suites_of(text_of(hostile, "junit", fail_on=("diverged", "unmatched")))
+    assert any("]]></failure><script>" in name for name in failed(suites["forward"]))
+
+
+def test_junit_stays_small(tmp_path: Path) -> None:
+    """A case per module, and a few rows for each, however many operations a module has."""
+    ops = [replace(o, key=f"m/op_{i}_mm", phase="forward") for i, o in enumerate(training_step(20))]
+    a, b = (write_log(tmp_path / f"{n}.log", ops) for n in "ab")
+    c = compare(read_log(a), read_log(b))
+    n = len(c)
+    c = replace(c, status=np.full(n, Status.DIVERGED, np.int8), role=np.full(n, Role.RECEIVER, np.int8))
+    suites = suites_of(text_of(c, "junit"))
+    assert [len(cases) for name, cases in suites.items() if name != "gate"] == [1]
+    assert "… and 297 more" in suites["forward"][0].result[0].text
+
+
+# Markdown
+
+
+def test_markdown_is_a_bug_report() -> None:
+    text = text_of(real(), "markdown")
+    assert text.startswith("## 339 of 410 rows are red, 1 first cause\n")
+    assert "1. `layers.2.attention.inner_attention/op_1_neg` (only in b)" in text
+    assert (
+        "| 49 | `layers.2.attention.wo/op_0_mm` | diverged | receiver | ≥2.3e-01 | 2e6 | `common/attention.py:945` |"
+        in text
+    )
+    assert "… and 289 more" in text
+    assert len(text) < 65_536, "what GitHub takes for an issue"
+
+
+def outside_code(text: str) -> str:
+    """Markdown without its code spans, which nothing in them can leave."""
+    return re.sub(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+
+
+def test_markdown_of_a_hostile_log(hostile: Comparison) -> None:
+    """Every table keeps its columns; no mark-up, no link and no mention comes from a log."""
+    text = text_of(hostile, "markdown", names=(HOSTILE, "b"))
+    rest = outside_code(text)
+    assert "<script" not in rest
+    assert "@you" not in rest
+    assert "](http" not in rest
+    assert "://y" not in rest
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
+    assert set(widths) == {5, 4, 8}
+
+
+def test_rules_are_named_with_what_they_matched(tmp_path: Path) -> None:
+    from matchers.rules import parse_rules
+
+    rules = parse_rules("version: 1\nignore:\n  - op: neg\n    why: known\n  - op: no_such\n", "r.yaml")
+    text = text_of(real().with_rules(rules), "markdown", rules_path="r.yaml")
+    assert "### Rules in force from `r.yaml`, and what they matched" in text
+    assert "- ignore: `{op: neg, why: known}`: " in text
+    assert "matches nothing" in text
+
+
+# GitHub
+
+
+def test_github_marks_the_first_cause_in_its_file() -> None:
+    assert text_of(real(), "github") == (
+        "::error title=numtui%3A base <-> other::diverged: 339 rows are red\n"
+        "::error file=scripts/bugs.py,line=28,title=layers.2.attention.inner_attention/op_1_neg (only in b)::"
+        "layers.2.attention.inner_attention/op_1_neg (only in b): "
+        "FIRST CAUSE: only b has this operation, and what reads its result diverges\n"
+    )
+
+
+def test_github_is_told_when_all_is_well() -> None:
+    assert text_of(real("ac_none", "ac_none"), "github").startswith(
+        "::notice title=numtui%3A base <-> other::Nothing is red"
+    )
+
+
+def test_no_name_is_a_command_of_a_workflow(hostile: Comparison) -> None:
+    for line in text_of(hostile, "github", names=(HOSTILE, "b")).splitlines():
+        found = re.fullmatch(r"::(error|notice|warning) ([^:]*)::(.*)", line)
+        assert found, line
+        assert len(re.findall(r"[=,]", re.sub(r"(title|file)=[^,]*", "", found[2]))) <= 3
+        assert "%0A" not in found[3]
