@@ -8,7 +8,7 @@ other side has the in-place form. A user's `ops` rule declares other chains of t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,20 +135,18 @@ def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int, Int]:
         if len(chain.ops) == 1:
             stands_for[last] = k
             continue
-        steps = [(chain.ops[at], _Open(log, chain.ops[at])) for at in range(len(chain.ops) - 2, -1, -1)]
-        for row in last.tolist():
-            found: list[int] = []
-            at = row
-            for _, starts in steps:
-                at = starts.before(at)
-                if at < 0:
+        earlier = [_Open(log, op) for op in chain.ops[-2::-1]]
+        for row, start in earlier[0].read_by(last):
+            found = [start]
+            for steps in earlier[1:]:
+                found.append(steps.before(found[-1]))
+                if found[-1] < 0:
                     break
-                found.append(at)
-            if at >= 0:
+            else:
                 stands_for[row] = k
                 lead[found] = row
-                for (_, starts), step in zip(steps, found, strict=True):
-                    starts.take(step)
+                for steps, step in zip(earlier, found, strict=True):
+                    steps.take(step)
     return lead, stands_for
 
 
@@ -161,22 +159,50 @@ class _Open:
         self._free = set(rows.tolist())
         self._by_place: dict[tuple[int, int], list[int]] = {}
         for row in rows.tolist():
-            self._by_place.setdefault((int(log.module[row]), int(log.shape[row])), []).append(row)
+            self._by_place.setdefault(self._place(row), []).append(row)
+        self._others = frozenset(LOWERED_FROM) - {op}
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return int(self._log.module[row]), int(self._log.shape[row])
+
+    def read_by(self, rows: Int) -> Iterator[tuple[int, int]]:
+        """(row, the free row that it reads) for each row that has one.
+
+        That is its producer. Where the log names none: the first of its module and shape is read by the first, and so
+        on, if there are as many of both (communication is awaited in the order it was started, and what was logged out
+        of order is told apart, too); else the nearest before it.
+        """
+        unknown: dict[tuple[int, int], list[int]] = {}
+        for row in rows.tolist():
+            producers = self._log.producers[row].tolist()
+            mine = next((producer for producer in producers if producer in self._free), None)
+            if mine is not None:
+                yield row, mine
+            elif not any(p >= 0 and self._log.ops[self._log.op[p]] in self._others for p in producers):
+                unknown.setdefault(self._place(row), []).append(row)
+        for place, readers in unknown.items():
+            starts = [start for start in self._by_place.get(place, []) if start in self._free]
+            if len(starts) == len(readers):
+                yield from zip(readers, starts, strict=True)
+            else:
+                for row in readers:
+                    start = self.before(row)
+                    if start >= 0:
+                        yield row, start
 
     def before(self, row: int) -> int:
         """The free row that `row` reads: its producer, else the nearest before it in its module with its shape."""
-        log = self._log
-        for producer in log.producers[row].tolist():
+        for producer in self._log.producers[row].tolist():
             if producer in self._free:
                 return int(producer)
-        rows = self._by_place.get((int(log.module[row]), int(log.shape[row])), [])
+        rows = self._by_place.get(self._place(row), [])
         at = bisect_left(rows, row)
         return rows[at - 1] if at else -1
 
     def take(self, row: int) -> None:
         """Marks a row as taken."""
         self._free.discard(row)
-        rows = self._by_place[int(self._log.module[row]), int(self._log.shape[row])]
+        rows = self._by_place[self._place(row)]
         at = bisect_left(rows, row)
         if at < len(rows) and rows[at] == row:
             del rows[at]
