@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from matchers.anchors import expected_order, near_others, same_names, same_reads, same_results, same_values
 from matchers.collectives import collective
-from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueEvidence, observe
-from matchers.features import Features
+from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueBins, ValueEvidence, observe, value_bins
+from matchers.features import Features, Side
 from matchers.pairing import Method
 
 __all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
@@ -52,6 +52,8 @@ _SAMPLE, _STRETCH = 4_096, 256
 _LESSON = 2_000
 """Pairs that one lesson looks at, at most."""
 _FEW = 200
+_SEVERAL = 8
+"""Rows of a kind that are so close are several in a row: their order may be what drifted."""
 _ALONE = 0.0
 """Log odds that a row has no partner among its candidates."""
 
@@ -173,7 +175,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
     i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.of_b < 0), order)
     for _ in range(_TURNS):
         seen = observe(f, i, j, order, state.of_a, state.of_b)
-        values = ValueEvidence(_lesson(f, order, state, *by_names))
+        values = ValueEvidence(*_plain_lesson(f, *by_names))
         value_score = values.score(seen)
         # repeated layers have much the same numbers: only what is near is a rival
         near = np.flatnonzero(seen.is_near)
@@ -222,11 +224,46 @@ def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
     return i[keep], j[keep]
 
 
+def _plain_lesson(f: Features, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
+    """How far the numbers of one operation are apart in the two logs, and how far those of different ones are.
+
+    The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
+    nothing is learned about how far partners are apart. Different operations are those of one log.
+    """
+    alone_a, alone_b = _alone_of_kind(f.a), _alone_of_kind(f.b)
+    alone = alone_a[i] & alone_b[j]
+    if np.count_nonzero(alone) >= _FEW:
+        i, j = i[alone], j[alone]
+    i, j = _thinned(i, j)
+    return value_bins(f.a, f.b, i, j), value_bins(f.a, f.a, *_thinned(*_next_of_kind(f.a)))
+
+
+def _next_of_kind(side: Side) -> tuple[Int, Int]:
+    """Each row and the next of its kind, where that is near."""
+    order = np.argsort(side.kind, kind="stable")
+    i, j = order[:-1], order[1:]
+    near = (side.kind[i] == side.kind[j]) & (j - i <= _SEVERAL)
+    return i[near], j[near]
+
+
+def _alone_of_kind(side: Side) -> NDArray[np.bool_]:
+    out = np.ones(len(side), bool)
+    for rows in _next_of_kind(side):
+        out[rows] = False
+    return out
+
+
+def _thinned(i: Int, j: Int) -> tuple[Int, Int]:
+    """So many of the pairs as a lesson looks at."""
+    if len(i) <= _LESSON:
+        return i, j
+    pick = np.linspace(0, len(i) - 1, _LESSON).astype(np.int64)
+    return i[pick], j[pick]
+
+
 def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
     """What pairs that are surely right look like, against the other candidates of the same rows."""
-    if len(i) > _LESSON:
-        pick = np.linspace(0, len(i) - 1, _LESSON).astype(np.int64)
-        i, j = i[pick], j[pick]
+    i, j = _thinned(i, j)
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
     ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order)

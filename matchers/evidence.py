@@ -10,6 +10,7 @@ that are rarely seen). Weights add up to the logarithm of odds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +22,14 @@ __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", 
 
 Int = NDArray[np.int64]
 Float = NDArray[np.float64]
+ValueBins = tuple[Int, Int, Int]
 
 VALUE_BINS = 20
 """Bins over log10 of the difference from 1e-8 (equal to the digit) to 5; one more for "no values"."""
 
 _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
 _NEAR = 8
+_AROUND = 4
 _CAP = 8.0
 _FLOOR = 4.0
 """No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
@@ -35,16 +38,23 @@ _SIGNS = np.array([[(mask >> k) & 1 for mask in range(16)] for k in range(4)], n
 """What a sign that differs adds to the distance of each of four statistics, by the mask of those that differ."""
 
 # Prior odds of each bin, in units of a few observations: they matter where a log teaches little.
-_VALUE_PRIOR = np.append(np.linspace(6.0, -1.5, VALUE_BINS), 0.0)
+_VALUE_PRIOR = np.append(np.linspace(4.0, -1.5, VALUE_BINS), 0.0)
+_SITE_EDGES = np.array([-3.0, -1.5, -0.7, 0.0, 0.7, 1.5, 2.5, 4.0])
+_CONTEXT_EDGES = np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
 _CATEGORY_PRIOR = {
-    "place": np.array([1.5, -2.5, -0.3, 0.0]),
-    "location": np.array([1.0, -1.0, 0.0]),
-    "shift": np.array([2.5, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0, -2.5]),
-    "repeat": np.array([0.0, 1.0, -1.5]),
-    "flow": np.array([0.0, 2.5, -2.0, 0.5]),
-    "near": np.array([0.0, 1.5, 3.0, -1.5, 0.0, 1.0]),
+    "site": np.linspace(-2.5, 2.5, len(_SITE_EDGES) + 1),
+    "context": np.linspace(-1.5, 1.5, len(_CONTEXT_EDGES) + 1),
+    "place": np.array([1.0, -2.5, -0.3, 0.0]),
+    "location": np.array([0.7, -1.0, 0.0]),
+    "shift": np.array([1.5, 1.0, 0.7, 0.3, 0.0, -0.3, -0.6, -1.0, -1.5, -2.0]),
+    "repeat": np.array([0.0, 0.7, -1.0]),
+    "flow": np.array([0.0, 1.5, -1.5, 0.3]),
+    "near": np.array([0.0, 0.7, 1.5, -0.7, 0.0, 0.5]),
+    "around": np.array([0.0, 0.5, 1.0, 1.5, -0.5, 0.0, 0.5, 1.0, -1.5, -1.0, -0.5, 0.0]),
 }
-_PRIOR_WEIGHT = 12.0
+_PULL = 1.0
+"""How strongly weights are drawn to their priors, in observations."""
+_STEPS, _LEAP = 8, 3.0
 
 
 def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -119,6 +129,7 @@ class Observed:
     repeat: Int
     flow: Int
     near: Int
+    around: Int
 
     @property
     def is_near(self) -> NDArray[np.bool_]:
@@ -169,6 +180,7 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
         repeat=repeat,
         flow=_flow(a, b, i, j, of_a, of_b),
         near=_near(i, j, of_a, of_b),
+        around=_around(i, j, of_a),
     )
 
 
@@ -200,33 +212,77 @@ def _near(i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
     return agree + 3 * conflict
 
 
+def _around(i: Int, j: Int, of_a: Int) -> Int:
+    """How many of the rows around i have their partners around j (0, 1–2, 3–4, 5–6), plus 4 when one or two have
+    theirs elsewhere, 8 when more have. In what order they are does not matter.
+    """
+    n_a = len(of_a)
+    agree, away = np.zeros(len(i), np.int64), np.zeros(len(i), np.int64)
+    for step in (-3, -2, -1, 1, 2, 3):
+        p = i + step
+        partner = np.where((p >= 0) & (p < n_a), of_a[np.clip(p, 0, n_a - 1)], -1)
+        close = np.abs(partner - j) <= _AROUND
+        agree += close & (partner >= 0)
+        away += ~close & (partner >= 0)
+    return (agree + 1) // 2 + 4 * np.minimum((away + 1) // 2, 2)
+
+
 def _bucket(x: Int, y: Int) -> Int:
     """A pair of ids as one of `_BUCKETS` buckets."""
     code = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ y.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     return (code >> np.uint64(46)).astype(np.int64)
 
 
-def _weights(right: Int, other: Int, prior: Float) -> Float:
-    """Log odds per bin from the bins of right pairs and of candidates at large."""
-    size = len(prior)
-    n_right, n_other = np.bincount(right, minlength=size)[:size], np.bincount(other, minlength=size)[:size]
-    base = (n_other + 1.0) / (n_other.sum() + size)
-    expected = base * np.exp(prior)
-    expected /= expected.sum()
-    rate = (n_right + _PRIOR_WEIGHT * expected) / (n_right.sum() + _PRIOR_WEIGHT)
-    return np.clip(np.log(rate / base), -_FLOOR, _CAP)
+def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) -> list[Float]:
+    """Weights of the bins of several properties that add up to the log odds of a candidate being right.
+
+    Logistic regression rather than one property at a time: what two properties say together (order, and neighbours that
+    are partners) counts once. The weights are drawn towards the priors, which they keep where nothing was seen.
+    """
+    size = tuple(len(prior) for prior in priors)
+    code, which = np.unique(
+        np.concatenate((np.ravel_multi_index(tuple(right), size), np.ravel_multi_index(tuple(wrong), size))),
+        return_inverse=True,
+    )
+    n_right, n_wrong = len(right[0]), len(wrong[0])
+    yes = np.bincount(which[:n_right], minlength=len(code)).astype(np.float64)
+    # as if as many were right as wrong: how rare the right ones are among candidates is not theirs to say
+    no = np.bincount(which[n_right:], minlength=len(code)) * ((n_right + 1.0) / (n_wrong + 1.0))
+    total = yes + no
+    start = np.concatenate(([0], np.cumsum(size)))
+    at = [bins + first for bins, first in zip(np.unravel_index(code, size), start, strict=False)]
+    prior = np.concatenate(priors)
+    weights, many = prior.copy(), len(prior)
+    for _ in range(_STEPS):  # Newton's method
+        logit: Float = sum((weights[bins] for bins in at), np.zeros(len(code)))
+        chance = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
+        left, spread = yes - total * chance, total * chance * (1.0 - chance)
+        slope = _PULL * (prior - weights)
+        bend = np.zeros(many * many)
+        for bins in at:
+            slope += np.bincount(bins, left, many)
+            for others in at:
+                bend += np.bincount(bins * many + others, spread, many * many)
+        weights += np.clip(np.linalg.solve(bend.reshape(many, many) + _PULL * np.eye(many), slope), -_LEAP, _LEAP)
+    return [np.clip(part, -_FLOOR, _CAP) for part in np.split(weights, start[1:-1])]
+
+
+def value_bins(a: Side, b: Side, i: Int, j: Int) -> ValueBins:
+    """The bins of how far the numbers of rows i of a and j of b are apart."""
+    out, profile = _value_bins(a, b, i, j)
+    return out, _input_bins(a, b, i, j), profile
 
 
 class ValueEvidence:
     """What the printed numbers say. Learn it from pairs that were chosen by names and order."""
 
-    def __init__(self, lesson: Lesson) -> None:
-        self.weights = {}
-        for name in ("out", "inputs", "profile"):
-            weights = _weights(getattr(lesson.right, name), getattr(lesson.wrong, name), _VALUE_PRIOR)
+    NAMES = ("out", "inputs", "profile")
+
+    def __init__(self, right: ValueBins, wrong: ValueBins) -> None:
+        self.weights = dict(zip(self.NAMES, _fit(right, wrong, [_VALUE_PRIOR] * 3), strict=True))
+        for weights in self.weights.values():
             # a larger difference never speaks more for a pair than a smaller one
             weights[:VALUE_BINS] = np.maximum.accumulate(weights[:VALUE_BINS][::-1])[::-1]
-            self.weights[name] = weights
 
     def score(self, seen: Observed) -> Float:
         """Log odds that each candidate is right, by its numbers alone."""
@@ -238,17 +294,18 @@ class StructureEvidence:
     """What names, order and data flow say. Learn it from pairs that were chosen by their numbers."""
 
     def __init__(self, lesson: Lesson) -> None:
-        self.weights = {
-            name: _weights(getattr(lesson.right, name), getattr(lesson.wrong, name), prior)
-            for name, prior in _CATEGORY_PRIOR.items()
-        }
         self._sites = _SiteWeights(lesson.right, lesson.wrong)
+        right = self._bins(lesson.right, 1, 0)
+        wrong = self._bins(lesson.wrong, 0, 1)
+        self.weights = _fit(right, wrong, list(_CATEGORY_PRIOR.values()))
+
+    def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int]:
+        site, context = self._sites.bins(seen, right, wrong)
+        return [site, context, *(getattr(seen, name) for name in list(_CATEGORY_PRIOR)[2:])]
 
     def score(self, seen: Observed) -> Float:
         """Log odds that each candidate is right, by everything but its numbers."""
-        total = self._sites.score(seen)
-        for name, weights in self.weights.items():
-            total += weights[getattr(seen, name)]
+        total: Float = sum((w[b] for w, b in zip(self.weights, self._bins(seen), strict=True)), np.zeros(len(seen.out)))
         return total
 
 
@@ -263,15 +320,21 @@ class _SiteWeights:
         self._context = np.bincount(right.context, minlength=_BUCKETS)
         self._wrong_context = np.bincount(wrong.context, minlength=_BUCKETS)
 
-    def score(self, seen: Observed) -> Float:
+    def bins(self, seen: Observed, right: int, wrong: int) -> tuple[Int, Int]:
+        """Bins of how much more the sites of a candidate are seen together in right pairs than in wrong ones, and its
+        contexts than its sites.
+
+        `right`, `wrong`: how often each candidate itself is among the pairs that taught; it does not speak for itself.
+        """
         pair = _bucket(seen.site_a, seen.site_b)
         prior = np.where(seen.same_pattern, 0.8, 0.05)
-        right = (self._right[pair] + 3.0 * prior) / (_at(self._right_of_a, seen.site_a + 1) + 3.0)
-        wrong = (self._wrong[pair] + 3.0 * 0.3) / (_at(self._wrong_of_a, seen.site_a + 1) + 3.0)
+        n_right, n_wrong = self._right[pair] - right, self._wrong[pair] - wrong
+        of_right = (n_right + 3.0 * prior) / (_at(self._right_of_a, seen.site_a + 1) - right + 3.0)
+        of_wrong = (n_wrong + 3.0 * 0.3) / (_at(self._wrong_of_a, seen.site_a + 1) - wrong + 3.0)
         # the context refines the site: how much more (or less) right than the site alone
-        odds = (self._right[pair] + 1.0) / (self._wrong[pair] + 1.0)
-        fine = (self._context[seen.context] + 2.0 * odds) / (self._wrong_context[seen.context] + 2.0)
-        return np.clip(np.log(right / wrong), -4.0, _CAP) + np.clip(np.log(fine / odds), -3.0, 3.0)
+        odds = (n_right + 1.0) / (n_wrong + 1.0)
+        fine = (self._context[seen.context] - right + 2.0 * odds) / (self._wrong_context[seen.context] - wrong + 2.0)
+        return np.digitize(np.log(of_right / of_wrong), _SITE_EDGES), np.digitize(np.log(fine / odds), _CONTEXT_EDGES)
 
 
 def _at(table: Int, index: Int) -> Int:
