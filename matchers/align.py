@@ -179,7 +179,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         value_score = values.score(seen)
         # repeated layers have much the same numbers: only what is near is a rival
         near = np.flatnonzero(seen.is_near)
-        by_values = _clear_winners(found, i[near], j[near], value_score[near])
+        by_values = _clear_winners(found, i[near], j[near], value_score[near], -np.inf)
         if len(by_values[0]) < _FEW:
             sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
@@ -301,18 +301,18 @@ def _joined(*pairs: tuple[Int, Int]) -> tuple[Int, Int]:
     return i[first], j[first]
 
 
-def _chance(state: State, i: Int, j: Int, score: Float) -> Float:
+def _chance(state: State, i: Int, j: Int, score: Float, alone: Float | float = _ALONE) -> Float:
     """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
     top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
     weight = np.exp(score - top)
     total_a = np.bincount(i, weight, len(state.of_a))
     total_b = np.bincount(j, weight, len(state.of_b))
-    return weight / (total_a[i] + total_b[j] - weight + np.exp(_ALONE - top))
+    return weight / (total_a[i] + total_b[j] - weight + np.exp(alone - top))
 
 
-def _clear_winners(state: State, i: Int, j: Int, score: Float) -> tuple[Int, Int]:
+def _clear_winners(state: State, i: Int, j: Int, score: Float, alone: float = _ALONE) -> tuple[Int, Int]:
     """Candidates that leave no room for a rival, by one kind of evidence alone."""
-    clear = _chance(state, i, j, score) >= _CLEAR
+    clear = (_chance(state, i, j, score, alone) >= _CLEAR) & (score > _ALONE)
     return i[clear], j[clear]
 
 
