@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.anchors import expected_order, near_others, same_names, same_reads, same_results, same_values
+from matchers.anchors import expected_order, near_others, same_copies, same_names, same_reads, same_results, same_values
 from matchers.collectives import collective
 from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueBins, ValueEvidence, observe, value_bins
 from matchers.features import Features, Side
@@ -41,6 +41,8 @@ LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
 _RESULT = 0.99
 """Confidence of rows whose results have the same bits, though something else went in."""
+_COPY = 0.99
+"""Confidence of recomputed rows that repeat partners."""
 _READ = 0.98
 """Confidence of collectives that read the same tensor."""
 _BLIND = 0.6
@@ -127,10 +129,15 @@ def align(f: Features) -> Alignment:
         return Alignment(state, expected(f, state), None)
     order = expected(f, state)
     weights = _learn(f, state, order)
+    copies = (f.a.original >= 0).any() and (f.b.original >= 0).any()
     for turn, (nearest, window, least) in enumerate(_PASSES):
         if turn == 1:  # after the clear ones; the few that are found later move nothing
+            i, j = same_copies(f, state.of_a, state.of_b)
+            state.pair(i, j, Method.DATAFLOW, _COPY)
             order = expected(f, state)
         rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
+        if turn == 0 and copies:  # what they repeat comes first: it says more about them than anything else
+            rows_a, rows_b = rows_a[f.a.original[rows_a] < 0], rows_b[f.b.original[rows_b] < 0]
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         compete(state, i, j, weights.score(seen), np.where(seen.without_values, max(least, _BLIND), least))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from matchers.evidence import Order
 from matchers.features import Features, float_bits, mix
 
-__all__ = ["expected_order", "ranked_join", "same_names", "same_reads", "same_results", "same_values", "unique_join"]
+__all__ = ["expected_order", "ranked_join", "same_copies", "same_names", "same_reads", "same_results", "same_values", "unique_join"]
 
 Int = NDArray[np.int64]
 
@@ -82,6 +82,16 @@ def same_reads(f: Features, phases: bool) -> tuple[Int, Int]:
         what = ((side.op[rows] + 1) * (f.sizes[1] + 2) + side.shape[rows] + 1) * 4 + side.phase[rows] * phases
         keys.append(mix(what.astype(np.uint64)) + float_bits(side.read[rows]))
     i, j = ranked_join(keys[0], keys[1])
+    return rows_a[i], rows_b[j]
+
+
+def same_copies(f: Features, of_a: Int, of_b: Int) -> tuple[Int, Int]:
+    """Free recomputed rows that repeat partners, in order, where both sides ran those again equally often."""
+    rows_a = np.flatnonzero((of_a < 0) & (f.a.original >= 0))
+    rows_b = np.flatnonzero((of_b < 0) & (f.b.original >= 0))
+    repeats = of_a[f.a.original[rows_a]]
+    rows_a, repeats = rows_a[repeats >= 0], repeats[repeats >= 0]
+    i, j = ranked_join(repeats.astype(np.uint64), f.b.original[rows_b].astype(np.uint64))
     return rows_a[i], rows_b[j]
 
 

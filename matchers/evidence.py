@@ -47,7 +47,7 @@ _CATEGORY_PRIOR = {
     "place": np.array([1.0, -2.5, -0.3, 0.0]),
     "location": np.array([0.7, -1.0, 0.0]),
     "shift": np.array([1.5, 1.0, 0.7, 0.3, 0.0, -0.3, -0.6, -1.0, -1.5, -2.0]),
-    "repeat": np.array([0.0, 0.7, -1.0]),
+    "repeat": np.array([0.0, 0.3, -1.0, 4.0, -4.0]),
     "flow": np.array([0.0, 1.5, -1.5, 0.3]),
     "near": np.array([0.0, 0.7, 1.5, -0.7, 0.0, 0.5]),
     "around": np.array([0.0, 0.5, 1.0, 1.5, -0.5, 0.0, 0.5, 1.0, -1.5, -1.0, -0.5, 0.0]),
@@ -162,8 +162,6 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
     loc_a, loc_b = a.location[i], b.location[j]
     location = np.where((loc_a < 0) | (loc_b < 0), 2, np.where(loc_a == loc_b, 0, 1))
     shift = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i]))
-    both = a.repeat[i] & b.repeat[j]
-    repeat = np.where(both, 1, np.where(a.repeat[i] | b.repeat[j], 2, 0))
     site_a, site_b = a.site[i], b.site[j]
     out, profile = _value_bins(a, b, i, j)
     return Observed(
@@ -177,11 +175,21 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
         place=place,
         location=location,
         shift=np.searchsorted(_SHIFT_EDGES, shift, side="right"),
-        repeat=repeat,
+        repeat=_repeat(a, b, i, j, of_a, of_b),
         flow=_flow(a, b, i, j, of_a, of_b),
         near=_near(i, j, of_a, of_b),
         around=_around(i, j, of_a),
     )
+
+
+def _repeat(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+    """0 neither was run again, 1 both were, 2 one was; both, and 3 what they repeat are partners, 4 are not."""
+    first_a, first_b = a.original[i], b.original[j]
+    known = (first_a >= 0) & (first_b >= 0)
+    partner, rival = of_a[first_a], of_b[first_b]
+    known &= (partner >= 0) | (rival >= 0)
+    both = np.where(known, np.where(partner == first_b, 3, 4), 1)
+    return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
 
 
 def _flow(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
