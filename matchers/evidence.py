@@ -44,7 +44,7 @@ _CONTEXT_EDGES = np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
 _CATEGORY_PRIOR = {
     "site": np.linspace(-2.5, 2.5, len(_SITE_EDGES) + 1),
     "context": np.linspace(-1.5, 1.5, len(_CONTEXT_EDGES) + 1),
-    "place": np.array([1.0, -2.5, -0.3, 0.0]),
+    "name": np.array([1.5, -2.0, -1.5, -3.0, 0.0, -2.0, -0.3]),
     "location": np.array([0.7, -1.0, 0.0]),
     "shift": np.array([1.5, 1.0, 0.7, 0.3, 0.0, -0.3, -0.6, -1.0, -1.5, -2.0]),
     "repeat": np.array([0.0, 0.3, -1.0, 4.0, -4.0]),
@@ -123,7 +123,7 @@ class Observed:
     site_b: Int
     context: Int
     same_pattern: NDArray[np.bool_]
-    place: Int
+    name: Int
     location: Int
     shift: Int
     repeat: Int
@@ -156,9 +156,6 @@ class Lesson:
 def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> Observed:
     """The bins of the pairs (i[k], j[k]), given the partners known so far (-1: none)."""
     a, b = f.a, f.b
-    same_place = a.place[i] == b.place[j]
-    no_place_a, no_place_b = a.place[i] < 0, b.place[j] < 0
-    place = np.where(no_place_a & no_place_b, 3, np.where(no_place_a | no_place_b, 2, np.where(same_place, 0, 1)))
     loc_a, loc_b = a.location[i], b.location[j]
     location = np.where((loc_a < 0) | (loc_b < 0), 2, np.where(loc_a == loc_b, 0, 1))
     shift = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i]))
@@ -172,7 +169,7 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
         site_b=site_b,
         context=_bucket(a.context[i], b.context[j]),
         same_pattern=a.pattern[i] == b.pattern[j],
-        place=place,
+        name=_name(a, b, i, j),
         location=location,
         shift=np.searchsorted(_SHIFT_EDGES, shift, side="right"),
         repeat=_repeat(a, b, i, j, of_a, of_b),
@@ -180,6 +177,18 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
         near=_near(i, j, of_a, of_b),
         around=_around(i, j, of_a),
     )
+
+
+def _name(a: Side, b: Side, i: Int, j: Int) -> Int:
+    """How the modules' names differ: 0 not at all, 1 in their indices; 2 they are others, which both logs have, 3 in
+    other indices, too; 4 they are others, of which only one log has one, 5 in other indices, too; 6 one is unknown.
+    """
+    place_a, place_b = a.place[i], b.place[j]
+    elsewhere = (place_a != place_b) & (place_a >= 0) & (place_b >= 0)
+    known_a, known_b = a.known[i], b.known[j]
+    other = np.where((known_a > 0) & (known_b > 0), 2, 4) + elsewhere
+    name = np.where(a.pattern[i] == b.pattern[j], np.where(place_a == place_b, 0, 1), other)
+    return np.where((known_a < 0) != (known_b < 0), 6, name)
 
 
 def _repeat(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:

@@ -69,6 +69,8 @@ class Side:
         op, shape, phase, location: shared ids; -1 for none.
         module: id of the canonical module path, which is empty where the log does not know it.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
+        known: int8[n], 1 where rows of the other log have the module's pattern, too; 0 where none has; -1 where the log
+            does not know the module.
         site: (pattern, op) in one id: "the add of the layers' attention".
         context: `site` with the ops before and after it in the log.
         stats: float32[4, n], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
@@ -95,6 +97,7 @@ class Side:
     module: Int
     pattern: Int
     place: Int
+    known: NDArray[np.int8]
     site: Int
     context: Int
     stats: NDArray[np.float32]
@@ -191,6 +194,13 @@ def _whole_shapes(log: OpLog) -> tuple[list[str], NDArray[np.int32]]:
     return wholes, shape
 
 
+def _known(side: Side, other: Side) -> NDArray[np.int8]:
+    """`Side.known`, given the other side."""
+    occurs = np.zeros(max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2, bool)
+    occurs[other.pattern] = True
+    return np.where(side.known < 0, side.known, occurs[side.pattern].astype(np.int8))
+
+
 class Features:
     """The features of both logs, `a` and `b`."""
 
@@ -234,7 +244,9 @@ class Features:
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
         if a.ours and b.ours:  # a recomputed copy is said to be one
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
-        self.a, self.b = replace(one, kind=kind_a, batch=batch_a), replace(two, kind=kind_b, batch=batch_b)
+        known_a, known_b = _known(one, two), _known(two, one)
+        self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
+        self.b = replace(two, kind=kind_b, batch=batch_b, known=known_b)
 
     def _side(
         self,
@@ -290,6 +302,7 @@ class Features:
             module=module,
             pattern=pattern,
             place=place,
+            known=np.where(np.array([not path for path in tables[3]] + [True])[log.module], np.int8(-1), np.int8(0)),
             site=site,
             context=context,
             stats=_log(stats),
