@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from matchers.evidence import Order
 from matchers.features import Features, float_bits, mix
 
-__all__ = ["expected_order", "ranked_join", "same_copies", "same_names", "same_reads", "same_results", "same_values", "unique_join"]
+__all__ = [
+    "expected_order",
+    "ranked_join",
+    "same_copies",
+    "same_names",
+    "same_reads",
+    "same_results",
+    "same_values",
+    "unique_join",
+]
 
 Int = NDArray[np.int64]
 
