@@ -8,7 +8,7 @@ b has in their place between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from matchers.comparability import Comparability, comparability
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.hygiene import with_hints
+from matchers.judged import Judged, judge_again
 from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
@@ -28,7 +29,7 @@ from matchers.resolve import Resolved, RuleUsage, resolve
 from matchers.rules import RuleSet
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
-from matchers.verdict import Verdicts, dtype_policy, judge
+from matchers.verdict import Verdicts, dtype_policy
 
 __all__ = ["Comparison", "Progress", "compare", "preview"]
 
@@ -65,6 +66,15 @@ class _Names:
             else:
                 chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What one comparison of two logs hands on to the next one under other rules; None: nothing yet."""
+
+    matching: Matching | None = None
+    flow: DataFlow | None = None
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +122,17 @@ class Comparison:
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
-    flow: DataFlow | None = field(default=None, repr=False, compare=False)
-    matching: Matching | None = field(default=None, repr=False, compare=False)
+    kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
+
+    @property
+    def matching(self) -> Matching | None:
+        """The automatic matching; None for a preview."""
+        return self.kept.matching
+
+    @property
+    def flow(self) -> DataFlow | None:
+        """The data flow of both logs; None for a preview."""
+        return self.kept.flow
 
     def __len__(self) -> int:
         return len(self.row_a)
@@ -151,21 +170,20 @@ class Comparison:
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""
-        return _compare(self.a, self.b, rules, self.matching, self.flow, progress)
+        return _compare(self.a, self.b, rules, self.kept, progress)
 
 
 def compare(a: OpLog, b: OpLog, rules: RuleSet | None = None, *, progress: Progress | None = None) -> Comparison:
     """Pairs the operations of two logs, judges every pair and finds the first causes."""
-    return _compare(a, b, rules if rules is not None else RuleSet(), None, None, progress)
+    return _compare(a, b, rules if rules is not None else RuleSet(), _Kept(), progress)
 
 
-def _compare(
-    a: OpLog, b: OpLog, rules: RuleSet, matching: Matching | None, flow: DataFlow | None, progress: Progress | None
-) -> Comparison:
+def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress | None) -> Comparison:
     tell = progress if progress is not None else _silent
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
     names = _Names.of(resolved)
+    matching = kept.matching
     if matching is None or matching.names != names:
         tell("pairing", 0.1)
         matching = Matching(a, b, names)
@@ -181,14 +199,15 @@ def _compare(
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     policy = dtype_policy(a, b, i, j)
-    verdicts = judge(a, b, i, j, resolved.rtol(i, j), policy)
-    ignored = resolved.ignored_a[i] | resolved.ignored_b[j]
-    verdicts.status[ignored] = Status.IGNORED
-    if flow is None:
-        flow = DataFlow(a, b)
+    judged = judge_again(a, b, i, j, resolved.rtol(i, j), policy, kept.judged)
+    status = judged.verdicts.status.copy()
+    status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
+    verdicts = replace(judged.verdicts, status=status)
+    flow = kept.flow if kept.flow is not None else DataFlow(a, b)
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
-    return _rows(a, b, rules, resolved, usage, matching, flow, pairing, verdicts, origins, policy)
+    kept = _Kept(matching, flow, judged)
+    return _rows(a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, policy)
 
 
 def _silent(_what: str, _fraction: float) -> None:
@@ -234,8 +253,8 @@ def _rows(
     rules: RuleSet,
     resolved: Resolved,
     usage: tuple[RuleUsage, ...],
-    matching: Matching,
-    flow: DataFlow,
+    kept: _Kept,
+    f: Features,
     pairing: Pairing,
     verdicts: Verdicts,
     origins: Origins,
@@ -257,7 +276,6 @@ def _rows(
     row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order].astype(np.int32)
     pair = np.concatenate((np.arange(pairs), none_a, none_b))[order].astype(np.int32)
 
-    f = matching.features
     lone = np.concatenate(
         (_lone(f.a.original, a, Status.ONLY_A)[alone_a], _lone(f.b.original, b, Status.ONLY_B)[alone_b])
     )
@@ -305,8 +323,7 @@ def _rows(
         usage=usage,
         policy=policy,
         slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
-        flow=flow,
-        matching=matching,
+        kept=kept,
     )
 
 

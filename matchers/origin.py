@@ -84,7 +84,9 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
     extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
     suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair]
-    suspect &= reads.differs | _altered(a, b, reads, verdicts.tolerance[reads.pair], suspect)
+    alike = np.flatnonzero(suspect & ~reads.differs)
+    maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
+    suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
     suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a)[np.maximum(reads.maker_a, 0)])
     suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b)[np.maximum(reads.maker_b, 0)])
     explained |= _any(reads.pair[suspect], len(pairing))
@@ -217,27 +219,22 @@ def _extra(maker: Int, other: Int, of: NDArray[np.int32], of_other: NDArray[np.i
     return np.asarray(alone & placed)
 
 
-def _altered(a: OpLog, b: OpLog, reads: _Inputs, tolerance: FloatArray, which: Bool) -> Bool:
-    """The two makers' outputs are not the same tensor by their other statistics, though their L1 may agree.
-
-    `which`: the inputs for which sketches are asked too.
-    """
-    known = (reads.maker_a >= 0) & (reads.maker_b >= 0)
-    i, j = np.maximum(reads.maker_a, 0), np.maximum(reads.maker_b, 0)
-    out = np.zeros(len(known), bool)
-    if not known.any():
-        return out
+def _altered(a: OpLog, b: OpLog, maker_a: Int, maker_b: Int, tolerance: FloatArray) -> Bool:
+    """The two makers' outputs are not the same tensor by their other statistics or sketches; by L1 they may be."""
+    out = np.zeros(len(maker_a), bool)
+    known = np.flatnonzero((maker_a >= 0) & (maker_b >= 0))
+    i, j, tolerance = maker_a[known], maker_b[known], tolerance[known]
+    altered = np.zeros(len(known), bool)
     both = a.present[i] & b.present[j]
     for k, name in enumerate(STATISTICS):
         if name == "Mean":
             continue  # near zero it says nothing without its scale
         with np.errstate(invalid="ignore"):
-            out |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
-    asked = np.flatnonzero(which & known)
-    _, error = estimates(a, b, i[asked], j[asked], np.ones(len(asked), bool))
+            altered |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
+    _, error = estimates(a, b, i, j, np.ones(len(known), bool))
     with np.errstate(invalid="ignore"):
-        out[asked] |= error > tolerance[asked]
-    return np.asarray(out & known)
+        out[known] = altered | (error > tolerance)
+    return out
 
 
 def _fed_by_red(log: OpLog, flow: Ragged, red: Bool) -> Bool:
