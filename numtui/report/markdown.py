@@ -98,7 +98,9 @@ def _failures(r: Report) -> Iterator[str]:
 
 def _notes(r: Report) -> Iterator[str]:
     if r.notes:
-        yield from _list("Where the two runs differ as a whole", (f"{note.weight}: {plain(note.text)}" for note in r.notes))
+        yield from _list(
+            "Where the two runs differ as a whole", (f"{note.weight}: {plain(note.text)}" for note in r.notes)
+        )
 
 
 def _causes(r: Report) -> Iterator[str]:
