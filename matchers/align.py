@@ -232,17 +232,20 @@ def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
 
 
 def _plain_lesson(f: Features, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
-    """How far the numbers of one operation are apart in the two logs, and how far those of different ones are.
+    """How far the numbers of partners are apart, and how far those of one operation and the next of its kind are.
 
     The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
-    nothing is learned about how far partners are apart. Different operations are those of one log.
+    nothing is learned about how far partners are apart.
     """
-    alone_a, alone_b = _alone_of_kind(f.a), _alone_of_kind(f.b)
-    alone = alone_a[i] & alone_b[j]
+    partner = np.full(len(f.a), -1, np.int64)
+    partner[i] = j
+    one, other = _next_of_kind(f.a)
+    one, other = np.concatenate((one, other)), partner[np.concatenate((other, one))]
+    one, other = _thinned(one[other >= 0], other[other >= 0])
+    alone = _alone_of_kind(f.a)[i] & _alone_of_kind(f.b)[j]
     if np.count_nonzero(alone) >= _FEW:
         i, j = i[alone], j[alone]
-    i, j = _thinned(i, j)
-    return value_bins(f.a, f.b, i, j), value_bins(f.a, f.a, *_thinned(*_next_of_kind(f.a)))
+    return value_bins(f.a, f.b, *_thinned(i, j)), value_bins(f.a, f.b, one, other)
 
 
 def _next_of_kind(side: Side) -> tuple[Int, Int]:

@@ -54,7 +54,7 @@ _CATEGORY_PRIOR = {
 }
 _PULL = 1.0
 """How strongly weights are drawn to their priors, in observations."""
-_STEPS, _LEAP = 8, 3.0
+_STEPS, _SETTLED = 20, 0.05
 
 
 def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -270,9 +270,16 @@ def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) ->
     at = [bins + first for bins, first in zip(np.unravel_index(code, size), start, strict=False)]
     prior = np.concatenate(priors)
     weights, many = prior.copy(), len(prior)
-    for _ in range(_STEPS):  # Newton's method
-        logit: Float = sum((weights[bins] for bins in at), np.zeros(len(code)))
-        chance = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
+
+    def logit(of: Float) -> Float:
+        return np.asarray(sum((of[bins] for bins in at), np.zeros(len(code))))
+
+    def loss(of: Float) -> float:
+        odds = logit(of)
+        return float(total @ np.logaddexp(0.0, odds) - yes @ odds + 0.5 * _PULL * np.sum((of - prior) ** 2))
+
+    for _ in range(_STEPS):  # Newton's method, with shorter steps where the whole one leads uphill
+        chance = 1.0 / (1.0 + np.exp(-logit(weights)))
         left, spread = yes - total * chance, total * chance * (1.0 - chance)
         slope = _PULL * (prior - weights)
         bend = np.zeros(many * many)
@@ -280,7 +287,13 @@ def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) ->
             slope += np.bincount(bins, left, many)
             for others in at:
                 bend += np.bincount(bins * many + others, spread, many * many)
-        weights += np.clip(np.linalg.solve(bend.reshape(many, many) + _PULL * np.eye(many), slope), -_LEAP, _LEAP)
+        step = np.linalg.solve(bend.reshape(many, many) + _PULL * np.eye(many), slope)
+        now = loss(weights)
+        while loss(weights + step) > now and np.abs(step).max() > _SETTLED:
+            step *= 0.5
+        weights += step
+        if np.abs(step).max() <= _SETTLED:
+            break
     return [np.clip(part, -_FLOOR, _CAP) for part in np.split(weights, start[1:-1])]
 
 
