@@ -178,11 +178,12 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
     and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
     """
     state = found
-    by_names = _named_seeds(f, state)
+    rows = _Rows(f.a), _Rows(f.b)
+    seeds = by_names = _named_seeds(f, found)
     i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.of_b < 0), order)
     for _ in range(_TURNS):
         seen = observe(f, i, j, order, state.of_a, state.of_b)
-        values = ValueEvidence(*_plain_lesson(f, *by_names))
+        values = ValueEvidence(*_plain_lesson(f, *rows, *by_names))
         value_score = values.score(seen)
         # repeated layers have much the same numbers: only what is near is a rival
         near = np.flatnonzero(seen.is_near)
@@ -194,7 +195,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         structure_score = structure.score(seen)
         by_names = _clear_winners(found, i, j, structure_score)
         if len(by_names[0]) < _FEW:
-            by_names = _joined(by_names, _named_seeds(f, state))
+            by_names = _joined(by_names, seeds)
         state = found.copy()
         compete(state, i, j, value_score + structure_score, 0.0)
     return Weights(values, structure)
@@ -231,7 +232,18 @@ def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
     return i[keep], j[keep]
 
 
-def _plain_lesson(f: Features, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
+class _Rows:
+    """Which rows of a log have another one of their kind close by, so that their order may be what drifted."""
+
+    def __init__(self, side: Side) -> None:
+        order = np.argsort(side.kind, kind="stable")
+        close = (np.diff(side.kind[order]) == 0) & (np.diff(order) <= _SEVERAL)
+        self.one, self.next = order[:-1][close], order[1:][close]
+        self.alone = np.ones(len(side), bool)
+        self.alone[self.one], self.alone[self.next] = False, False
+
+
+def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
     """How far the numbers of partners are apart, and how far those of one operation and the next of its kind are.
 
     The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
@@ -239,28 +251,12 @@ def _plain_lesson(f: Features, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
     """
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
-    one, other = _next_of_kind(f.a)
-    one, other = np.concatenate((one, other)), partner[np.concatenate((other, one))]
+    one, other = np.concatenate((a.one, a.next)), partner[np.concatenate((a.next, a.one))]
     one, other = _thinned(one[other >= 0], other[other >= 0])
-    alone = _alone_of_kind(f.a)[i] & _alone_of_kind(f.b)[j]
+    alone = a.alone[i] & b.alone[j]
     if np.count_nonzero(alone) >= _FEW:
         i, j = i[alone], j[alone]
     return value_bins(f.a, f.b, *_thinned(i, j)), value_bins(f.a, f.b, one, other)
-
-
-def _next_of_kind(side: Side) -> tuple[Int, Int]:
-    """Each row and the next of its kind, where that is near."""
-    order = np.argsort(side.kind, kind="stable")
-    i, j = order[:-1], order[1:]
-    near = (side.kind[i] == side.kind[j]) & (j - i <= _SEVERAL)
-    return i[near], j[near]
-
-
-def _alone_of_kind(side: Side) -> NDArray[np.bool_]:
-    out = np.ones(len(side), bool)
-    for rows in _next_of_kind(side):
-        out[rows] = False
-    return out
 
 
 def _thinned(i: Int, j: Int) -> tuple[Int, Int]:
