@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from capture.log_format import UNKNOWN_DIGEST
 from matchers import decimal
 from matchers.op_log import NO_DIGEST, FloatArray
-from matchers.words import Words
+from matchers.words import Words, WordSet
 
 __all__ = ["parse_digests", "parse_numbers"]
 
@@ -25,8 +25,11 @@ _ZEROS = _U(0x3030303030303030)
 _HIGH = _U(0x8080808080808080)
 _OVER_9 = _U(0x7676767676767676)
 _PAIRS = _U(0x000000FF000000FF)
-_POWERS = 10.0 ** np.arange(23)  # each exact in float64
-
+_POWERS = np.arange(-22, 23)
+"""Powers of ten by which an integer of seven digits is multiplied: 10^22 is the last that is exact in float64."""
+_EXPONENTS = WordSet([int.from_bytes(b"e%+03d" % (power + 6), "little") for power in _POWERS.tolist()])
+_FACTORS = 10.0 ** np.maximum(_POWERS, 0)
+_DIVISORS = 10.0 ** np.maximum(-_POWERS, 0)
 
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
 _UNKNOWN = UNKNOWN_DIGEST.encode()
@@ -91,34 +94,26 @@ def _seven_digits(
     words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Numbers printed with `%.6e`: (values, which of them are of that form)."""
-    first = words.at(start)
-    negative = (first & _U(0xFF)) == _U(0x2D)
-    at = start + negative
-    first = np.where(negative, words.at(at), first) if negative.any() else first
-    second = words.at(at + 8)
+    length = end - start
+    fits = length == 12
+    signed = np.flatnonzero(length == 13)
+    negative = signed[(words.at(start[signed]) & _U(0xFF)) == _U(0x2D)]
+    fits[negative] = True
 
     # d.dddddd -> 0ddddddd, then eight digits at once
-    digits = (first & _U(0xFFFFFFFFFFFF0000)) | ((first & _U(0xFF)) << _U(8)) | _U(0x30)
-    digits = digits ^ _ZEROS
-    fits = (end - at == 12) & (((digits + _OVER_9) | digits) & _HIGH == 0)
-    fits &= (first & _U(0xFF00)) == _U(0x2E00)
+    text = words.at(end - 12)
+    fits &= (text & _U(0xFF00)) == _U(0x2E00)
+    digits = (text & _U(0xFFFFFFFFFFFF0000)) | ((text & _U(0xFF)) << _U(8)) | _U(0x30)
+    digits ^= _ZEROS
+    fits &= ((digits + _OVER_9) | digits) & _HIGH == 0
     digits = digits * _U(10) + (digits >> _U(8))
     mantissa = (
         (digits & _PAIRS) * _U(0x000F424000000064) + ((digits >> _U(16)) & _PAIRS) * _U(0x0000271000000001)
     ) >> _U(32)
 
-    # e+dd
-    sign = (second >> _U(8)) & _U(0xFF)
-    tens = ((second >> _U(16)) & _U(0xFF)) - _U(0x30)
-    ones = ((second >> _U(24)) & _U(0xFF)) - _U(0x30)
-    fits &= ((second & _U(0xFF)) == _U(0x65)) & ((sign == _U(0x2B)) | (sign == _U(0x2D)))
-    fits &= (tens < 10) & (ones < 10)
-    exponent = (tens * _U(10) + ones).astype(np.int64)
-    exponent = np.where(sign == _U(0x2D), -exponent, exponent) - 6
-    fits &= np.abs(exponent) <= 22
-
-    power = _POWERS[np.where(fits, np.abs(exponent), 0)]
-    number = mantissa.astype(np.float64)
-    value = np.where(exponent < 0, number / power, number * power)
-    value = np.where(negative, -value, value)
+    exponent = _EXPONENTS.find(words.at(end - 8) >> _U(32))
+    fits &= exponent >= 0
+    # one of the two is 1: a single rounding
+    value = mantissa.view(np.int64) / _DIVISORS.take(exponent) * _FACTORS.take(exponent)
+    value[negative] = -value[negative]
     return value, fits

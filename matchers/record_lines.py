@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import log_format
-from matchers.words import PADDING, Words
+from matchers.words import PADDING, Words, WordSet
 
 __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 
@@ -27,8 +27,8 @@ _INPUTS = ("Input hashes", "Input producers", "Input digests")
 """Fields that share their first seven bytes and are told apart by the eight bytes from the sixth on."""
 _SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
 _PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in reversed(list(enumerate(_FIELDS)))}
-_PREFIX = np.array(sorted(_PREFIXES), np.uint64)
-_PREFIX_FIELD = np.array([_PREFIXES[p] for p in sorted(_PREFIXES)], np.int8)
+_PREFIX = WordSet(list(_PREFIXES))
+_PREFIX_FIELD = np.array([*_PREFIXES.values(), -1], np.int8)
 _COLON = np.array([prefix.rindex(b":") if b":" in prefix else 0 for prefix, _ in _FIELDS])
 _TAIL = np.array([int.from_bytes(prefix[-8:], "little") for prefix, _ in _FIELDS], np.uint64)
 _RARE = np.array([name not in log_format.TORCHTITAN or name == "Output hash" for _, name in _FIELDS])
@@ -79,9 +79,7 @@ class RecordLines:
 
     def _kinds(self, first: NDArray[np.uint64]) -> NDArray[np.int8]:
         """Index into `_FIELDS` of each line, -1 for lines that are no field; `first` are their first eight bytes."""
-        seven = first & _SEVEN
-        at = np.minimum(np.searchsorted(_PREFIX, seven), len(_PREFIX) - 1)
-        kind = np.where(_PREFIX[at] == seven, _PREFIX_FIELD[at], np.int8(-1))
+        kind = _PREFIX_FIELD.take(_PREFIX.find(first & _SEVEN))
         inputs = np.flatnonzero(kind == _FIELD_ID[_INPUTS[0]])
         middle = self.words.at(self.start[inputs] + 5)
         kind[inputs] = -1

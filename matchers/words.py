@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PADDING", "Words"]
+__all__ = ["PADDING", "WordSet", "Words"]
 
 PADDING = 32
 """Zero bytes that must follow the text, so that words can be read at its last byte."""
@@ -21,3 +23,32 @@ class Words:
 
     def at(self, position: NDArray[np.int64]) -> NDArray[np.uint64]:
         return self._words[position]
+
+
+class WordSet:
+    """A few words that are known beforehand, and which of them each word of an array is."""
+
+    def __init__(self, words: Sequence[int]) -> None:
+        """`words` are distinct, of 64 bits each, at most 127 of them."""
+        known = np.array(words, np.uint64)
+        bits = 1
+        multipliers = np.random.default_rng(0)
+        # a multiplier that takes each word to a place of its own spares the search for it
+        while True:
+            multiplier = multipliers.integers(0, 1 << 63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+            place = (known * multiplier) >> np.uint64(64 - bits)
+            if len(set(place.tolist())) == len(known):
+                break
+            bits = min(bits + 1, 14)
+        self._multiplier, self._shift = multiplier, np.uint64(64 - bits)
+        # a place that no word has holds one that belongs elsewhere, so that nothing equals it there
+        self._word = np.full(1 << bits, known[0])
+        self._index = np.full(1 << bits, -1, np.int8)
+        self._word[place], self._index[place] = known, np.arange(len(known))
+
+    def find(self, words: NDArray[np.uint64]) -> NDArray[np.int8]:
+        """The index of each word in the set, -1 where it is not in it."""
+        place = ((words * self._multiplier) >> self._shift).view(np.int64)
+        index = self._index.take(place)
+        index[self._word.take(place) != words] = -1
+        return index
