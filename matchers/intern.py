@@ -28,20 +28,26 @@ def hash_text(buffer: bytes, words: Words, start: Index, end: Index) -> Hash:
     """A hash of each `buffer[start[i]:end[i]]`, good within this process."""
     length = end - start
     out = length.astype(np.uint64) * _MULTIPLIER
-    active = np.flatnonzero((length > 0) & (length <= _LONG))
-    offset = 0
+    # all names have so many whole words; what is left is done for fewer and fewer of them
+    common = min(int(length.min(initial=_LONG)), _LONG) // 8 * 8
+    for offset in range(0, common, 8):
+        out = _mixed(out, words.at(start + offset))
+    active = np.flatnonzero((length > common) & (length <= _LONG))
+    at, rest = start[active] + common, length[active] - common
     while len(active):
-        word = words.at(start[active] + offset)
-        rest = length[active] - offset
-        tail = np.flatnonzero(rest < 8)
-        word[tail] &= _KEEP[rest[tail]]
-        mixed = (out[active] ^ word) * _MULTIPLIER
-        out[active] = mixed ^ (mixed >> _U(32))
-        offset += 8
-        active = active[rest > 8]
+        word = words.at(at) & _KEEP.take(rest, mode="clip")
+        out[active] = _mixed(out[active], word)
+        more = np.flatnonzero(rest > 8)
+        active, at, rest = active[more], at[more] + 8, rest[more] - 8
     for i in np.flatnonzero(length > _LONG).tolist():
         out[i] = hash(buffer[start[i] : end[i]]) & 0xFFFFFFFFFFFFFFFF
     return out
+
+
+def _mixed(out: Hash, word: Hash) -> Hash:
+    mixed = (out ^ word) * _MULTIPLIER
+    mixed ^= mixed >> _U(32)
+    return mixed
 
 
 class InternTable:
