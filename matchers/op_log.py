@@ -118,6 +118,13 @@ class KeyColumn(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(decode(self._blob).split("\n")[: len(self)])
 
+    @property
+    def plain(self) -> bool:
+        """All keys are printable ASCII, without quotes and backslashes."""
+        byte = np.frombuffer(self._blob, np.uint8)
+        control = np.count_nonzero(byte < 0x20) - np.count_nonzero(byte == 0x0A)
+        return not (control or (byte > 0x7E).any() or b'"' in self._blob or b"\\" in self._blob)
+
     def containing(self, text: str) -> NDArray[np.bool_]:
         """Mask of the rows whose key contains `text`, ignoring ASCII case."""
         found = np.zeros(len(self), bool)

@@ -30,6 +30,8 @@ Texts = NDArray[np.object_]
 _CHUNK = 4096
 _CONFIDENCE_STEPS = 1000
 """Confidence is written to three decimals: more would be noise, and would differ between machines."""
+_ERROR = "%.6g"
+"""As many digits as the norms have that it is made of."""
 _DENSE = 1 << 22
 """Up to so many codes a table of all of them is quicker than sorting the rows."""
 
@@ -49,7 +51,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
         lines = [
-            f'{{"a":{a},"b":{b},"a_key":"{keys_a[a]}","b_key":"{keys_b[b]}",{v},"error":{e},{p}}}\n'
+            f'{{"a":{a},"b":{b},"a_key":"{keys_a[a]}","b_key":"{keys_b[b]}"{v}{e}{p}'
             for a, b, v, e, p in zip(
                 c.row_a[rows].tolist(),
                 c.row_b[rows].tolist(),
@@ -61,7 +63,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
         ]
         for row in range(start, start + len(lines)):
             if row in special:
-                lines[row - start] = f'{{{special[row]},{verdict[row]},"error":{error[row]},{place[row]}}}\n'
+                lines[row - start] = f"{{{special[row]}{verdict[row]}{error[row]}{place[row]}"
         out.write("".join(lines))
 
 
@@ -93,14 +95,18 @@ def _records(members: list[int], keys: list[str]) -> tuple[str, str]:
 
 def _members(pair_of: IntArray, pairs: IntArray) -> list[list[int]]:
     """The records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
-    order = np.argsort(pair_of, kind="stable")
+    asked = np.zeros(int(pair_of.max(initial=-1)) + 2, bool)
+    asked[pairs] = True
+    asked[-1] = False  # where -1, in no pair, is looked up
+    records = np.flatnonzero(asked[pair_of])
+    order = records[np.argsort(pair_of[records], kind="stable")]
     in_order = pair_of[order]
     first, last = np.searchsorted(in_order, pairs, "left"), np.searchsorted(in_order, pairs, "right")
     return [order[i:j].tolist() for i, j in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def _verdict(c: Comparison) -> Texts:
-    """`status`, `method`, `confidence`, as one fragment per distinct combination."""
+    """`status`, `method`, `confidence` and the name of what follows, as one fragment per distinct combination."""
     paired = c.pair >= 0
     at = np.where(paired, c.pair, 0)
     method, step = np.zeros(len(c), np.int64), np.zeros(len(c), np.int64)
@@ -114,7 +120,7 @@ def _verdict(c: Comparison) -> Texts:
     def fragment(status: int, is_paired: int, method: int, step: int) -> str:
         how = f'"{methods[method]}"' if is_paired else "null"
         sure = repr(step / _CONFIDENCE_STEPS) if is_paired else "null"
-        return f'"status":"{statuses[status]}","method":{how},"confidence":{sure}'
+        return f',"status":"{statuses[status]}","method":{how},"confidence":{sure},"error":'
 
     return _per_combination([c.status, paired, method, step], fragment)
 
@@ -124,7 +130,7 @@ def _errors(c: Comparison) -> Texts:
     texts = np.full(len(c), "0.0", object)
     texts[~np.isfinite(c.error)] = "null"
     other = np.flatnonzero(np.isfinite(c.error) & (c.error != 0))
-    texts[other] = list(map(repr, c.error[other].tolist()))
+    texts[other] = list(map(_ERROR.__mod__, c.error[other].tolist()))
     return texts
 
 
@@ -165,7 +171,7 @@ def _place(c: Comparison) -> Texts:
         again: int,
     ) -> str:
         return (
-            f'"error_is_bound":{"true" if bound else "false"},'
+            f',"error_is_bound":{"true" if bound else "false"},'
             f'"role":{_quoted(Role(role).label) if role else "null"},"origin":{"true" if cause else "false"},'
             f'"phase":{_quoted(Phase(phase).label)},'
             f'"location":{all_locations[location] if location >= 0 else "null"},'
@@ -173,7 +179,7 @@ def _place(c: Comparison) -> Texts:
             f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"},'
             f'"inputs_equal":{"true" if same_inputs else "false"},'
             f'"differs_in":{slot_names[slot] if slot >= 0 else "null"},'
-            f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"}'
+            f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"}}}\n'
         )
 
     columns = [c.bound, c.role, c.cause, phase, location, shape_a, shape_b, c.inputs_equal, slot, batch, again]
@@ -204,10 +210,7 @@ def _keys(log: OpLog) -> list[str]:
     """The keys of a log as they stand between the quotes of a JSON string."""
     # A record that a side does not have is looked up at -1, also in an empty log; its line is replaced afterwards.
     keys = list(log.keys) or [""]
-    together = "".join(keys)
-    if together.isascii() and together.isprintable() and '"' not in together and "\\" not in together:
-        return keys
-    return [json_string(k)[1:-1] for k in keys]
+    return keys if log.keys.plain else [json_string(k)[1:-1] for k in keys]
 
 
 def _values(column: NDArray[Any], row: IntArray) -> NDArray[np.int64]:

@@ -76,7 +76,7 @@ def reference(c: Comparison) -> str:
             "status": Status(c.status[row]).label,
             "method": Method(c.pairing.method[pair]).label if pair >= 0 else None,
             "confidence": round(float(c.pairing.confidence[pair]), 3) if pair >= 0 else None,
-            "error": error if math.isfinite(error) else None,
+            "error": "?",
             "error_is_bound": bool(c.bound[row]),
             "role": Role(c.role[row]).label if c.role[row] else None,
             "origin": bool(c.cause[row]),
@@ -89,7 +89,8 @@ def reference(c: Comparison) -> str:
             "micro_batch": int(log.micro_batch[record]) if log.micro_batch[record] >= 0 else None,
             "recompute": bool(log.recompute[record]),
         }
-        lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+        digits = "0.0" if error == 0 else f"{error:.6g}" if math.isfinite(error) else "null"
+        lines.append(json.dumps(line, separators=(",", ":")).replace('"error":"?"', f'"error":{digits}') + "\n")
     return "".join(lines)
 
 
