@@ -30,6 +30,8 @@ _PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in rever
 _PREFIX = WordSet(list(_PREFIXES))
 _PREFIX_FIELD = np.array([*_PREFIXES.values(), -1], np.int8)
 _COLON = np.array([prefix.rindex(b":") if b":" in prefix else 0 for prefix, _ in _FIELDS])
+_CHECKED = np.append(_COLON > 6, False)
+"""Fields whose colon is not among the first seven bytes; the last entry is for lines that are no field."""
 _TAIL = np.array([int.from_bytes(prefix[-8:], "little") for prefix, _ in _FIELDS], np.uint64)
 _RARE = np.array([name not in log_format.TORCHTITAN or name == "Output hash" for _, name in _FIELDS])
 _RARE &= np.array([len(prefix) >= 8 for prefix, _ in _FIELDS])
@@ -63,7 +65,7 @@ class RecordLines:
         if self.open:
             end = np.append(end, size)
         self.start = np.concatenate(([0], end[:-1] + 1))
-        self.end = end - ((self.text[end - 1] == 0x0D) & (end > self.start))
+        self.end = end - ((self.text[end - 1] == 0x0D) & (end > self.start)) if b"\r" in buffer else end
 
         first = self.words.at(self.start)
         is_key = (first & np.uint64(0xFF)) == np.uint64(0x5B)
@@ -87,7 +89,7 @@ class RecordLines:
             i = _FIELD_ID[name]
             kind[inputs[middle == int.from_bytes(_FIELDS[i][0][5:13], "little")]] = i
         # of the rest of a frequent name the place of its colon tells enough; other names are compared to their end
-        known = np.flatnonzero(kind >= 0)
+        known = np.flatnonzero(_CHECKED.take(kind))
         is_it = np.frombuffer(self.buffer, np.uint8)[self.start[known] + _COLON[kind[known]]] == 0x3A
         rare = np.flatnonzero(_RARE[kind[known]])
         lines = known[rare]

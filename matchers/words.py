@@ -12,6 +12,10 @@ __all__ = ["PADDING", "WordSet", "Words"]
 PADDING = 32
 """Zero bytes that must follow the text, so that words can be read at its last byte."""
 
+_GOLDEN = 0x9E3779B97F4A7C15
+"""Odd, and so are its powers; 2^64 divided by the golden ratio, which scatters well."""
+_MOST_BITS = 12
+
 
 class Words:
     """Little-endian words at any position of a byte buffer: `Words(buffer).at(positions)` is eight bytes from each."""
@@ -29,18 +33,15 @@ class WordSet:
     """A few words that are known beforehand, and which of them each word of an array is."""
 
     def __init__(self, words: Sequence[int]) -> None:
-        """`words` are distinct, of 64 bits each, at most 127 of them."""
+        """`words` are distinct, at most 127 of them."""
         known = np.array(words, np.uint64)
-        bits = 1
-        multipliers = np.random.default_rng(0)
         # a multiplier that takes each word to a place of its own spares the search for it
-        while True:
-            multiplier = multipliers.integers(0, 1 << 63, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-            place = (known * multiplier) >> np.uint64(64 - bits)
-            if len(set(place.tolist())) == len(known):
-                break
-            bits = min(bits + 1, 14)
-        self._multiplier, self._shift = multiplier, np.uint64(64 - bits)
+        multiplier, bits = _GOLDEN, 1
+        while len(set(((known * np.uint64(multiplier)) >> np.uint64(64 - bits)).tolist())) < len(known):
+            multiplier = multiplier * _GOLDEN & 0xFFFFFFFFFFFFFFFF
+            bits = min(bits + 1, _MOST_BITS)
+        self._multiplier, self._shift = np.uint64(multiplier), np.uint64(64 - bits)
+        place = (known * self._multiplier) >> self._shift
         # a place that no word has holds one that belongs elsewhere, so that nothing equals it there
         self._word = np.full(1 << bits, known[0])
         self._index = np.full(1 << bits, -1, np.int8)
