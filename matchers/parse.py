@@ -381,12 +381,15 @@ class _Builder:
         rows = np.where(wanted == 0, np.int32(-1), np.int32(-2))
         named = np.flatnonzero(wanted)
         if len(named) and len(key):
-            order = np.argsort(key, kind="stable")
+            named = named[np.argsort(wanted[named])]  # in ascending order a search finds its surroundings in the cache
+            order = np.argsort(key)
             ordered = key[order]
-            # rows of one key stand in their order: the last one before the reader
-            at = np.searchsorted(ordered, wanted[named], side="right") - 1
             if (ordered[1:] == ordered[:-1]).any():
+                # rows of one key stand in their order: the last one before the reader
+                order = np.argsort(key, kind="stable")
                 at = _last_before(ordered, order, wanted[named], owner[named])
+            else:
+                at = np.searchsorted(ordered, wanted[named], side="right") - 1
             at = np.maximum(at, 0)
             ok = (ordered[at] == wanted[named]) & (order[at] < owner[named])
             rows[named[ok]] = order[at[ok]]

@@ -1,6 +1,6 @@
 """The lines of a piece of a log, told apart on whole arrays: which are keys, which fields, which nothing of the kind.
 
-A line is recognised by its first seven bytes and the last eight of the field's name. No line is ever turned
+A line is recognised by its first seven bytes, and then by the rest of the field's name. No line is ever turned
 into a Python string here; values are positions in the buffer until somebody asks for them.
 """
 
@@ -21,21 +21,24 @@ Index = NDArray[np.int64]
 _FURTHER_OUTPUT = re.compile(rb"  Output \d{1,9}: ")
 FURTHER_OUTPUT = "Output k"
 """Name, here, of the fields `Output 1`, `Output 2`, …"""
-_FIELDS = [*((log_format.field_prefix(name), name) for name in log_format.FIELDS), (b"  Output ", FURTHER_OUTPUT)]
-"""Start of the line and name of every field; an index into this list is what a line is classified as."""
-_INPUTS = ("Input hashes", "Input producers", "Input digests")
-"""Fields that share their first seven bytes and are told apart by the eight bytes from the sixth on."""
+_OUTPUT = np.uint64(int.from_bytes(b"  Outpu", "little"))
 _SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
-_PREFIXES = {int.from_bytes(prefix[:7], "little"): i for i, (prefix, _) in reversed(list(enumerate(_FIELDS)))}
-_PREFIX = WordSet(list(_PREFIXES))
-_PREFIX_FIELD = np.array([*_PREFIXES.values(), -1], np.int8)
-_COLON = np.array([prefix.rindex(b":") if b":" in prefix else 0 for prefix, _ in _FIELDS])
-_CHECKED = np.append(_COLON > 6, False)
-"""Fields whose colon is not among the first seven bytes; the last entry is for lines that are no field."""
-_TAIL = np.array([int.from_bytes(prefix[-8:], "little") for prefix, _ in _FIELDS], np.uint64)
-_RARE = np.array([name not in log_format.TORCHTITAN or name == "Output hash" for _, name in _FIELDS])
-_RARE &= np.array([len(prefix) >= 8 for prefix, _ in _FIELDS])
-_FIELD_ID = {name: i for i, (_, name) in enumerate(_FIELDS)}
+"""A line is first told by so many bytes; no field's name is shorter, spaces and colon included."""
+
+
+def _words_of(prefix: bytes) -> list[tuple[int, int]]:
+    """(offset, word) of what follows the first seven bytes, to the end: eight bytes each, the last may overlap."""
+    offsets = [*range(7, len(prefix) - 8, 8), len(prefix) - 8] if len(prefix) > 7 else []
+    return [(at, int.from_bytes(prefix[at : at + 8], "little")) for at in offsets]
+
+
+_FIELDS = [(name, log_format.field_prefix(name)) for name in log_format.FIELDS]
+_NAMES = (*log_format.FIELDS, FURTHER_OUTPUT)
+_BEGINNINGS = list(dict.fromkeys(prefix[:7] for _, prefix in _FIELDS))
+_BEGINNING = WordSet([int.from_bytes(beginning, "little") for beginning in _BEGINNINGS])
+_BEGIN_SO = [[(name, _words_of(p)) for name, p in _FIELDS if p[:7] == beginning] for beginning in _BEGINNINGS]
+"""For each beginning the fields that have it: their names, and the words that must follow."""
+_NONE = np.zeros(0, np.int64)
 
 
 class RecordLines:
@@ -73,31 +76,31 @@ class RecordLines:
         self.keys = np.flatnonzero(is_key)
         self.rows = len(self.keys)
 
-        kind = self._kinds(first)
-        self.odd = np.flatnonzero((kind < 0) & ~is_key & (self.end > self.start))
-        kind[self.row < 0] = -1
-        self._order = np.argsort(kind, kind="stable")
-        self._bounds = np.searchsorted(kind[self._order], np.arange(len(_FIELDS) + 1))
+        self._lines, is_odd = self._by_field(first)
+        self.odd = np.flatnonzero(is_odd & ~is_key & (self.end > self.start))
 
-    def _kinds(self, first: NDArray[np.uint64]) -> NDArray[np.int8]:
-        """Index into `_FIELDS` of each line, -1 for lines that are no field; `first` are their first eight bytes."""
-        kind = _PREFIX_FIELD.take(_PREFIX.find(first & _SEVEN))
-        inputs = np.flatnonzero(kind == _FIELD_ID[_INPUTS[0]])
-        middle = self.words.at(self.start[inputs] + 5)
-        kind[inputs] = -1
-        for name in _INPUTS:
-            i = _FIELD_ID[name]
-            kind[inputs[middle == int.from_bytes(_FIELDS[i][0][5:13], "little")]] = i
-        # of the rest of a frequent name the place of its colon tells enough; other names are compared to their end
-        known = np.flatnonzero(_CHECKED.take(kind))
-        is_it = np.frombuffer(self.buffer, np.uint8)[self.start[known] + _COLON[kind[known]]] == 0x3A
-        rare = np.flatnonzero(_RARE[kind[known]])
-        lines = known[rare]
-        is_it[rare] = self.words.at(self.start[lines] + _COLON[kind[lines]] - 6) == _TAIL[kind[lines]]
-        other = known[~is_it]
-        kind[other] = -1
-        kind[other[self._further_output(other)]] = _FIELD_ID[FURTHER_OUTPUT]
-        return kind
+    def _by_field(self, first: NDArray[np.uint64]) -> tuple[dict[str, Index], NDArray[np.bool_]]:
+        """(the lines of each field, which lines are of none); `first` are the first eight bytes of every line."""
+        begins = _BEGINNING.find(first & _SEVEN)
+        is_odd = begins < 0
+        order = np.argsort(begins, kind="stable")
+        bounds = np.searchsorted(begins[order], np.arange(len(_BEGINNINGS) + 1)).tolist()
+        found: dict[str, Index] = dict.fromkeys(_NAMES, _NONE)
+        for fields, low, high in zip(_BEGIN_SO, bounds, bounds[1:], strict=False):
+            lines = order[low:high]
+            for name, words in fields if low < high else ():
+                so = np.ones(len(lines), bool)
+                for offset, word in words:
+                    so &= self.words.at(self.start[lines] + offset) == word
+                found[name], lines = (lines, _NONE) if so.all() else (lines[so], lines[~so])
+            is_odd[lines] = True
+        further = np.flatnonzero(is_odd & ((first & _SEVEN) == _OUTPUT))
+        further = further[self._further_output(further)]
+        is_odd[further] = False
+        found[FURTHER_OUTPUT] = further
+        if self.row[0] < 0:  # what stands before the first record belongs to none
+            found = {name: lines[self.row[lines] >= 0] for name, lines in found.items()}
+        return found, is_odd
 
     def _further_output(self, lines: Index) -> NDArray[np.bool_]:
         """Which lines are of the form `Output 12: …`."""
@@ -107,8 +110,7 @@ class RecordLines:
 
     def lines(self, name: str) -> Index:
         """Lines of one field, one per record: where a record repeats a field, the first counts."""
-        i = _FIELD_ID[name]
-        lines = self._order[self._bounds[i] : self._bounds[i + 1]]
+        lines = self._lines[name]
         if name != FURTHER_OUTPUT and len(lines) > 1:
             rows = self.row[lines]
             repeated = rows[1:] == rows[:-1]
