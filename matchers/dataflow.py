@@ -53,11 +53,16 @@ def _last_with_value(log: OpLog, value: NDArray[np.float64], before: Int) -> Int
     span = np.int64(len(log) + 1)
     place = np.sort(code * span + maker)
     wanted = float_bits(value)
+    # in ascending order a search finds its surroundings in the cache
+    order = np.argsort(wanted)
+    wanted, before = wanted[order], before[order]
     at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
     known = distinct[at] == wanted
     found = np.searchsorted(place, at * span + before) - 1
     hit = known & (found >= 0) & (place[np.maximum(found, 0)] // span == at)
-    return np.where(hit, place[np.maximum(found, 0)] % span, -1)
+    maker_of = np.empty(len(value), np.int64)
+    maker_of[order] = np.where(hit, place[np.maximum(found, 0)] % span, -1)
+    return maker_of
 
 
 def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:

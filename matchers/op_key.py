@@ -40,7 +40,7 @@ class Template:
 def template(path: str) -> Template:
     """Splits a canonical path into what its siblings share and where among them it stands."""
     parts = path.split(".")
-    return Template(
-        ".".join("{}" if part.isdigit() else part for part in parts),
-        ".".join(part for part in parts if part.isdigit()),
-    )
+    numbers = [part for part in parts if part.isdigit()]
+    if not numbers:
+        return Template(path, "")
+    return Template(".".join(["{}" if part.isdigit() else part for part in parts]), ".".join(numbers))

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
@@ -132,6 +131,8 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
     if output is None:
         _to_stdout(produce)
         return
+    from matchers.atomic import atomic_writer  # with tempfile, which standard output does not need
+
     try:
         with atomic_writer(output) as out:
             produce(out)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
-from matchers.explain import explain, format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.rule_text import flow_item
@@ -251,6 +250,13 @@ class Report:
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """One row of the comparison in words; `explained` with a sentence, which takes about a millisecond."""
+        from matchers.explain import (
+            explain,
+            format_eps,
+            format_error,
+            row_epsilon,
+        )  # not for the rows in machine formats
+
         c = self.comparison
         a, b = c.members(row)
         i, j = int(c.row_a[row]), int(c.row_b[row])
