@@ -140,6 +140,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("mark", "m", Group.RULES, "mark a row; `m` on another: pair a of the one with b of the other", footer="mark"),
     _a("unpair", "x", Group.RULES, "cut the pair", footer="unpair"),
     _a("generalise", "t", Group.RULES, "say for all layers what is so for this pair: a template instead of pair rules"),
+    _a("realign", "a", Group.RULES, "pair a run of red rows as their numbers say, and take back the rule at fault"),
     _a("ignore", "i", Group.RULES, "ignore the row (`tab`: every such op); on an ignored row, stop ignoring it"),
     _a("undo", "u", Group.RULES, "undo the last change of the rules"),
     _a("redo", "ctrl+r", Group.RULES, "redo it"),

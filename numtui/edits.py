@@ -12,6 +12,7 @@ import numpy as np
 
 from matchers import generalise
 from matchers.comparison import Comparison
+from matchers.drift import Suggestion
 from matchers.errors import UserError
 from matchers.op_log import OpLog
 from matchers.pairing import Method
@@ -27,6 +28,7 @@ __all__ = [
     "ignore_edits",
     "pair_edits",
     "propose_template",
+    "realign_edits",
     "spot_of",
     "template_edits",
     "unpair_edits",
@@ -38,6 +40,8 @@ Spot = tuple[int, int]
 
 _KEY = 40
 """Characters of a key in a sentence."""
+_FEW = 2
+"""Rules that a title names one by one."""
 
 
 class EditError(UserError):
@@ -134,6 +138,31 @@ def propose_template(c: Comparison, rules: RuleSet, row: int) -> generalise.Prop
         return generalise.generalise(c, rules, *c.members(row))
     except generalise.NoTemplateError as error:
         raise EditError(str(error)) from None
+
+
+def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> tuple[Edit, ...]:
+    """Pair a run of operations as their numbers say.
+
+    Args:
+        found: what mends the run that the row belongs to; None when it belongs to none.
+        elsewhere: a row that belongs to one, -1 without any.
+
+    Raises:
+        EditError: there is nothing to mend, or the rules have changed since it was looked for.
+    """
+    if found is None:
+        where = f"; row {elsewhere + 1} is in such a run" if elsewhere >= 0 else ""
+        raise EditError(f"this row is in no run of red pairs that another partner would make equal{where}")
+    try:
+        changed = found.applied(rules)
+    except ValueError:
+        raise EditError("the rules have changed since: try again when they are matched") from None
+    steps = [f"take back {rules.where(rule)}" for rule in found.drops[:_FEW]]
+    if len(found.drops) > _FEW:
+        steps[-1] += f" and {len(found.drops) - _FEW} more"
+    if found.rules:
+        steps.append(f"add {len(found.rules)} rule{'s' * (len(found.rules) != 1)}")
+    return (Edit(f"realign {_rows(found.rows)}: {', '.join(steps)}", changed),)
 
 
 def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:

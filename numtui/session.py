@@ -14,9 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from matchers import generalise
 from matchers.comparison import Comparison, Progress
-from matchers.drift import Suggestion, suggest
+from matchers.drift import Suggestion, realignments, suggest
+from matchers.explain import Explanation
 from matchers.rule_file import RuleFile
 from matchers.rules import RuleSet, parse_rules
 from numtui.edits import (
@@ -26,13 +29,14 @@ from numtui.edits import (
     ignore_edits,
     pair_edits,
     propose_template,
+    realign_edits,
     template_edits,
     unpair_edits,
 )
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
 
-__all__ = ["Job", "Proposal", "Search", "Session"]
+__all__ = ["Job", "Look", "Proposal", "Search", "Session"]
 
 
 @dataclass
@@ -51,6 +55,18 @@ class Job:
         if self.result is None:
             self.result = self.base.with_rules(self.rules, progress=progress)
         return self.result
+
+
+@dataclass
+class Look:
+    """A search for pairs made past each other: `run` it anywhere, then give it to `Session.take`."""
+
+    comparison: Comparison
+    found: tuple[Suggestion, ...] = ()
+
+    def run(self) -> None:
+        """Touches nothing but the look."""
+        self.found = realignments(self.comparison)
 
 
 @dataclass
@@ -91,6 +107,7 @@ class Session(Listing):
         self.generation = 0
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None
+        self._looked: Look | None = None
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
         self._serial = 0
@@ -128,6 +145,56 @@ class Session(Listing):
         A fraction of a second for a large log: not for the screen's own thread.
         """
         return suggest(self.comparison)
+
+    # -- pairs made past each other
+
+    def look(self) -> Look | None:
+        """What is to be looked for in the comparison shown; None where nothing is red, or it has been done."""
+        if not self.comparison.red.any() or (self._looked is not None and self._looked.comparison is self.comparison):
+            return None
+        return Look(self.comparison)
+
+    def take(self, look: Look) -> bool:
+        """Take what a look found that has run; False when it came too late to be of use."""
+        if look.comparison is not self.comparison:
+            return False
+        self._looked = look
+        return True
+
+    @property
+    def realignments(self) -> tuple[Suggestion, ...]:
+        """Changes of the rules that would make runs of red pairs fine, as far as they have been looked for."""
+        current = self._looked is not None and self._looked.comparison is self.comparison
+        return self._looked.found if self._looked is not None and current else ()
+
+    def realignment(self, row: int) -> Suggestion | None:
+        """The one that is about a row, if the row is red."""
+        c = self.comparison
+        if row < 0 or not c.red[row]:
+            return None
+        return next((found for found in self.realignments if int(c.row_a[row]) in found.records), None)
+
+    def explain(self) -> Explanation | None:
+        """What is known about the row under the cursor, and that its pair may be wrong; None when there is no row."""
+        told, found = super().explain(), self.realignment(self.cursor)
+        if told is None or found is None:
+            return told
+        return replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
+
+    def propose_realign(self) -> None:
+        """Propose what makes the run of red pairs fine that the row under the cursor belongs to.
+
+        Raises:
+            EditError: no such change is known.
+        """
+        if (look := self.look()) is not None:
+            look.run()
+            self.take(look)
+        records = [record for found in self.realignments for record in found.records]
+        rows = np.sort(self.comparison.at_a[records]) if records else np.zeros(0, np.int32)
+        red = rows[self.comparison.red[rows]]
+        elsewhere = int(red[0]) if len(red) else -1
+        self._propose("a", realign_edits(self.rules, self.realignment(self.cursor), elsewhere))
 
     # -- rules
 

@@ -19,7 +19,7 @@ __all__ = ["Learned", "Learner", "heads"]
 
 Int = NDArray[np.int64]
 Learned = tuple[list[TemplateRule], Int]
-"""Templates, and the positions (in `PairNames`) of the pairs that they make."""
+"""Templates, and the positions of the pairs that they make, among those that were asked about."""
 
 _HOLES: Final = "ijklm"
 _MOST_COUNTERS: Final = 8
@@ -40,11 +40,11 @@ class Learner:
         self._at = self._site * self._span + a.counter
         self._counters = np.sort(self._at)
 
-    def learn(self, which: Int, why: str) -> Learned:
-        """Templates for the pairs at the positions `which`."""
+    def learn(self, i: Int, j: Int, why: str) -> Learned:
+        """Templates for the pairs of records (i[k], j[k])."""
         names = self._names
         b = names.c.b
-        i, j = names.i[which], names.j[which]
+        which = np.arange(len(i))
         usable = (self._site[i] >= 0) & (names.op_b[j] >= 0) & (b.module[j] >= 0) & (b.counter[j] >= 0)
         which, i, j = which[usable], i[usable], j[usable]
         if not len(which):

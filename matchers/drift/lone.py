@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.drift.suggestion import Finding
-from matchers.drift.view import PairNames
-from matchers.features import float_bits, mix
+from matchers.drift.view import PairNames, print_codes, twins
 from matchers.op_log import OpLog
 from matchers.rules import OpRule
 from matchers.status import Status
@@ -19,7 +18,6 @@ from matchers.status import Status
 __all__ = ["lone_families"]
 
 Int = NDArray[np.int64]
-Hash = NDArray[np.uint64]
 
 _FUSED: Final = ("_foreach_", "_fused_")
 
@@ -79,21 +77,13 @@ def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]
 
 def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[int, int]]:
     """Lone rows of different ops whose result is printed alike, and nobody else's among the lone ones."""
-    prints = []
+    codes, rows = [], []
     for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
-        stats = side.log.stats[:, lone]
         first = side.log.outputs.first()[lone]
-        code = mix(
-            (names.f.sizes[1] + 2) * side.phase[lone].astype(np.uint64) + (side.shape[lone] + 1).astype(np.uint64)
-        )
-        for column in (first, *stats[1:]):
-            code = code * np.uint64(31) + mix(float_bits(column))
-        telling = np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)
-        value, index, count = np.unique(code[telling], return_index=True, return_counts=True)
-        prints.append((value[count == 1], lone[telling][index[count == 1]]))
-    (value_a, row_a), (value_b, row_b) = prints
-    _, at_a, at_b = np.intersect1d(value_a, value_b, assume_unique=True, return_indices=True)
-    i, j = row_a[at_a], row_b[at_b]
+        telling = lone[np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)]
+        codes.append(print_codes(side, telling, names.f.sizes[1]))
+        rows.append(telling)
+    i, j = twins(codes[0], rows[0], codes[1], rows[1])
     other = names.op_a[i] != names.op_b[j]
     order = np.argsort(i[other], kind="stable")
     yield from zip(i[other][order].tolist(), j[other][order].tolist(), strict=True)

@@ -96,9 +96,9 @@ def name_families(names: PairNames) -> Iterator[Finding]:
         shows = which[shifted[which]] if of == _Kind.SAME else which
         if not len(shows):
             continue
-        rules, covered = learner.learn(which, family.why)
+        rules, covered = learner.learn(names.i[which], names.j[which], family.why)
         explanation = f"{family.explanation} For example {names.example(int(shows[0]))}."
-        all_said = np.isin(shows, covered).all()
+        all_said = np.isin(shows, which[covered]).all()
         yield Finding(family.name, explanation, len(shows), tuple(rules), "" if all_said else family.no_rule)
     yield from _order(names)
 

@@ -13,7 +13,7 @@ from matchers.pairing import Method
 from matchers.rules import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
-__all__ = ["Finding", "Suggestion", "together", "weigh", "with_more"]
+__all__ = ["Finding", "Suggestion", "compatible", "parted", "together", "weigh", "with_more"]
 
 _SURE: Final = 0.9
 """Pairs from this confidence on must survive a rule, or it is not proposed."""
@@ -53,6 +53,8 @@ class Suggestion:
         rules: what may be added to the rules in force; no pair that is sure is parted by them.
         settles: rows of the comparison that are what they are by these rules once they are in force.
         before, after: rows per status, now and with the rules.
+        drops: rules in force that have to be taken back first.
+        records: the operations of a whose pairs are given up on purpose.
     """
 
     name: str
@@ -63,6 +65,19 @@ class Suggestion:
     settles: int
     before: Mapping[Status, int]
     after: Mapping[Status, int]
+    drops: tuple[Rule, ...] = ()
+    records: frozenset[int] = frozenset()
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to put in force."""
+        return bool(self.rules or self.drops)
+
+    def applied(self, rules: RuleSet) -> RuleSet:
+        """The rules with this suggestion in force; `ValueError` when one that it takes back is not among them."""
+        for rule in self.drops:
+            rules = rules.removing(rule)
+        return with_more(rules, self.rules)
 
     @property
     def effect(self) -> dict[Status, int]:
@@ -77,7 +92,7 @@ def weigh(c: Comparison, finding: Finding) -> Suggestion:
         return _without_rules(c, finding, finding.no_rule)
     rules, no_rule = finding.rules, finding.no_rule
     after = c.with_rules(with_more(c.rules, rules))
-    lost = _lost(c, after)
+    lost = parted(c, after)
     if lost:
         rules, after = _harmless(c, rules)
         no_rule = _COSTS.format("a pair that is" if lost == 1 else f"{lost} pairs that are")
@@ -103,20 +118,33 @@ def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...],
     if len(rules) > 1 and len(rules) * len(c) <= _MOST_TRIES:
         for rule in rules:
             after = c.with_rules(with_more(c.rules, (*kept, rule)))
-            if not _lost(c, after):
+            if not parted(c, after):
                 kept, best = (*kept, rule), after
     return kept, best
 
 
 def together(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Rule, ...]:
-    """The rules of all suggestions; without those of a suggestion that part a sure pair only beside the others."""
-    rules: tuple[Rule, ...] = ()
+    """The rules of all suggestions that can be in force at once."""
+    return tuple(rule for suggestion in compatible(c, suggestions) for rule in suggestion.rules)
+
+
+def compatible(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
+    """The suggestions that change rules, without those that part a sure pair only beside the others.
+
+    Of two that take back the same rule the first stays.
+    """
+    kept: list[Suggestion] = []
+    rules, records = c.rules, frozenset[int]()
     for suggestion in suggestions:
-        more = (*rules, *suggestion.rules)
+        taken = [rule for other in kept for rule in other.drops]
+        if not suggestion.changes or any(rule in taken for rule in suggestion.drops):
+            continue
+        more, about = suggestion.applied(rules), records | suggestion.records
         # alone it has been tried
-        if suggestion.rules and (not rules or not _lost(c, c.with_rules(with_more(c.rules, more)))):
-            rules = more
-    return rules
+        if not kept or not parted(c, c.with_rules(more), about):
+            kept.append(suggestion)
+            rules, records = more, about
+    return tuple(kept)
 
 
 def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
@@ -128,10 +156,12 @@ def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
     return Suggestion(finding.name, finding.explanation, finding.rows, (), why, 0, c.counts, c.counts)
 
 
-def _lost(before: Comparison, after: Comparison) -> int:
-    """Pairs that are sure and would be no pairs any more."""
+def parted(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:
+    """Pairs that are sure and would be no pairs any more; those of `records` (of a) are known to be wrong."""
     p = before.pairing
     sure = (p.confidence >= _SURE) | (p.method == Method.EXACT)
+    if records:
+        sure &= ~np.isin(p.lead_a, list(records))
     partner = after.pairing.partner_of_a[p.lead_a[sure]]
     return int(np.count_nonzero(partner != p.lead_b[sure]))
 

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, Matching
-from matchers.features import shared_ids
+from matchers.features import Side, float_bits, mix, shared_ids
 from matchers.op_key import canonical
 from matchers.op_log import OpLog
 from matchers.pairing import Method
 
-__all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments"]
+__all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]
 
 Int = NDArray[np.int64]
+Hash = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 Segments = tuple["str | None", ...]
 """The parts of a module path, None for a number."""
@@ -107,3 +108,23 @@ def key_segments(pattern: Segments, holes: Sequence[str]) -> list[str]:
 def key_head(pattern: Segments, holes: Sequence[str]) -> str:
     """A module pattern as text of a template."""
     return ".".join(key_segments(pattern, holes))
+
+
+def print_codes(side: Side, rows: Int, shapes: int) -> Hash:
+    """A hash of what is printed of each record's result: phase, shape (one of so many) and all numbers."""
+    code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
+    stats = side.log.stats[:, rows]
+    for column in (side.log.outputs.first()[rows], *stats[1:]):
+        code = code * np.uint64(31) + mix(float_bits(column))
+    return code
+
+
+def twins(code_a: Hash, rows_a: Int, code_b: Hash, rows_b: Int) -> tuple[Int, Int]:
+    """The records whose codes are equal and occur once on either side."""
+    found = []
+    for code, rows in ((code_a, rows_a), (code_b, rows_b)):
+        value, index, count = np.unique(code, return_index=True, return_counts=True)
+        found.append((value[count == 1], rows[index[count == 1]]))
+    (value_a, row_a), (value_b, row_b) = found
+    _, at_a, at_b = np.intersect1d(value_a, value_b, assume_unique=True, return_indices=True)
+    return row_a[at_a], row_b[at_b]

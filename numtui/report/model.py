@@ -331,15 +331,25 @@ class Report:
         )
 
     @cached_property
+    def realignments(self) -> tuple[Family, ...]:
+        """Runs of red pairs that other partners make equal, and what mends them."""
+        from matchers.drift import realignments  # programs that read rows do not wait for this
+
+        return tuple(Family(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
+
+    @cached_property
     def families(self) -> tuple[Family, ...]:
-        """The known kinds of drift that the comparison shows, the one with most rows first."""
-        from matchers.drift.lone import lone_families  # programs that read rows do not wait for these
+        """The known kinds of drift that the comparison shows, the one with most rows first.
+
+        While there are pairs to realign, only those: wrong pairs look like drift.
+        """
+        from matchers.drift.lone import lone_families
         from matchers.drift.names import name_families
         from matchers.drift.view import PairNames
 
         c = self.comparison
-        if c.matching is None:
-            return ()
+        if c.matching is None or self.realignments:
+            return self.realignments
         names = PairNames(c, c.matching)
         found = [Family(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
         return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion, together
+from matchers.drift import Suggestion, compatible
 from matchers.rule_text import flow_item, new_file
 from numtui.terminal import safe_text
 
@@ -23,11 +23,11 @@ def write_suggestions(
 ) -> None:
     """Write suggestions as `text`, or as `yaml`: a rule file with the rules that can all be in force at once."""
     title = f"{safe_text(names[0])} <-> {safe_text(names[1])}"
-    lines = _yaml(comparison, suggestions, title) if form == "yaml" else _text(suggestions, title)
+    lines = _yaml(comparison, suggestions, title) if form == "yaml" else _text(comparison, suggestions, title)
     out.writelines(f"{line}\n" for line in lines)
 
 
-def _text(suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
+def _text(comparison: Comparison, suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
     yield f"numtui suggest: {title}"
     if not suggestions:
         yield ""
@@ -38,28 +38,42 @@ def _text(suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
         yield from _wrapped(s.explanation)
         if s.no_rule:
             yield from _wrapped(f"{'Not all' if s.rules else 'No rule'}: {s.no_rule}.")
-        if s.rules:
+        if s.changes:
             yield from _wrapped(f"Effect: {_effect(s)}.")
-        for rule in s.rules[:_MOST_RULES]:
-            yield f"     {rule.section}: {safe_text(flow_item(rule), _LONGEST)}"
-        if len(s.rules) > _MOST_RULES:
-            yield f"     … {len(s.rules) - _MOST_RULES} more rules are in --format yaml"
+        yield from _listed([f"take back {line}" for line in _taken_back(comparison, s)], "rules to take back")
+        yield from _listed([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}" for rule in s.rules], "rules")
+
+
+def _listed(lines: Sequence[str], what: str) -> Iterator[str]:
+    yield from (f"     {line}" for line in lines[:_MOST_RULES])
+    if len(lines) > _MOST_RULES:
+        yield f"     … {len(lines) - _MOST_RULES} more {what} are in --format yaml"
+
+
+def _taken_back(comparison: Comparison, s: Suggestion) -> list[str]:
+    """The rules that a suggestion takes back: where each stands, and what it says."""
+    return [
+        safe_text(f"{comparison.rules.where(rule)}: {rule.section}: {flow_item(rule)}", _LONGEST) for rule in s.drops
+    ]
 
 
 def _yaml(comparison: Comparison, suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
     yield f"# numtui suggest: {title}"
     for s in suggestions:
         yield f"# {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
-    rules = together(comparison, suggestions)
-    yield new_file(rules).rstrip("\n") or "version: 1"
+    chosen = compatible(comparison, suggestions)
+    for s in chosen:
+        yield from (f"# take back {line}" for line in _taken_back(comparison, s))
+    yield new_file([rule for s in chosen for rule in s.rules]).rstrip("\n") or "version: 1"
 
 
 def _settled(s: Suggestion) -> str:
-    return (
-        f"{_count(len(s.rules), 'rule')} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles}"
-        if s.rules
-        else "no rule"
-    )
+    if not s.changes:
+        return "no rule"
+    if not s.rules:
+        return f"{_count(len(s.drops), 'rule')} taken back {'settles' if len(s.drops) == 1 else 'settle'} {s.settles}"
+    instead = f" instead of {len(s.drops)}" if s.drops else ""
+    return f"{_count(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles}"
 
 
 def _effect(s: Suggestion) -> str:

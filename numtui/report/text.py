@@ -16,6 +16,7 @@ __all__ = ["write_text"]
 
 _MAX_CAUSES = 5
 _MAX_BEGINNINGS = 3
+_MAX_REALIGNMENTS = 3
 _MAX_PROBLEMS = 3
 _MAX_RULE_NOTES = 6
 _MAX_FAMILIES = 6
@@ -52,6 +53,7 @@ def _lines(r: Report, paint: _Paint) -> Iterator[str]:
         yield ""
     yield from _result(r, paint)
     for section in (
+        _realignments(r),
         _causes(r, paint),
         _beginnings(r),
         _certainty(r),
@@ -82,6 +84,17 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
         yield paint(_RED, line) if status.red else line
+
+
+def _realignments(r: Report) -> Iterator[str]:
+    """Pairs that say nothing about the runs stand before all causes."""
+    if not r.realignments:
+        return
+    yield "Paired past each other (a in the explorer, or numtui suggest, mends it)"
+    for found in r.realignments[:_MAX_REALIGNMENTS]:
+        yield from _wrapped(found.explanation, "  ", "  ")
+    if len(r.realignments) > _MAX_REALIGNMENTS:
+        yield f"  ... and {len(r.realignments) - _MAX_REALIGNMENTS:,} more"
 
 
 def _causes(r: Report, paint: _Paint) -> Iterator[str]:
@@ -147,7 +160,7 @@ def _certainty(r: Report) -> Iterator[str]:
 
 
 def _families(r: Report) -> Iterator[str]:
-    if not r.families:
+    if not r.families or r.realignments:  # which have been told
         return
     yield "Known kinds of drift (numtui suggest explains them and proposes rules)"
     told = [f"{f.name} ({count(f.rows, 'row')})" for f in r.families[:_MAX_FAMILIES]]

@@ -242,6 +242,9 @@ class Commands(Asking):
     def action_generalise(self) -> None:
         self._proposing(self.session.propose_generalise)
 
+    def action_realign(self) -> None:
+        self._proposing(self.session.propose_realign)
+
     def action_ignore(self) -> None:
         self._proposing(self.session.propose_ignore)
 

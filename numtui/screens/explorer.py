@@ -27,7 +27,7 @@ from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.screens.commands import Commands
-from numtui.session import Job, Search, Session
+from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits
 from numtui.summary import rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
@@ -80,6 +80,12 @@ class Explorer(Commands):
         """A search over large logs has ended."""
 
         search: Search
+
+    @dataclass
+    class Looked(Message):
+        """It was looked for pairs made past each other."""
+
+        look: Look
 
     @dataclass
     class Progressed(Message):
@@ -296,7 +302,23 @@ class Explorer(Commands):
         if self.session.accept(event.job) and not event.job.preview:
             self._work = ""
             self._warn(rule_trouble(self.session))
+            self._look()
         self.draw()
+
+    def _look(self) -> None:
+        """Look in a thread for pairs made past each other: nobody has to wait for it."""
+        if (look := self.session.look()) is not None:
+            self.run_worker(lambda: self._run_look(look), thread=True, group="look", exclusive=True)
+
+    def _run_look(self, look: Look) -> None:
+        """In a worker's thread."""
+        look.run()
+        self.post_message(self.Looked(look))
+
+    @on(Looked)
+    def _looked(self, event: Looked) -> None:
+        if self.session.take(event.look):
+            self.draw()
 
     def search_for(self, text: str) -> None:
         """Search at once; large logs in a thread, so that typing goes on."""
@@ -358,6 +380,7 @@ class Explorer(Commands):
         elif self.session.comparison.red.any():
             self.say("n goes to the first red row, o to the first origin")
         self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
+        self._look()
         self.draw()
         self._offer_recovery()
 

@@ -106,6 +106,25 @@ async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None
         assert pilot.app.return_code == 0
 
 
+async def test_a_rule_that_is_off_by_one_is_taken_back_with_a(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        await press(pilot, "a")
+        assert "this row is in no run of red pairs" in screen(pilot)
+        await press(pilot, "n")
+        assert "1 row of layers.0.attention.wq differs as paired" in screen(pilot)
+        assert "(a: realign)" in screen(pilot)
+        await press(pilot, "a")
+        assert "realign 1 row: take back" in screen(pilot)
+        assert "1 fewer red" in screen(pilot)
+        assert explorer.session.comparison.red.any(), "not before it is confirmed"
+        await press(pilot, "a")
+        assert "✗ 0 red" in screen(pilot)
+        assert explorer.session.rules.rules == ()
+        await press(pilot, "u")
+        assert "✗ 1 red" in screen(pilot)
+        assert "(a: realign)" in screen(pilot), "it is looked for again"
+
+
 async def test_pairing_by_hand_with_m_and_m(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "/", *"0.attention.wk", "enter", "m", "j", "m")

@@ -366,6 +366,21 @@ def test_suggestions_are_a_rule_file_that_settles_what_it_says(capsys: pytest.Ca
     assert "silu" not in capsys.readouterr().out
 
 
+def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    logs = [str(write_log(Path(side) / "rank_0_activations.log", training_step(4))) for side in ("x", "y")]
+    rule = 'templates:\n  - {a: "layers.{i}.attention.wq/op_0_mm", b: "layers.{i}.attention.wk/op_0_mm"}\n'
+    Path("wrong.yaml").write_text(rule, encoding="utf-8")
+    assert main(["suggest", *logs, "-r", "wrong.yaml"]) == 0
+    out, _ = capsys.readouterr()
+    assert "1. realign: 4 rows, 1 rule taken back settles 4" in out
+    assert "Effect: 8 more same-print, 4 fewer only-a, 4 fewer only-b, 4 fewer diverged." in out
+    assert "take back wrong.yaml:2: templates: {a:" in out
+    assert main(["suggest", *logs, "-r", "wrong.yaml", "--format", "yaml"]) == 0
+    out, _ = capsys.readouterr()
+    assert "# realign: 4 rows, 1 rule taken back settles 4\n# take back wrong.yaml:2: templates: {a:" in out
+    assert out.endswith("version: 1\n")
+
+
 def test_nothing_to_suggest(example_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", example_logs[0], example_logs[0]]) == 0
     assert "No known kind of drift" in capsys.readouterr().out

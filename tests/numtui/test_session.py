@@ -267,6 +267,64 @@ class TestSuggestions:
         assert session.undo()[1] == "undone: equivalent ops"
 
 
+class TestRealigning:
+    def test_a_wrong_rule_is_told_taken_back_and_brought_back(self, session: Session) -> None:
+        before = session.rules
+        row = row_with(session, "layers.0.attention.wq/op_0_mm")
+        session.go(row)
+        assert session.realignments == (), "nobody has looked yet"
+        look = session.look()
+        assert look is not None
+        look.run()
+        assert session.take(look)
+        assert session.look() is None
+        told = session.explain()
+        assert told is not None
+        assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired with what has its")
+        assert f"The rule at {session.file.path}:3 makes these pairs" in told.notes[0]
+        session.propose_realign()
+        assert session.proposal is not None
+        assert session.proposal.edit.title == f"realign 1 row: take back {session.file.path}:3"
+        preview = session.preview_job()
+        assert preview is not None
+        preview.run()
+        session.accept(preview)
+        assert session.proposal.effect is not None
+        assert "1 fewer red" in session.proposal.effect.sentence()
+        confirm(session)
+        assert session.rules.rules == ()
+        assert not session.comparison.red.any()
+        assert session.realignments == ()
+        session.undo()
+        assert session.rules == before
+
+    def test_where_nothing_can_be_realigned(self, session: Session) -> None:
+        session.go(0)
+        row = row_with(session, "layers.0.attention.wq/op_0_mm") + 1
+        with pytest.raises(EditError, match=f"row {row} is in such a run"):
+            session.propose_realign()
+        settled = session.change(RuleSet(), "nothing")
+        settled.run()
+        session.accept(settled)
+        assert session.look() is None, "nothing is red"
+        with pytest.raises(EditError, match="would make equal"):
+            session.propose_realign()
+
+    def test_what_was_found_for_other_rules_is_of_no_use(self, session: Session) -> None:
+        session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
+        look = session.look()
+        assert look is not None
+        look.run()
+        session.take(look)
+        job = session.change(RuleSet(), "nothing")
+        with pytest.raises(EditError, match="the rules have changed"):
+            session.propose_realign()
+        job.run()
+        session.accept(job)
+        assert not session.take(look)
+        assert session.realignments == ()
+
+
 class TestFileAndJournal:
     def test_saving_keeps_the_comments(self, session: Session) -> None:
         session.propose_rules("i", _ignoring(session))

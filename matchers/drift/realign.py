@@ -1,0 +1,203 @@
+"""Runs of operations that are paired past each other, and the change of the rules that pairs them as their numbers say.
+
+A shift (shifts.py) is only proposed after it has been tried: the run must come out fine, and nothing that was fine may
+turn red. What a rule of the user has shifted is mended by taking that rule back, where the matching does the rest by
+itself; else by a template, or by a pair for each operation.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.drift.learn import Learner
+from matchers.drift.shifts import FINE, Shift, find_shifts
+from matchers.drift.suggestion import Suggestion, parted
+from matchers.drift.view import PairNames
+from matchers.key_index import key_reference
+from matchers.rules import PairRule, Rule, TemplateRule
+from matchers.status import Status
+
+__all__ = ["realignments"]
+
+Int = NDArray[np.int64]
+
+_NAME: Final = "realign"
+_WHY: Final = "these have the same numbers"
+_MOST: Final = 8
+"""Shifts that are tried; each costs a few comparisons."""
+_MOST_PAIRS: Final = 1_000
+"""Pairs of a run that are tried one by one."""
+_SHARE: Final = 2 / 3
+"""Of a run that has to come out fine."""
+_NAMED: Final = 2
+"""Rules that a sentence names one by one."""
+_NUMBERS: Final = ("no", "one", "two", "three")
+
+
+class _Change(NamedTuple):
+    """Rules to take back, and rules to make."""
+
+    drops: tuple[Rule, ...]
+    rules: tuple[Rule, ...]
+
+
+class _Trial(NamedTuple):
+    """A change that does some good: the comparison with it, and the records of a that it makes fine."""
+
+    change: _Change
+    after: Comparison
+    mended: Int
+    settles: int
+
+
+def realignments(c: Comparison) -> tuple[Suggestion, ...]:
+    """Changes of the rules that make runs of red pairs fine, and cost nothing that is.
+
+    Nothing is looked for where nothing is red.
+    """
+    found: list[Suggestion] = []
+    for shift in find_shifts(c)[:_MOST]:
+        if any(suggestion.records.issuperset(shift.i.tolist()) for suggestion in found):
+            continue
+        best = _best(c, shift)
+        if best is not None:
+            found.append(_suggestion(c, shift, best))
+    return tuple(found)
+
+
+def _best(c: Comparison, shift: Shift) -> _Trial | None:
+    """What makes most of the run fine; of equals, what changes least."""
+    drops = tuple(c.rules.rules[rule] for rule in shift.rules)
+    if any(isinstance(rule, TemplateRule) for rule in drops) and _right_elsewhere(c, shift):
+        return _tried(c, shift, _Change((), _pairs(c, shift)))
+    alone = _tried(c, shift, _Change(drops, ())) if drops else None
+    if alone is not None and alone.settles == len(shift.i):
+        return alone
+    pairs = _tried(c, shift, _Change(drops, _pairs(c, shift)))
+    if pairs is None or (alone is not None and alone.settles >= pairs.settles):
+        return alone
+    templates = _tried(c, shift, _Change(drops, _templates(c, pairs)))
+    return templates if templates is not None and templates.settles >= pairs.settles else pairs
+
+
+def _pairs(c: Comparison, shift: Shift) -> tuple[Rule, ...]:
+    i, j = shift.i[shift.witness], shift.j[shift.witness]
+    return tuple(
+        PairRule(a=(key_reference(c.a, one),), b=(key_reference(c.b, other),), why=_WHY)
+        for one, other in zip(i.tolist(), j.tolist(), strict=True)
+    )
+
+
+def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
+    """Templates instead of the pairs, as far as they say it."""
+    if c.matching is None:
+        return ()
+    j = pairs.after.pairing.partner_of_a[pairs.mended].astype(np.int64)
+    return tuple(Learner(PairNames(c, c.matching)).learn(pairs.mended, j, _WHY)[0])
+
+
+def _right_elsewhere(c: Comparison, shift: Shift) -> bool:
+    """Whether the rules that make the shifted pairs make more that are fine."""
+    status = c.status[c.at_a[shift.made]]
+    return int(np.count_nonzero(np.isin(status, FINE))) > len(shift.i)
+
+
+def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
+    """The change in force; None where it does not make the run fine, or costs what is."""
+    rules = c.rules
+    for rule in change.drops:
+        rules = rules.removing(rule)
+    for rule in change.rules:
+        rules = rules.adding(rule)
+    if rules == c.rules or len(change.rules) > _MOST_PAIRS:
+        return None
+    after = c.with_rules(rules)
+    fine = np.isin(after.status, FINE)[after.at_a]
+    mended = np.flatnonzero(c.red[c.at_a] & fine)
+    settles = int(np.count_nonzero(fine[shift.i]))
+    trial = _Trial(change, after, mended, settles)
+    if settles < _SHARE * len(shift.i) or parted(c, after, _given_up(shift, trial)) or _spoiled(c, after):
+        return None
+    return trial
+
+
+def _given_up(shift: Shift, trial: _Trial) -> frozenset[int]:
+    """The records of a whose pairs are known to be wrong."""
+    by_rules = shift.made.tolist() if trial.change.drops else ()
+    return frozenset((*shift.i.tolist(), *trial.mended.tolist(), *by_rules))
+
+
+def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
+    status = trial.after.status[trial.after.at_a[shift.i]]
+    equal = int(np.count_nonzero(np.isin(status, (Status.EQUAL, Status.SAME_PRINT))))
+    finding = _finding(c, shift, equal, trial.settles - equal)
+    return Suggestion(
+        name=_NAME,
+        explanation=f"{finding} {_remedy(c, shift, trial.change)}".strip(),
+        rows=len(shift.i),
+        rules=trial.change.rules,
+        no_rule="",
+        settles=trial.settles,
+        before=c.counts,
+        after=trial.after.counts,
+        drops=trial.change.drops,
+        records=_given_up(shift, trial),
+    )
+
+
+def _spoiled(before: Comparison, after: Comparison) -> bool:
+    """Whether a record that is in a pair that is fine would not be, or there would not be fewer red rows."""
+    for was, now in ((before.at_a, after.at_a), (before.at_b, after.at_b)):
+        if (np.isin(before.status, FINE)[was] & ~np.isin(after.status, FINE)[now]).any():
+            return True
+    return int(after.red.sum()) >= int(before.red.sum())
+
+
+# In words
+
+
+def _finding(c: Comparison, shift: Shift, equal: int, close: int) -> str:
+    total = len(shift.i)
+    rows = "row" if total == 1 else "rows"
+    said = f"{total} {rows} of {_modules(c, shift.i)} {'differs' if total == 1 else 'differ'} as paired"
+    if shift.by:
+        number = abs(shift.by)
+        places = _NUMBERS[number] if number < len(_NUMBERS) else str(number)
+        where = f"paired {places} further {'down' if shift.by > 0 else 'up'}"
+    else:
+        where = f"paired with what has {'its' if total == 1 else 'their'} numbers"
+    verdicts = [f"{count} {word}" for count, word in ((equal, "equal to the digit"), (close, "close")) if count]
+    if total == 1:
+        return f"{said}; {where}, it is {'equal to the digit' if equal else 'close'}."
+    many, _, word = verdicts[0].partition(" ")
+    first = f"all {total} are" if int(many) == total else f"{many} of {total} {'is' if many == '1' else 'are'}"
+    return f"{said}; {where}, {first} {' and '.join((word, *verdicts[1:]))}."
+
+
+def _modules(c: Comparison, rows: Int) -> str:
+    """The module of some records, or what those of several have in common: `layers.*.attention`."""
+    names = [c.a.modules[at] for at in np.unique(c.a.module[rows]).tolist()]
+    parts = [name.split(".") for name in names]
+    if len({len(part) for part in parts}) > 1:
+        return f"{names[0]} and others"
+    text = ".".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*parts, strict=True))
+    return text if len(names) == 1 else f"{text} ({len(names)} modules)"
+
+
+def _remedy(c: Comparison, shift: Shift, change: _Change) -> str:
+    if not shift.rules:
+        return ""
+    named = ", ".join(c.rules.where(c.rules.rules[rule]) for rule in shift.rules[:_NAMED])
+    if len(shift.rules) > _NAMED:
+        named += f" and {len(shift.rules) - _NAMED} more"
+    one = len(shift.rules) == 1
+    said = f"The rule{'' if one else 's'} at {named} {'makes' if one else 'make'} these pairs"
+    if not change.drops:
+        return f"{said}, and is right elsewhere: pairs for these rows go before it."
+    if not change.rules:
+        return f"{said}; taken back, the matching makes the others by itself."
+    return f"{said}, and {'has' if one else 'have'} to give way."

@@ -1,0 +1,271 @@
+"""Pairs that were made past each other: runs of red pairs whose numbers are a few places further on in the other log.
+
+A run is believed when many of its operations say the same. An operation says where it belongs when its printed numbers
+occur once in either log, on different pairs; where the runs do not agree to the digit, when they are close to those of
+exactly one of its neighbours and far from all others. What is constant, repeated, or merely similar says nothing, so
+a difference that is real has no witnesses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.drift.view import print_codes, twins
+from matchers.features import Features, Side, mix
+from matchers.resolve import resolve
+from matchers.rules import TemplateRule
+from matchers.status import Status
+from matchers.verdict import judge
+
+__all__ = ["FINE", "Shift", "find_shifts"]
+
+Int = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FINE: Final = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
+"""What a pair is that nobody has to look at."""
+
+_WITNESSES: Final = 3
+"""Operations that must say the same; fewer only where a rule of the user makes no more pairs."""
+_SHARE: Final = 2 / 3
+"""Of the operations of a run that must be witnesses."""
+_MOST_SHIFTS: Final = 4
+"""Shifts that are looked into, of those that the operations of one module pattern speak for."""
+_NEIGHBOURS: Final = (-3, -2, -1, 1, 2, 3)
+_CLOSE: Final = 0.02
+"""Largest relative difference of norms and extremes from the neighbour that an operation is close to."""
+_FAR: Final = 5.0
+"""How many times as far all others must be, its partner too."""
+_PRINTED: Final = 1e-6
+"""Differences below are those of the print."""
+_NOWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A run of pairs that are red as they are, and where the numbers of its operations are.
+
+    Attributes:
+        i: records of a, rising.
+        j: for each the record of b it would be paired with; -1 where that is not known.
+        witness: bool, whose numbers say so; the others are between them.
+        by: how many places further on (negative: further up) in b, among the operations of one op and phase in modules
+            of one pattern; 0 where it is not the same for all.
+        rules: the rules that make these pairs, as indices into those in force; empty where none does.
+        made: records of a, all pairs of those rules.
+    """
+
+    i: Int
+    j: Int
+    witness: Mask
+    by: int
+    rules: tuple[int, ...]
+    made: Int
+
+
+class _Group(NamedTuple):
+    """Red pairs that may be one run: positions, rising, and which of them are witnesses of one shift."""
+
+    members: Int
+    witness: Mask
+    template: bool
+
+
+class _Places:
+    """The operations of one log by what they are (an integer per record), and where each stands among its like."""
+
+    def __init__(self, what: Int) -> None:
+        self._what = what
+        self._order = np.argsort(what, kind="stable")
+        self._at = np.empty(len(what), np.int64)
+        self._at[self._order] = np.arange(len(what))
+
+    def at(self, rows: Int) -> Int:
+        """Where records stand; those that are alike stand together, in the order of the log."""
+        return self._at[rows]
+
+    def further(self, rows: Int, by: int) -> Int:
+        """The records so many places further on among their like, -1 beyond the end."""
+        at = self._at[rows] + by
+        found = self._order[np.clip(at, 0, max(len(self._order) - 1, 0))]
+        there = (at >= 0) & (at < len(self._order)) & (self._what[found] == self._what[rows])
+        return np.where(there, found, _NOWHERE)
+
+    def between(self, rows: Int, others: Int) -> Int:
+        """How many places further on the others are; 0 for those that are not alike."""
+        return np.where(self._what[rows] == self._what[others], self._at[others] - self._at[rows], 0)
+
+
+def find_shifts(c: Comparison) -> list[Shift]:
+    """The runs of pairs that belong a few places further on, those with most witnesses first."""
+    red = c.pair[c.red & (c.pair >= 0)]
+    red = np.sort(red[~c.pairing.grouped[red]])
+    if c.matching is None or not len(red):
+        return []
+    search = _Search(c, c.matching.features, red.astype(np.int64))
+    found = [shift for group in search.groups() if (shift := search.run(group)) is not None]
+    return sorted(found, key=lambda shift: (-int(shift.witness.sum()), int(shift.i[0])))
+
+
+class _Search:
+    """The red pairs (`i[k]`, `j[k]`), and where the numbers of each `i[k]` are.
+
+    Attributes:
+        rule: the rule that makes each pair, -1 for none.
+        target: the record of b that `i[k]` belongs to by its numbers, -1 where they do not say.
+        by: how many places further on that is; 0 where it is elsewhere.
+        exact: the numbers are equal to the digit.
+    """
+
+    def __init__(self, c: Comparison, f: Features, red: Int) -> None:
+        self.c, self.f = c, f
+        self.i, self.j = c.pairing.lead_a[red].astype(np.int64), c.pairing.lead_b[red].astype(np.int64)
+        self._made_by = _made_by(c)
+        self.rule = self._made_by[self.i]
+        self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
+        self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * 4 + f.b.phase)
+        # what is fine as it is stays where it is
+        self.fine_b = np.isin(c.status, FINE)[c.at_b] & (c.pairing.of_b >= 0)
+        self.target = self._same_numbers()
+        self.exact = self.target >= 0
+        self.by = np.where(self.exact, self.places.between(self.j, self.target), 0)
+        self._look_nearby(np.flatnonzero(~self.exact & _varied(f.a)[self.i]))
+        said = np.flatnonzero(self.target >= 0)
+        wrong = ~np.isin(judge(c.a, c.b, self.i[said], self.target[said], None, c.policy).status, FINE)
+        self.target[said[wrong]] = _NOWHERE
+
+    def _same_numbers(self) -> Int:
+        codes, rows = [], []
+        for side in (self.f.a, self.f.b):
+            of_side = np.flatnonzero(_varied(side))
+            shown = print_codes(side, of_side, self.f.sizes[1])
+            codes.append(shown ^ mix((side.op[of_side] + 1).astype(np.uint64)))
+            rows.append(of_side)
+        one, other = twins(codes[0], rows[0], codes[1], rows[1])
+        target = np.full(len(self.f.a), _NOWHERE, np.int64)
+        target[one] = other
+        target = target[self.i]
+        target[(target == self.j) | self.fine_b[target]] = _NOWHERE
+        return target
+
+    def _look_nearby(self, which: Int) -> None:
+        """Finds those of the pairs `which` that are close to exactly one of the operations around their partner."""
+        i, j = self.i[which], self.j[which]
+        found = np.stack([self.places.further(j, by) for by in _NEIGHBOURS])
+        usable = (found >= 0) & ~self.fine_b[found]
+        apart = np.stack([_difference(self.f, i, row) for row in (*found, j)])
+        apart[:-1][found < 0] = np.inf
+        best = np.argmin(np.where(usable, apart[:-1], np.inf), axis=0) if len(which) else which
+        column = np.arange(len(which))
+        near = apart[best, column]
+        rest = apart.copy()
+        rest[best, column] = np.inf
+        alone = rest.min(axis=0, initial=np.inf) >= _FAR * np.maximum(near, _PRINTED)
+        clear = usable[best, column] & (near <= _CLOSE) & alone
+        self.target[which[clear]] = found[best, column][clear]
+        self.by[which[clear]] = np.array(_NEIGHBOURS)[best[clear]]
+
+    def groups(self) -> Iterator[_Group]:
+        """Pairs that may be one run, and those of them that are witnesses of one shift.
+
+        A template is looked at as a whole. Pair rules are the user's too, but each speaks of one operation: those of
+        modules of one pattern belong together, as do pairs that no rule makes.
+        """
+        f, of_template = self.f, self._is_template[self.rule]
+        for mine in _alike(self.rule, np.flatnonzero(of_template)):
+            said = self.target[mine] >= 0
+            usual = np.isin(self.by[mine], _most_common(self.by[mine[said]])[:1])
+            yield _Group(mine, said & (self.exact[mine] | usual), template=True)
+        place = (f.a.pattern[self.i] * 4 + f.a.phase[self.i]) * 2 + (self.rule >= 0)
+        for mine in _alike(place, np.flatnonzero(~of_template)):
+            said = self.target[mine] >= 0
+            for by in _most_common(self.by[mine[said]])[:_MOST_SHIFTS]:
+                # elsewhere is no shift of what the matching has paired
+                if by or self.rule[mine[0]] >= 0:
+                    yield _Group(mine, said & np.equal(self.by[mine], by), template=False)
+
+    def run(self, group: _Group) -> Shift | None:
+        """The run that the witnesses make; None where they are too few."""
+        inside = self._mostly_witnesses(group)
+        run, witness = group.members[inside], group.witness[inside]
+        rules = np.unique(self.rule[run])
+        enough = _WITNESSES
+        if len(run) and rules[0] >= 0 and (witness & self.exact[run]).any():
+            enough = min(self.c.usage[rules[0]].matched if group.template else 1, _WITNESSES)
+        if witness.sum() < enough:
+            return None
+        by = np.unique(self.by[run[witness]])
+        shift = int(by[0]) if len(by) == 1 else 0
+        j = np.where(witness, self.target[run], _NOWHERE)
+        if shift:
+            further = self.places.further(self.j[run], shift)
+            j = np.where(witness | self.fine_b[further], j, further)
+        rules = rules[rules >= 0]
+        made = np.flatnonzero(np.isin(self._made_by, rules))
+        return Shift(self.i[run], j, witness, shift, tuple(rules.tolist()), made)
+
+    def _mostly_witnesses(self, group: _Group) -> Mask:
+        """The members between the first and the last witness of a module and op (a template's: of all), where most of
+        what is between them are witnesses.
+
+        Of what the matching has paired, what is fine counts as well; of rules, only the pairs that are red. Where most
+        of those are witnesses, all of them are in the run: a wrong rule at its end would stand in the others' way.
+        """
+        i = self.i[group.members]
+        where = np.zeros(len(i), np.int64) if group.template else _where(self.f.a)[i]
+        _, stretch, size = np.unique(where, return_inverse=True, return_counts=True)
+        stretch = stretch.reshape(-1)
+        ruled = self.rule[group.members[0]] >= 0
+        standing = np.argsort(np.argsort(stretch, kind="stable")) if ruled else self._places_a.at(i)
+        first, last = np.full(len(size), len(self.f.a)), np.full(len(size), -1)
+        np.minimum.at(first, stretch[group.witness], standing[group.witness])
+        np.maximum.at(last, stretch[group.witness], standing[group.witness])
+        count = np.bincount(stretch[group.witness], minlength=len(size))
+        mostly = (count > 0) & (count >= _SHARE * (last - first + 1))
+        inside = mostly[stretch] & (standing >= first[stretch]) & (standing <= last[stretch])
+        return inside | (ruled & (count >= _SHARE * size)[stretch])
+
+
+def _alike(values: Int, which: Int) -> list[Int]:
+    """The positions `which`, parted by their values; each part rising."""
+    which = which[np.argsort(values[which], kind="stable")]
+    return np.split(which, np.flatnonzero(np.diff(values[which])) + 1) if len(which) else []
+
+
+def _most_common(values: Int) -> list[int]:
+    """The distinct values, the most frequent first."""
+    return [value for value, _ in Counter(values.tolist()).most_common()]
+
+
+def _made_by(c: Comparison) -> Int:
+    """For each record of a the rule that makes its pair, an index into those in force; -1 for none."""
+    out = np.full(len(c.a), -1, np.int64)
+    for forced in resolve(c.rules, c.a, c.b).forced if len(c.rules) else ():
+        out[forced.a[-1]] = forced.rule
+    return out
+
+
+def _where(side: Side) -> Int:
+    """Records of one op and phase in one module have the same number."""
+    return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * 4 + side.phase
+
+
+def _varied(side: Side) -> Mask:
+    """Records whose numbers can tell them from others: neither zero nor one number throughout."""
+    first = side.log.outputs.first()
+    _, _, low, high, _ = side.log.stats
+    return np.asarray(np.isfinite(first) & (first != 0) & (side.shape >= 0) & (low != high))
+
+
+def _difference(f: Features, i: Int, j: Int) -> NDArray[np.float64]:
+    """The largest relative difference of norms and extremes, roughly; infinite where shapes or signs differ."""
+    out = np.nan_to_num(np.abs(f.a.stats[:, i] - f.b.stats[:, j]), nan=0.0).max(axis=0, initial=0.0).astype(np.float64)
+    out[(f.a.shape[i] != f.b.shape[j]) | (f.a.signs[i] != f.b.signs[j]) | np.isnan(f.b.stats[0, j])] = np.inf
+    return out
