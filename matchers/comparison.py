@@ -189,7 +189,10 @@ def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress
         matching = Matching(a, b, names)
     f = matching.features
     forced = [
-        ForcedPair(pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE) for pair in resolved.forced
+        ForcedPair(
+            pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE, resolved.pairs_of_rule(pair.rule)
+        )
+        for pair in resolved.forced
     ]
     tell("pairing", 0.7)
     repaired = apply_rules(f, matching.alignment, forced, resolved.apart)

@@ -19,7 +19,9 @@ def with_hints(rules: RuleSet, resolved: Resolved, repaired: Repaired) -> tuple[
     if not (repaired.by_itself.any() or repaired.idle.any()):
         return resolved.usage
     made = {forced.rule for forced in resolved.forced}
-    made -= {forced.rule for forced, alone in zip(resolved.forced, repaired.by_itself, strict=True) if not alone}
+    needed = {forced.rule for forced, alone in zip(resolved.forced, repaired.by_itself, strict=True) if not alone}
+    # without the template, the rule that repeats one of its pairs would be a rule of its own
+    made -= needed | {template for rule, template in resolved.repeated.items() if rule in needed}
     idle = {number for number, alone in zip(resolved.parting, repaired.idle, strict=True) if alone}
     usage: list[RuleUsage] = []
     for use in resolved.usage:

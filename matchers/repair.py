@@ -23,17 +23,29 @@ __all__ = ["ForcedPair", "Repaired", "apply_rules"]
 Int = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_REACH = 48
-"""Rows on either side of a forced pair that are matched again."""
+_REACH, _LEAST_REACH = 48, 4
+"""Rows on either side of a forced pair that are matched again, for one pair and for one of very many."""
+_ROWS = 1_500
+"""Rows on either side that are matched again because of one rule, as far as `_LEAST_REACH` allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedPair:
-    """Rows of a and rows of b that a rule declares to be one operation."""
+    """Rows of a and rows of b that a rule declares to be one operation.
+
+    `among`: how many pairs the rule makes. One of many says less about its neighbours than a single one, because the
+    others are near: fewer of them are matched again.
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
     method: Method
+    among: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Rows on either side that are matched again."""
+        return max(min(_ROWS // self.among, _REACH), _LEAST_REACH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +77,8 @@ def apply_rules(
     anew = [pair for pair in forced if len(pair.a) > 1 or len(pair.b) > 1 or state.of_a[pair.a[0]] != pair.b[0]]
     again_a, again_b = _neighbourhood(
         state,
-        _mask(len(f.a), [row for pair in anew for row in pair.a]),
-        _mask(len(f.b), [row for pair in anew for row in pair.b]),
+        _reach(len(f.a), [(row, pair.reach) for pair in anew for row in pair.a]),
+        _reach(len(f.b), [(row, pair.reach) for pair in anew for row in pair.b]),
     )
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
@@ -111,21 +123,28 @@ def _mask(size: int, rows: list[int]) -> Mask:
     return out
 
 
-def _neighbourhood(state: State, named_a: Mask, named_b: Mask) -> tuple[Mask, Mask]:
+def _reach(size: int, reaches: list[tuple[int, int]]) -> Int:
+    """int64[size], the reach of each row, 0 for rows of no pair."""
+    out = np.zeros(size, np.int64)
+    for row, reach in reaches:
+        out[row] = reach
+    return out
+
+
+def _neighbourhood(state: State, reach_a: Int, reach_b: Int) -> tuple[Mask, Mask]:
     """The rows within reach of what the rules name, and of the partners that it had."""
-    touched_a, touched_b = named_a.copy(), named_b.copy()
-    had = state.of_a[named_a]
-    touched_b[had[had >= 0]] = True
-    had = state.of_b[named_b]
-    touched_a[had[had >= 0]] = True
-    return _within_reach(touched_a), _within_reach(touched_b)
+    touched_a, touched_b = reach_a.copy(), reach_b.copy()
+    for of, reach, touched in ((state.of_a, reach_a, touched_b), (state.of_b, reach_b, touched_a)):
+        named = np.flatnonzero((reach > 0) & (of >= 0))
+        touched[of[named]] = np.maximum(touched[of[named]], reach[named])
+    return _within(touched_a), _within(touched_b)
 
 
-def _within_reach(rows: Mask) -> Mask:
-    mark = np.zeros(len(rows) + 1, np.int64)
-    at = np.flatnonzero(rows)
-    np.add.at(mark, np.maximum(at - _REACH, 0), 1)
-    np.add.at(mark, np.minimum(at + _REACH + 1, len(rows)), -1)
+def _within(reach: Int) -> Mask:
+    mark = np.zeros(len(reach) + 1, np.int64)
+    at = np.flatnonzero(reach)
+    np.add.at(mark, np.maximum(at - reach[at], 0), 1)
+    np.add.at(mark, np.minimum(at + reach[at] + 1, len(reach)), -1)
     return np.cumsum(mark)[:-1] > 0
 
 

@@ -95,6 +95,7 @@ class Resolved:
         holding: indices of rules that keep another rule from having its way; without them more would change than what
             they say themselves.
         parting: for each of `apart` the index of its rule.
+        repeated: index of a pair rule -> that of the template that makes the same pair.
     """
 
     forced: tuple[Forced, ...]
@@ -110,6 +111,11 @@ class Resolved:
     usage: tuple[RuleUsage, ...]
     holding: frozenset[int]
     parting: tuple[int, ...]
+    repeated: Mapping[int, int]
+
+    def pairs_of_rule(self, rule: int) -> int:
+        """How many pairs a rule makes, or the template that makes its pair as well."""
+        return self.usage[self.repeated.get(rule, rule)].matched
 
     def rtol(self, i: Int, j: Int) -> FloatArray:
         """float64 per pair (i[k], j[k]): what the first rule that fits either row allows; NaN where none does."""
@@ -151,6 +157,7 @@ class _Run:
         self.problems: list[list[str]] = [[] for _ in rules]
         self.hints: dict[int, str] = {}
         self.holding: set[int] = set()
+        self.repeated: dict[int, int] = {}
         self.is_pair = np.array([isinstance(rule, PairRule) for rule in rules] + [False])
         self.modules_a, self.modules_b = tuple(a.modules), tuple(b.modules)
         # The number of the rule that has taken a row, -1 for none.
@@ -189,6 +196,7 @@ class _Run:
             usage=usage,
             holding=frozenset(self.holding),
             parting=tuple(self.apart.values()),
+            repeated=self.repeated,
         )
 
     def sentence(self, number: int, told: Sequence[str]) -> str | None:
@@ -331,7 +339,6 @@ class _Run:
     def fill_templates(self) -> None:
         by_pair_rule = {forced.rule: (forced.a, forced.b) for forced in self.forced}
         seen: dict[tuple[object, ...], int] = {}
-        same: dict[int, int] = {}
         for number, rule in enumerate(self.rules):
             if not isinstance(rule, TemplateRule):
                 continue
@@ -346,7 +353,7 @@ class _Run:
             if pairs.clash is not None:
                 self.report(number, pairs.clash)
             if pairs.groups:
-                self.force(number, filled, by_pair_rule, same)
+                self.force(number, filled, by_pair_rule)
             elif not pairs.instances:
                 self.report(number, f"a has no operation '{rule.a[0]}'{_in_phase(rule.phase)}")
             elif pairs.missing is not None:
@@ -357,15 +364,12 @@ class _Run:
                     "and none for the others",
                 )
         # A pair rule that says what a template says as well can go, when nobody else wants its rows.
-        for pair_rule, template in same.items():
+        for pair_rule, template in self.repeated.items():
             if pair_rule not in self.holding:
                 self.hints[pair_rule] = f"is not needed: {self.other(template)} makes this pair too"
 
-    def force(self, number: int, filled: _Filled, by_pair_rule: dict[int, Group], same: dict[int, int]) -> None:
-        """Makes the pairs of a template, but for those that other rules decide.
-
-        `same` gets the pair rules that say exactly what the template says.
-        """
+    def force(self, number: int, filled: _Filled, by_pair_rule: dict[int, Group]) -> None:
+        """Makes the pairs of a template, but for those that other rules decide."""
         pairs = filled.pairs
         free = np.ones(len(pairs.groups), bool)
         by_a, by_b = self.taken_a[pairs.flat_a], self.taken_b[pairs.flat_b]
@@ -383,7 +387,7 @@ class _Run:
             by, group = int(by_a[at]), int(pairs.group_a[at])
             if by_pair_rule[by] == pairs.groups[group]:
                 agreed[group] = True
-                same.setdefault(by, number)
+                self.repeated.setdefault(by, number)
         if free.all():
             if filled.rule != number:
                 filled.rule = number
