@@ -156,7 +156,7 @@ def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int,
     rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
     if not len(rows_a) or not len(rows_b):
         return rows_a[:0], rows_b[:0]
-    width, span = np.int64(f.sizes[3] + 2), np.int64(len(f.b) + 1)
+    width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
     name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
     name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
     at = order.before[rows_a]

@@ -88,7 +88,7 @@ def same_reads(f: Features, phases: bool) -> tuple[Int, Int]:
     rows_a, rows_b = np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)
     keys = []
     for side, rows in ((f.a, rows_a), (f.b, rows_b)):
-        what = ((side.op[rows] + 1) * (f.sizes[1] + 2) + side.shape[rows] + 1) * 4 + side.phase[rows] * phases
+        what = ((side.op[rows] + 1) * (f.shapes + 2) + side.shape[rows] + 1) * 4 + side.phase[rows] * phases
         keys.append(mix(what.astype(np.uint64)) + float_bits(side.read[rows]))
     i, j = ranked_join(keys[0], keys[1])
     return rows_a[i], rows_b[j]
@@ -107,7 +107,7 @@ def same_copies(f: Features, of_a: Int, of_b: Int) -> tuple[Int, Int]:
 def same_names(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]) -> tuple[Int, Int]:
     """The r-th row of a module and kind in a and the r-th in b, where both have equally many; numbers ignored."""
     rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
-    width = np.uint64(f.sizes[3] + 2)
+    width = np.uint64(f.names.size + 2)
     key_a = f.a.kind[rows_a].astype(np.uint64) * width + (f.a.module[rows_a] + 1).astype(np.uint64)
     key_b = f.b.kind[rows_b].astype(np.uint64) * width + (f.b.module[rows_b] + 1).astype(np.uint64)
     i, j = ranked_join(key_a, key_b)

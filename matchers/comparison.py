@@ -7,7 +7,7 @@ b has in their place between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,9 +21,11 @@ from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.hygiene import with_hints
 from matchers.judged import Judged, judge_again
+from matchers.op_key import canonical
 from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
+from matchers.rename import realigned
 from matchers.repair import ForcedPair, apply_rules
 from matchers.resolve import Resolved, RuleUsage, resolve
 from matchers.rules import RuleSet
@@ -37,20 +39,51 @@ Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of it (0 to 1). May raise to cancel."""
 
 
+_FEW = 8
+"""A rename of up to one row in so many is worked into the alignment that there is; after others all is aligned anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Matching:
     """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
     logs under the same module and op rules.
+
+    `plain` is the one without module rules, None where it was not needed.
     """
 
-    def __init__(self, a: OpLog, b: OpLog, names: _Names) -> None:
-        self.names = names
-        self.features = Features(a, b, names.modules_a, names.modules_b, names.chains_a, names.chains_b)
-        self.alignment: Alignment = align(self.features)
+    names: _Names
+    features: Features
+    alignment: Alignment
+    plain: Matching | None = None
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, names: _Names, before: Matching | None) -> Matching:
+        """The matching under these names; `before` is one of the same logs under any."""
+        if before is not None and before.names == names:
+            return before
+        plain = before if before is None or before.plain is None else before.plain
+        if plain is not None and (plain.names.modules_a != tuple(a.modules) or not plain.names.same_ops(names)):
+            plain = None
+        changed = [
+            at
+            for at, (name, old) in enumerate(zip(names.modules_a, a.modules, strict=True))
+            if name != old and canonical(name) != canonical(old)
+        ]
+        renamed = np.isin(a.module, changed)
+        if np.count_nonzero(renamed) * _FEW > len(a):
+            return cls(names, features := names.features(a, b), align(features), plain)
+        if plain is None:
+            unnamed = replace(names, modules_a=tuple(a.modules))
+            plain = cls(unnamed, features := unnamed.features(a, b), align(features))
+        if not changed:
+            return plain if names == plain.names else cls(names, plain.features, plain.alignment, plain)
+        features = plain.features.renamed(names.modules_a, changed)
+        return cls(names, features, realigned(features, plain.alignment, renamed), plain)
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The rules that change names throughout; a change of them means matching anew."""
+    """The rules that change names throughout."""
 
     modules_a: tuple[str, ...]
     modules_b: tuple[str, ...]
@@ -66,6 +99,14 @@ class _Names:
             else:
                 chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
+
+    def same_ops(self, other: _Names) -> bool:
+        """Whether the rules about ops are the same."""
+        return (self.chains_a, self.chains_b) == (other.chains_a, other.chains_b)
+
+    def features(self, a: OpLog, b: OpLog) -> Features:
+        """The features of two logs under these names."""
+        return Features(a, b, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +224,8 @@ def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
     names = _Names.of(resolved)
-    matching = kept.matching
-    if matching is None or matching.names != names:
-        tell("pairing", 0.1)
-        matching = Matching(a, b, names)
+    tell("pairing", 0.1)
+    matching = Matching.of(a, b, names, kept.matching)
     f = matching.features
     forced = [
         ForcedPair(
@@ -196,7 +235,7 @@ def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress
     ]
     tell("pairing", 0.7)
     repaired = apply_rules(f, matching.alignment, forced, resolved.apart)
-    pairing = _pairing(f, repaired.state, forced)
+    pairing = _pairing(f, repaired.state, forced, resolved.apart)
     usage = with_hints(rules, resolved, repaired)
 
     tell("judging", 0.8)
@@ -217,7 +256,7 @@ def _silent(_what: str, _fraction: float) -> None:
     """Progress that nobody wants to hear of."""
 
 
-def _pairing(f: Features, state: State, forced: list[ForcedPair]) -> Pairing:
+def _pairing(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
     """The partners as pairs, with the other members of groups."""
     lead_a = np.flatnonzero(state.of_a >= 0)
     lead_b = state.of_a[lead_a]
@@ -225,18 +264,19 @@ def _pairing(f: Features, state: State, forced: list[ForcedPair]) -> Pairing:
     of_b = np.full(len(f.b), -1, np.int32)
     of_a[lead_a] = np.arange(len(lead_a))
     of_b[lead_b] = np.arange(len(lead_a))
-    grouped = np.zeros(len(lead_a), bool)
     for side, of in ((f.a, of_a), (f.b, of_b)):
         step = np.flatnonzero(side.lead >= 0)
         pair = of[side.lead[step]]
-        step, pair = step[(pair >= 0) & (of[step] < 0)], pair[(pair >= 0) & (of[step] < 0)]
-        of[step] = pair
-        grouped[pair] = True
+        joins = (pair >= 0) & (of[step] < 0)
+        of[step[joins]] = pair[joins]
+    for i, j in apart:  # a step of a chain that is not to be with what the chain stands for
+        if of_a[i] >= 0 and of_a[i] == of_b[j]:
+            (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1
     for group in forced:
         k = of_a[group.a[-1]]
         if k >= 0 and (len(group.a) > 1 or len(group.b) > 1):
             of_a[list(group.a)], of_b[list(group.b)] = k, k
-            grouped[k] = True
+    size = sum(np.bincount(of[of >= 0], minlength=len(lead_a)) for of in (of_a, of_b))
     return Pairing(
         of_a=of_a,
         of_b=of_b,
@@ -246,7 +286,7 @@ def _pairing(f: Features, state: State, forced: list[ForcedPair]) -> Pairing:
         confidence=state.confidence[lead_a].astype(np.float32),
         runner_up=state.runner_up[lead_a].astype(np.int32),
         runner_up_score=state.runner_up_score[lead_a].astype(np.float32),
-        grouped=grouped,
+        grouped=np.asarray(size > 2),
     )
 
 

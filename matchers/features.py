@@ -6,7 +6,8 @@ integers. Everything here is a function of one row and its log; nothing depends 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.batches import micro_batches, split_kinds
 from matchers.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
-from matchers.op_key import canonical, template
+from matchers.module_names import ModuleNames, NameColumns
 from matchers.op_log import OpLog, Phase, Ragged
 from matchers.placement import parse_placement, part_of
 
@@ -194,6 +195,22 @@ def _whole_shapes(log: OpLog) -> tuple[list[str], NDArray[np.int32]]:
     return wholes, shape
 
 
+def _name_columns(log: OpLog, names: NameColumns, op: Int, ops: int) -> dict[str, Any]:
+    """The columns of `Side` that depend on what modules are called; `known` as far as the side itself tells."""
+    site = names.pattern[log.module] * (ops + 1) + op
+    before = np.concatenate(([-1], op[:-1]))[: len(op)]
+    after = np.concatenate((op[1:], [-1]))[: len(op)]
+    width = ops + 2
+    return {
+        "module": names.path[log.module],
+        "pattern": names.pattern[log.module],
+        "place": names.place[log.module],
+        "known": np.where(names.nameless[log.module], np.int8(-1), np.int8(0)),
+        "site": site,
+        "context": (site * width + before + 1) * width + after + 1,
+    }
+
+
 def _known(side: Side, other: Side) -> NDArray[np.int8]:
     """`Side.known`, given the other side."""
     occurs = np.zeros(max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2, bool)
@@ -222,24 +239,22 @@ class Features:
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        for log, modules, chains in ((a, modules_a, every[0]), (b, modules_b, every[1])):
-            paths = [canonical(name) for name in (modules if modules is not None else log.modules)]
-            templates = [template(path) for path in paths]
+        for log, chains in ((a, every[0]), (b, every[1])):
             tables.append(
                 [
                     [*log.ops, *(chain.stands_for for chain in chains)],
                     [*log.shapes, *_whole_shapes(log)[0]],
                     list(log.locations),
-                    paths,
-                    [t.pattern for t in templates],
-                    [t.place for t in templates],
                 ]
             )
         ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
-        self.sizes = [size for _, _, size in ids]
+        self.ops, self.shapes = ids[0][2], ids[1][2]
+        self.names = ModuleNames(
+            a.modules if modules_a is None else modules_a, b.modules if modules_b is None else modules_b
+        )
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
-        one = self._side(a, [left for left, _, _ in ids], tables[0], every[0], 2, by_digest)
-        two = self._side(b, [right for _, right, _ in ids], tables[1], every[1], 3, by_digest)
+        one = self._side(a, [left for left, _, _ in ids], self.names.a, every[0], 2, by_digest)
+        two = self._side(b, [right for _, right, _ in ids], self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
         if a.ours and b.ours:  # a recomputed copy is said to be one
@@ -248,11 +263,22 @@ class Features:
         self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
         self.b = replace(two, kind=kind_b, batch=batch_b, known=known_b)
 
+    def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> Features:
+        """The same logs with other names for some modules of a, as indices into its module table.
+
+        All ids that there are keep their meaning, so what was learned from these features holds for the others.
+        """
+        out = copy(self)
+        out.names = self.names.renamed(modules_a, which)
+        out.a = replace(self.a, **_name_columns(self.a.log, out.names.a, self.a.op, self.ops))
+        out.a, out.b = replace(out.a, known=_known(out.a, self.b)), replace(self.b, known=_known(self.b, out.a))
+        return out
+
     def _side(
         self,
         log: OpLog,
         ids: list[Int],
-        tables: list[Sequence[str]],
+        names: NameColumns,
         chains: Sequence[Chain],
         parity: int,
         by_digest: bool,
@@ -260,18 +286,10 @@ class Features:
         shape, location = ids[1][_whole_shapes(log)[1]], ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
-        module, pattern = ids[3][log.module], ids[4][log.module]
-        has_place = np.array([bool(place) for place in tables[5]] + [False])[log.module]
-        place = np.where(has_place, ids[5][log.module], -1)
         phase = log.phase.astype(np.int64)
-        kind = ((op + 1) * (self.sizes[1] + 2) + shape + 1) * 4 + phase
+        kind = ((op + 1) * (self.shapes + 2) + shape + 1) * 4 + phase
         # a step of a chain has no partner of its own: a kind that no row of the other side has
         kind = np.where(lead >= 0, -parity - 2 * np.arange(len(log)), kind)
-        site = pattern * (self.sizes[0] + 1) + op
-        before = np.concatenate(([-1], op[:-1]))[: len(op)]
-        after = np.concatenate((op[1:], [-1]))[: len(op)]
-        width = self.sizes[0] + 2
-        context = (site * width + before + 1) * width + after + 1
 
         l1 = log.outputs.first()
         telling = np.nan_to_num(l1) != 0
@@ -283,7 +301,7 @@ class Features:
             output, inputs_read, result = fingerprint(log.outputs), fingerprint(log.inputs), np.zeros_like(shape, _U)
             for k, row in enumerate(log.stats):
                 output = output * _U(31) + mix(float_bits(row) + _U(k))
-        kind_hash = mix(((op + 1) * (self.sizes[1] + 2) + shape + 1).astype(np.uint64))
+        kind_hash = mix(((op + 1) * (self.shapes + 2) + shape + 1).astype(np.uint64))
         output = mix(output ^ kind_hash)
         exact = mix(output + inputs_read)
         telling |= no_output & (log.inputs.count > 0)
@@ -299,12 +317,7 @@ class Features:
             shape=shape,
             phase=phase,
             location=location,
-            module=module,
-            pattern=pattern,
-            place=place,
-            known=np.where(np.array([not path for path in tables[3]] + [True])[log.module], np.int8(-1), np.int8(0)),
-            site=site,
-            context=context,
+            **_name_columns(log, names, op, self.ops),
             stats=_log(stats),
             signs=np.packbits(np.signbit(stats), axis=0, bitorder="little")[0],
             inputs=_log(inputs),

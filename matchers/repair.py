@@ -83,7 +83,7 @@ def apply_rules(
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
     by_itself = _by_itself(state, forced, again_a, again_b)
-    idle = np.array([state.of_a[i] != j for i, j in apart], bool)
+    idle = np.array([state.of_a[i] != j and f.a.lead[i] < 0 and f.b.lead[j] < 0 for i, j in apart], bool)
 
     paired = np.flatnonzero(state.of_a >= 0)
     partner = state.of_a[paired]

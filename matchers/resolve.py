@@ -223,6 +223,8 @@ class _Run:
 
     def rename_modules(self) -> None:
         """Each rule works on what the rules before it made."""
+        if not self.rules.of(ModuleRule):
+            return
         names = list(self.modules_a)
         # Which rule gave a module its present name, -1 for the log.
         renamed_by = [-1] * len(names)

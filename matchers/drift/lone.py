@@ -81,7 +81,7 @@ def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[i
     for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
         first = side.log.outputs.first()[lone]
         telling = lone[np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)]
-        codes.append(print_codes(side, telling, names.f.sizes[1]))
+        codes.append(print_codes(side, telling, names.f.shapes))
         rows.append(telling)
     i, j = twins(codes[0], rows[0], codes[1], rows[1])
     other = names.op_a[i] != names.op_b[j]

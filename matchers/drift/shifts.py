@@ -145,7 +145,7 @@ class _Search:
         codes, rows = [], []
         for side in (self.f.a, self.f.b):
             of_side = np.flatnonzero(_varied(side))
-            shown = print_codes(side, of_side, self.f.sizes[1])
+            shown = print_codes(side, of_side, self.f.shapes)
             codes.append(shown ^ mix((side.op[of_side] + 1).astype(np.uint64)))
             rows.append(of_side)
         one, other = twins(codes[0], rows[0], codes[1], rows[1])

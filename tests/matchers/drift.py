@@ -222,8 +222,20 @@ def _rules(a: OpLog, b: OpLog) -> st.SearchStrategy[Rule]:
             a=st.sampled_from(["Root.{rest:path}", "layers.{i}", "layers.{i}.{rest:path}", "norm"]),
             b=st.sampled_from(["layers.1", "other"]),
         ),
-        st.just(ModuleRule(a="layers.{i}.{rest:path}", b="blocks.{i}.{rest}")),
-        st.just(ModuleRule(a="{x}.{rest:path}", b="{rest}")),
+        st.builds(
+            lambda names: ModuleRule(a=names[0], b=names[1]),
+            st.sampled_from(
+                [
+                    ("layers.{i}.{rest:path}", "blocks.{i}.{rest}"),
+                    ("{x}.{rest:path}", "{rest}"),
+                    ("layers.{i}.attention_norm", "layers.{i}.attention"),
+                    ("layers.{i}.attention.wq", "layers.{i}.attention.wk"),
+                    ("output", "tok_embeddings"),
+                    ("Root.layers.0", "layers.1"),
+                ]
+            ),
+        ),
+        st.builds(ModuleRule, a=st.sampled_from(MODULES), b=st.sampled_from([*MODULES, "other"])),
         st.builds(OpRule, a=st.sampled_from([("add",), ("mul",), ("_allgather_base_",)]), b=chains, phase=PHASE),
         st.builds(OpRule, a=st.just(("mm", "add")), b=st.sampled_from([("mul",), ("mm",)])),
         st.builds(

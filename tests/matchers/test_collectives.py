@@ -10,7 +10,7 @@ import pytest
 from matchers.collectives import Chain, collective, find_chains, lowered, unfinished
 from matchers.comparison import Comparison, compare
 from matchers.op_log import OpLog
-from matchers.rules import OpRule, RuleSet
+from matchers.rules import ApartRule, OpRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
@@ -137,3 +137,14 @@ def test_ten_thousand_collectives_in_one_module_are_told_apart_in_time() -> None
     rows += [op(f"m/op_{n + k}_wait_tensor", shape=SHAPE, location=None) for k in range(n)]
     lead, _ = find_chains(made_up_log(rows), [Chain(("all_reduce", "wait_tensor"), "allreduce_")])
     assert sorted(lead[:n].tolist()) == list(range(n, 2 * n))
+
+
+def test_a_step_can_be_kept_apart_from_what_its_chain_stands_for() -> None:
+    a = made_up_log([op("m/op_0_mul", 1.0), op("m/op_1_addmm", 5.0)])
+    b = made_up_log([op("m/op_0_mul", 1.0), op("m/op_1_mm", 4.0), op("m/op_2_add", 5.0)])
+    rules = RuleSet((OpRule(a=("addmm",), b=("mm", "add")), ApartRule(a="m/op_1_addmm", b="m/op_1_mm")))
+    c = compare(a, b, rules)
+    assert c.pairing.partner_of_a.tolist() == [0, 2]
+    assert not c.pairing.grouped.any()
+    assert c.pairing.of_b.tolist() == [0, -1, 1]
+    assert [use.hint for use in c.usage] == [None, None]

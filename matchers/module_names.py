@@ -1,0 +1,69 @@
+"""The modules of both logs by number: equal numbers mean equal names, whichever side they stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_key import canonical, template
+
+__all__ = ["ModuleNames", "NameColumns"]
+
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NameColumns:
+    """One entry for each module of a log, and one more for "no module".
+
+    Attributes:
+        path, pattern: int64[m + 1], numbers of the canonical path and of its template; -1 for no module.
+        place: int64[m + 1], number of the template's indices; -1 without indices.
+        nameless: bool[m + 1], the log does not know the module.
+    """
+
+    path: Int
+    pattern: Int
+    place: Int
+    nameless: NDArray[np.bool_]
+
+
+class ModuleNames:
+    """The modules of logs `a` and `b`, in the order of their tables."""
+
+    def __init__(self, a: Sequence[str], b: Sequence[str]) -> None:
+        self._paths: dict[str, int] = {}
+        self._patterns: dict[str, int] = {}
+        self._places: dict[str, int] = {}
+        self.a = self._numbered(len(a), enumerate(a))
+        self.b = self._numbered(len(b), enumerate(b))
+
+    @property
+    def size(self) -> int:
+        """How many different paths there are."""
+        return len(self._paths)
+
+    def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> ModuleNames:
+        """With other names for some modules of a. All other names keep their numbers."""
+        out = object.__new__(ModuleNames)
+        out._paths, out._patterns, out._places = dict(self._paths), dict(self._patterns), dict(self._places)
+        out.a = out._numbered(len(modules_a), ((at, modules_a[at]) for at in which), self.a)
+        out.b = self.b
+        return out
+
+    def _numbered(self, size: int, modules: Iterable[tuple[int, str]], start: NameColumns | None = None) -> NameColumns:
+        if start is None:
+            none = np.full(size + 1, -1, np.int64)
+            start = NameColumns(none, none, none, np.ones(size + 1, bool))
+        out = NameColumns(start.path.copy(), start.pattern.copy(), start.place.copy(), start.nameless.copy())
+        for at, name in modules:
+            path = canonical(name)
+            parts = template(path)
+            out.path[at] = self._paths.setdefault(path, len(self._paths))
+            out.pattern[at] = self._patterns.setdefault(parts.pattern, len(self._patterns))
+            out.place[at] = self._places.setdefault(parts.place, len(self._places)) if parts.place else -1
+            out.nameless[at] = not path
+        return out
