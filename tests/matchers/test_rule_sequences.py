@@ -1,7 +1,7 @@
 """Rules one after the other: the same as all of them from the start, and without those that are called needless.
 
 `RULE_SEQUENCES=10000 python -m pytest -n0 tests/matchers/test_rule_sequences.py` looks at that many sessions instead of
-the few hundred of an ordinary run, and at others each time.
+the few dozen of an ordinary run, and at others each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.matchers.drift import pairs_of_logs, rule_sets
 from tests.matchers.invariants import check, same
 
 _ASKED = os.environ.get("RULE_SEQUENCES")
-_EXAMPLES = int(_ASKED or 100)
+_EXAMPLES = int(_ASKED or 60)
 sessions = settings(max_examples=_EXAMPLES, derandomize=_ASKED is None)
 single_sets = settings(sessions, max_examples=_EXAMPLES // 2)
 
