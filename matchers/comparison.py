@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
 from matchers.comparability import Comparability, comparability
+from matchers.consequences import Consequences, consequences
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.hygiene import with_hints
@@ -193,6 +194,11 @@ class Comparison:
     def comparability(self) -> Comparability:
         """What is different about the two runs as a whole."""
         return comparability(self)
+
+    @cached_property
+    def consequences(self) -> Consequences:
+        """What follows from each first cause; computed when first asked for."""
+        return consequences(self)
 
     def count(self, role: Role) -> int:
         """Rows of one role."""

@@ -8,7 +8,7 @@ equal bits in both runs again; rows that only agree in print stay downstream, be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -61,6 +61,7 @@ class Cause:
         masked: how many rows read something red and agree in print all the same: nothing says that they are sound.
         modules: how many modules the red rows are in.
         growth: along the step, in the order of a.
+        after: index of the first cause that it is itself downstream of, over rows that agree in print; -1 for none.
     """
 
     rows: tuple[int, ...]
@@ -69,6 +70,7 @@ class Cause:
     masked: int
     modules: int
     growth: tuple[Growth, ...]
+    after: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,11 @@ def consequences(c: Comparison) -> Consequences:
     place[rank] = np.arange(len(rank))
     place[-1] = -1
     cause_of = place[earliest]
-    return Consequences(tuple(causes[k] for k in rank), cause_of, int(np.count_nonzero(c.red & (cause_of < 0))))
+    ranked = []
+    for k in rank:
+        above = place[earliest[causes[k].rows[0]]]
+        ranked.append(replace(causes[k], after=int(above)) if above >= 0 and rank[above] != k else causes[k])
+    return Consequences(tuple(ranked), cause_of, int(np.count_nonzero(c.red & (cause_of < 0))))
 
 
 def _gravity(c: Comparison, cause: Cause) -> bool:
@@ -161,9 +167,7 @@ def _edges(c: Comparison) -> tuple[Int, Int]:
     return code // max(len(c), 1), code % max(len(c), 1)
 
 
-def _downstream(
-    start: NDArray[np.uint64], reader: Int, maker: Int, stops: NDArray[np.bool_]
-) -> NDArray[np.uint64]:
+def _downstream(start: NDArray[np.uint64], reader: Int, maker: Int, stops: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """The causes upstream of each row as bits. Rows in `stops` pass nothing on."""
     reach: list[int] = start.tolist()
     through = (~stops | (start != 0)).tolist()

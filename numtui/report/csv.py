@@ -18,6 +18,7 @@ from matchers.comparison import Comparison
 from matchers.op_log import IntArray, OpLog, Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
+from numtui.report.jsonl import ERROR
 from numtui.report.model import Report
 
 __all__ = ["COLUMNS", "field", "write"]
@@ -64,7 +65,7 @@ def _columns(c: Comparison, rows: NDArray[np.int64]) -> Iterator[Iterable[str]]:
     pair = c.pair[rows]
     yield _labels(["", *(m.label for m in Method if m)], np.append(c.pairing.method, np.int8(Method.NONE))[pair])
     yield (f"{x:.3f}" for x in np.append(c.pairing.confidence.astype(np.float64), np.nan)[pair].tolist())
-    yield map(repr, c.error[rows].tolist())
+    yield map(ERROR.__mod__, c.error[rows].tolist())
     yield _flags(c.bound[rows])
     yield map(repr, c.tolerance[rows].tolist())
     yield _labels([p.label for p in Phase], np.where(a >= 0, _of(c.a.phase, a), _of(c.b.phase, b)))

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, cast
 
 from matchers.status import Role
 from numtui.report.jsonl import write_jsonl
-from numtui.report.model import Log, Report, RowFacts
+from numtui.report.model import CauseFacts, Log, Report, RowFacts
 
 __all__ = ["VERSION", "write"]
 
@@ -59,8 +59,8 @@ def _head(r: Report) -> dict[str, Any]:
         "result": r.result,
         "red": r.red,
         "counts": {status.label: n for status, n in r.counts},
-        "first_causes": len(r.cause_rows),
-        "causes": [_row(row) for row in r.causes(_MAX_ROWS)],
+        "first_causes": r.cause_count,
+        "causes": [_cause(cause) for cause in r.causes(_MAX_ROWS)],
         "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
         "gate": {
             "fail_on": list(r.options.fail_on),
@@ -84,6 +84,12 @@ def _log(log: Log) -> dict[str, Any]:
     del told["side"]
     told["problems"] = [{"line": line, "message": message} for line, message in log.problems]
     return told
+
+
+def _cause(cause: CauseFacts) -> dict[str, Any]:
+    growth = [{"phase": phase, "place": place, "error": error} for phase, place, error in cause.growth]
+    told = {name: getattr(cause, name) for name in ("red", "assumed", "masked", "modules", "follows")}
+    return _row(cause.row) | {"rows": list(cause.rows), **told, "growth": growth}
 
 
 def _row(row: RowFacts) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from matchers.status import Role, Status
 if TYPE_CHECKING:
     from numtui.report.model import Report
 
-__all__ = ["write", "write_jsonl"]
+__all__ = ["ERROR", "write", "write_jsonl"]
 
 Texts = NDArray[np.object_]
 """JSON fragments (`str`), one per row."""
@@ -30,7 +30,7 @@ Texts = NDArray[np.object_]
 _CHUNK = 4096
 _CONFIDENCE_STEPS = 1000
 """Confidence is written to three decimals: more would be noise, and would differ between machines."""
-_ERROR = "%.6g"
+ERROR = "%.6g"
 """As many digits as the norms have that it is made of."""
 _DENSE = 1 << 22
 """Up to so many codes a table of all of them is quicker than sorting the rows."""
@@ -130,7 +130,7 @@ def _errors(c: Comparison) -> Texts:
     texts = np.full(len(c), "0.0", object)
     texts[~np.isfinite(c.error)] = "null"
     other = np.flatnonzero(np.isfinite(c.error) & (c.error != 0))
-    texts[other] = list(map(_ERROR.__mod__, c.error[other].tolist()))
+    texts[other] = list(map(ERROR.__mod__, c.error[other].tolist()))
     return texts
 
 

@@ -104,16 +104,18 @@ def _notes(r: Report) -> Iterator[str]:
 
 
 def _causes(r: Report) -> Iterator[str]:
-    rows = r.causes(_MAX_CAUSES)
-    if not rows:
+    causes = r.causes(_MAX_CAUSES)
+    if not causes:
         return
     yield from _heading("First causes")
-    for number, row in enumerate(rows, 1):
-        first, *rest = row_markdown(row).rstrip("\n").split("\n")
+    for number, cause in enumerate(causes, 1):
+        first, *rest = row_markdown(cause.row).rstrip("\n").split("\n")
+        if cause.follows:
+            rest.append(plain(cause.follows))
         yield f"{number}. {first}"
         indent = " " * len(f"{number}. ")
         yield from (indent + line for line in rest)
-    yield from _more(len(r.cause_rows) - len(rows))
+    yield from _more(r.cause_count - len(causes))
 
 
 def _table(r: Report) -> Iterator[str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
+from matchers.consequences import Cause
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.rule_text import flow_item
@@ -26,7 +27,7 @@ from numtui.report.allow import Allowed
 from numtui.report.gate import Failure, failing_rows, failures_of
 from numtui.report.words import count
 
-__all__ = ["MEANING", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight"]
+__all__ = ["MEANING", "CauseFacts", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight"]
 
 Weight = Literal["fatal", "suspicious", "harmless"]
 """How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
@@ -130,6 +131,26 @@ class RowFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CauseFacts:
+    """One first cause and what follows from it, see `matchers.consequences.Cause`.
+
+    Attributes:
+        row: the first row that starts it; `rows` are all of them.
+        growth: (phase, index in the module's name or empty, largest error as it is shown) along the step.
+        follows: the same in a sentence.
+    """
+
+    row: RowFacts
+    rows: tuple[int, ...]
+    red: int
+    assumed: int
+    masked: int
+    modules: int
+    growth: tuple[tuple[str, str, str], ...]
+    follows: str
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A known kind of drift between the names or the operations of the two runs, and how many rows show it."""
 
@@ -229,12 +250,35 @@ class Report:
         c = self.comparison
         if self.red:
             rows = f"{self.red:,} of {count(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
-            return f"{rows}, {count(len(self.cause_rows), 'first cause')}"
+            return f"{rows}, {count(self.cause_count, 'first cause')}"
         return f"Nothing is red in {count(len(c), 'row')}." if len(c) else "Nothing to compare: both logs are empty."
 
-    def causes(self, limit: int) -> tuple[RowFacts, ...]:
-        """The first of the first causes."""
-        return tuple(self.row(row) for row in self.cause_rows[:limit].tolist())
+    @property
+    def cause_count(self) -> int:
+        """How many first causes there are; rows of one place in the program are one."""
+        return len(self.comparison.consequences.causes)
+
+    def causes(self, limit: int) -> tuple[CauseFacts, ...]:
+        """The first causes that explain most."""
+        from matchers.explain import format_error
+
+        c = self.comparison
+        return tuple(
+            CauseFacts(
+                row=self.row(cause.rows[0]),
+                rows=cause.rows,
+                red=cause.red,
+                assumed=cause.assumed,
+                masked=cause.masked,
+                modules=cause.modules,
+                growth=tuple(
+                    (step.phase.label, step.place, format_error(step.error, bool(c.bound[step.row])))
+                    for step in cause.growth
+                ),
+                follows=_follows(c, cause),
+            )
+            for cause in c.consequences.causes[:limit]
+        )
 
     def reds(self, limit: int, *, explained: bool = False) -> tuple[RowFacts, ...]:
         """The first red rows."""
@@ -368,6 +412,30 @@ class Report:
     def broken_rules(self) -> tuple[str, ...]:
         """What of the rule file is not understood, with its place."""
         return tuple(str(problem) for problem in self.comparison.rules.problems)
+
+
+def _follows(c: Comparison, cause: Cause) -> str:
+    """How much a first cause explains, and how large it gets, in a sentence."""
+    reds = int(np.count_nonzero(c.red))
+    explained = "all" if cause.red == reds else f"{cause.red:,} of {reds:,}"
+    text = f"explains {explained} red rows, in {count(cause.modules, 'module')}" if reds > 1 else ""
+    if cause.assumed and text:
+        text += f" ({cause.assumed:,} by their place alone: what made their inputs was not captured)"
+    if len(cause.rows) > 1:
+        text += f"{'; ' if text else ''}{len(cause.rows):,} rows of one place in the program start it"
+    worst = max(cause.growth, key=lambda step: step.error, default=None)
+    if worst is not None and len(cause.growth) > 1:
+        from matchers.explain import format_error
+
+        where = c.a.keys[int(c.row_a[worst.row])] if c.row_a[worst.row] >= 0 else c.b.keys[int(c.row_b[worst.row])]
+        text += f"; the largest error is {format_error(worst.error, bool(c.bound[worst.row]))}, at {where}"
+    if cause.after >= 0:
+        text += f"; it may be a consequence of {cause.after + 1}, over rows that agree in print"
+    if cause.masked:
+        rows = "row that reads" if cause.masked == 1 else "rows that read"
+        agree = "agrees" if cause.masked == 1 else "agree"
+        text += f"; {cause.masked:,} {rows} what differs {agree} in print all the same, and need not be sound"
+    return text
 
 
 def _log(side: str, name: str, log: OpLog) -> Log:

@@ -98,18 +98,22 @@ def _realignments(r: Report) -> Iterator[str]:
 
 
 def _causes(r: Report, paint: _Paint) -> Iterator[str]:
-    title, rows, total = "First causes", r.causes(_MAX_CAUSES), len(r.cause_rows)
-    if not rows:
-        title, rows, total = "Red rows", r.reds(_MAX_CAUSES, explained=True), r.red
-    if not rows:
+    causes, total = r.causes(_MAX_CAUSES), r.cause_count
+    told = [(cause.row, cause.follows) for cause in causes]
+    title = "First causes"
+    if not told:
+        title, told, total = "Red rows", [(row, "") for row in r.reds(_MAX_CAUSES, explained=True)], r.red
+    if not told:
         return
     yield title
-    for number, row in enumerate(rows, 1):
+    for number, (row, follows) in enumerate(told, 1):
         yield f"  {number}. {paint(_RED, _keys(row))}"
         yield f"     {_facts(row)}"
         yield from _wrapped(row.sentence, "     ", "     ")
-    if total > len(rows):
-        yield f"  ... and {total - len(rows):,} more"
+        if follows:
+            yield from _wrapped(follows, "     ", "     ")
+    if total > len(told):
+        yield f"  ... and {total - len(told):,} more"
 
 
 def _beginnings(r: Report) -> Iterator[str]:
