@@ -11,7 +11,7 @@ demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
 
 test: $(VENV)/.dev  ## install what the tests need and run all of them
-	@.ci/packages tmux gcc
+	@.ci/packages tmux gcc 'chromium-headless-shell|chromium|chromium-browser|google-chrome'
 	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.dev  ## what has to be clean before a commit

@@ -17,12 +17,12 @@ from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog
 from matchers.pairing import Method
 from matchers.status import Status
+from numtui.glyphs import GLYPHS, STYLES
 from numtui.terminal import safe_text
 from numtui.text import Line, Piece, fit, fit_line, side_titles, width_of
 from numtui.view import Severity, View
 
 __all__ = [
-    "GLYPHS",
     "Columns",
     "RowWriter",
     "usual_key",
@@ -30,33 +30,7 @@ __all__ = [
     "short_dtype",
 ]
 
-GLYPHS: dict[Status, str] = {
-    Status.PENDING: " ",
-    Status.EQUAL: "≡",
-    Status.SAME_PRINT: "=",
-    Status.CLOSE: "≈",
-    Status.SHARDED: "∥",
-    Status.UNFINISHED: "…",
-    Status.RECOMPUTE: "↻",
-    Status.IGNORED: "·",
-    Status.ONLY_A: "◀",
-    Status.ONLY_B: "▶",
-    Status.SHAPE: "≠",
-    Status.DIVERGED: "✗",
-    Status.NAN: "!",
-}
-
 CAUSE = "●"
-
-_ROLES = {
-    Status.CLOSE: "close",
-    Status.ONLY_A: "alone",
-    Status.ONLY_B: "alone",
-    Status.SHAPE: "red",
-    Status.DIVERGED: "red",
-    Status.NAN: "red",
-    Status.PENDING: "",
-}
 
 MAP_GLYPHS: dict[Severity, Piece] = {
     Severity.NOTHING: (" ", ""),
@@ -158,7 +132,7 @@ class RowWriter:
         """One row of the comparison."""
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
-        role = _ROLES.get(status, "dim")
+        role = STYLES.get(status, "dim")
         cause = bool(c.cause[row])
         number = str(row + 1).rjust(w.number)
         glyph = "m" if marked else GLYPHS[status]

@@ -10,7 +10,8 @@ import numpy as np
 
 from matchers.op_log import OpLog, Phase
 from matchers.status import Status
-from numtui.present import GLYPHS, short_dtype
+from numtui.glyphs import GLYPHS
+from numtui.present import short_dtype
 from numtui.session import Session
 from numtui.terminal import safe_text
 from numtui.text import Line, width_of

@@ -28,9 +28,10 @@ def reports(a: Path | OpLog, b: Path | OpLog) -> dict[str, str]:
         # As the command line prints it.
         return {"error": safe_text(str(error))}
     made = {}
+    report = report_of(comparison, ReportOptions(names=("a", "b")))
     for form in FORMATS:
         out = io.StringIO()
-        write(report_of(comparison, ReportOptions(names=("a", "b"))), out, form)
+        write(report, out, form)
         made[form] = out.getvalue()
     for line in made["jsonl"].splitlines():
         json.loads(line, parse_constant=_refuse)

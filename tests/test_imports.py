@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from numtui.report import FORMATS
+
 _RUN = """
 import json, sys
 from numtui.cli import main
@@ -35,7 +37,7 @@ def test_help_and_errors_import_nothing_heavy(arguments: Sequence[str]) -> None:
     assert not modules_after(_RUN, *arguments) & {"torch", "textual", "rich", "numpy", "rapidfuzz", "yaml"}
 
 
-@pytest.mark.parametrize("form", ["text", "jsonl"])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_report_imports_no_screen(form: str, example_logs: tuple[str, str]) -> None:
     loaded = modules_after(_RUN, "diff", *example_logs, "--format", form)
     assert "numpy" in loaded

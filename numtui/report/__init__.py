@@ -25,6 +25,7 @@ FORMATS = MappingProxyType(
         "json": "for programs, all that is known",
         "csv": "for tables and numpy",
         "markdown": "for an issue",
+        "html": "a page to look around in, in one file",
         "junit": "for CI",
         "github": "annotations of a GitHub workflow",
     }
@@ -38,6 +39,8 @@ SUFFIXES = MappingProxyType(
         ".json": "json",
         ".csv": "csv",
         ".md": "markdown",
+        ".html": "html",
+        ".htm": "html",
         ".xml": "junit",
     }
 )

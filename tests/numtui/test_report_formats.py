@@ -82,8 +82,8 @@ def test_empty_logs_make_a_report(form: str, tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_name_tells_the_format() -> None:
-    assert [format_of(f"x/r.{end}") for end in ("txt", "jsonl", "json", "csv", "md", "XML", "log")] == [
-        "text", "jsonl", "json", "csv", "markdown", "junit", None,
+    assert [format_of(f"x/r.{end}") for end in ("txt", "jsonl", "json", "csv", "md", "XML", "html", "log")] == [
+        "text", "jsonl", "json", "csv", "markdown", "junit", "html", None,
     ]  # fmt: skip
 
 

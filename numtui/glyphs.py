@@ -1,0 +1,36 @@
+"""The sign and the style of each status: the same on the screen and in the HTML report."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from matchers.status import Status
+
+__all__ = ["GLYPHS", "STYLES"]
+
+GLYPHS: Final[dict[Status, str]] = {
+    Status.PENDING: " ",
+    Status.EQUAL: "≡",
+    Status.SAME_PRINT: "=",
+    Status.CLOSE: "≈",
+    Status.SHARDED: "∥",
+    Status.UNFINISHED: "…",
+    Status.RECOMPUTE: "↻",
+    Status.IGNORED: "·",
+    Status.ONLY_A: "◀",
+    Status.ONLY_B: "▶",
+    Status.SHAPE: "≠",
+    Status.DIVERGED: "✗",
+    Status.NAN: "!",
+}
+
+STYLES: Final = {
+    Status.CLOSE: "close",
+    Status.ONLY_A: "alone",
+    Status.ONLY_B: "alone",
+    Status.SHAPE: "red",
+    Status.DIVERGED: "red",
+    Status.NAN: "red",
+    Status.PENDING: "",
+}
+"""Names of styles; the statuses that are not here are shown dimmed."""

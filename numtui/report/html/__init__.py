@@ -1,0 +1,171 @@
+"""HTML: one file with all rows, to read in a browser and to send in a mail. It asks nothing of the network.
+
+The page is a summary in plain HTML (`summary.py`), the rows in one compressed block (`columns.py`), and a script that
+lists them (`js/`, one file per part, put together in `_SCRIPTS`' order). A policy in the page lets nothing but that
+very script and style run, whatever a log holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, Final, TextIO
+
+from matchers.op_log import Phase
+from matchers.pairing import Method
+from matchers.status import Role, Status
+from numtui.actions import ACTIONS
+from numtui.glyphs import GLYPHS, STYLES
+from numtui.query import STATUS_WORDS
+from numtui.report.html.columns import block_of
+from numtui.report.html.summary import logs, rules, summary, text
+from numtui.report.model import MEANING, Report
+from numtui.terminal import safe_text
+from numtui.view import Group
+
+__all__ = ["View", "write"]
+
+_SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "table", "inspector", "plot", "main")
+_MAX_TOLD: Final = 300
+"""First causes whose sentence the page has from the program; it makes those of the other rows itself."""
+
+_NOT_IN_A_PAGE: Final = frozenset(
+    {
+        *("switch", "mark", "unpair", "generalise", "ignore", "undo", "redo", "save"),
+        *("palette", "command", "redraw", "suspend", "quit", "html"),
+    }
+)
+"""Actions of the explorer that change something, or are a terminal's."""
+_BROWSERS_OWN: Final = frozenset({"ctrl+f", "f1"})
+"""Keys that people expect the browser to answer."""
+
+_STATISTICS: Final = (
+    ("L1", "output"),
+    ("L1 norm", "L1"),
+    ("L2 norm", "L2"),
+    ("min", "Min"),
+    ("max", "Max"),
+    ("mean", "Mean"),
+)
+_ROLE_MEANING: Final = {
+    Role.ORIGIN: "its inputs agree, its output does not: look here",
+    Role.RECEIVER: "an input already differs: a consequence",
+    Role.UNKNOWN: "not all that went in is known",
+}
+_PAIRED_BY: Final = {
+    Method.OVERRIDE: "a rule",
+    Method.TEMPLATE: "a template rule",
+    Method.EXACT: "the same numbers, inputs included, occur nowhere else",
+    Method.ALIGNED: "order of dispatch, names, data flow and values together",
+    Method.VALUES: "the values that went in or came out",
+    Method.DATAFLOW: "data flow",
+    Method.RELAXED: "nothing else of its name was left: doubtful",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How the page opens: what the explorer showed when it was written.
+
+    Attributes:
+        hidden: groups of statuses that are switched off.
+        cursor: the chosen row, -1 for the first cause or the first red row.
+    """
+
+    hidden: frozenset[Group] = frozenset()
+    query: str = ""
+    search: str = ""
+    folded: bool = False
+    cursor: int = -1
+
+
+def write(report: Report, out: TextIO, view: View | None = None) -> None:
+    """Write the page."""
+    block = block_of(report.comparison)
+    block.head["page"] = _page(report, view or View())
+    style, script = _file("report.css"), _script()
+    names = " ↔ ".join(safe_text(name, 60) for name in report.options.names)
+    # The script opens no connection and loads nothing; and nothing else is run.
+    only = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    policy = f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
+    parts = {
+        "policy": policy,
+        "title": escape(f"numtui: {names}"),
+        "heading": escape(names),
+        "result": f'<strong class="red">{text(report.result)}</strong>' if report.red else text(report.result),
+        "summary": summary(report),
+        "rules": rules(report),
+        "logs": logs(report),
+        "block": base64.b64encode(block.compressed()).decode("ascii"),
+        "style": style,
+        "script": script,
+    }
+    # In one pass, so that no part is looked at for another.
+    out.write(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("template.html")))
+
+
+def _page(r: Report, view: View) -> dict[str, Any]:
+    """What the script has to know besides the rows."""
+    c = r.comparison
+    cursor = view.cursor
+    if cursor < 0 and r.red:
+        cursor = int(r.cause_rows[0]) if len(r.cause_rows) else int(c.red.argmax())
+    return {
+        "names": [safe_text(name, 60) for name in r.options.names],
+        "statuses": [_status(status) for status in Status],
+        "groupNames": [group.label for group in Group],
+        "words": {word: [s.label for s in found] for word, found in STATUS_WORDS.items()} | {"cause": []},
+        "roles": ["", *(role.label for role in Role if role)],
+        "roleMeaning": {role.label: meaning for role, meaning in _ROLE_MEANING.items()},
+        "phases": [phase.label for phase in Phase],
+        "methods": ["", *(method.label for method in Method if method)],
+        "pairedBy": {method.label: told for method, told in _PAIRED_BY.items()},
+        "statistics": _STATISTICS,
+        "keys": [
+            {"id": a.id, "keys": [k for k in a.keys if k not in _BROWSERS_OWN], "label": a.label, "help": a.help}
+            for a in ACTIONS
+            if a.id not in _NOT_IN_A_PAGE
+        ],
+        "told": {str(row.row): safe_text(row.sentence, 1000) for row in r.causes(_MAX_TOLD)},
+        "state": {
+            "hidden": sorted(view.hidden),
+            "query": safe_text(view.query),
+            "search": safe_text(view.search),
+            "folded": view.folded,
+            "cursor": cursor,
+        },
+    }
+
+
+def _status(status: Status) -> dict[str, Any]:
+    group = next(g for g in Group if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
+    return {
+        "label": status.label,
+        "meaning": MEANING[status],
+        "glyph": GLYPHS[status],
+        "group": int(group),
+        "red": status.red,
+        "equal": group is Group.EQUAL,
+        "style": STYLES.get(status, "plain"),
+    }
+
+
+@cache
+def _script() -> str:
+    """All parts in one scope of their own."""
+    parts = "\n".join(_file(f"js/{name}.js") for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+@cache
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"

@@ -1,0 +1,292 @@
+"""The rows of a comparison as one compressed block: what makes ninety thousand rows a few megabytes of HTML.
+
+A table of text and numbers per row would be hundreds of megabytes. Instead every column is an array of small integers:
+text is interned, numbers are the seven decimal digits that are shown and an exponent, side b is stored as what it has
+other than side a, and the bytes of an array are sorted by their place, so that gzip finds the noughts together.
+
+The block is gzip of: the length of a JSON head (uint32, little-endian), the head, and the arrays one after the other.
+The head has the tables of text, and for each array its name, type, length and how it is to be undone (`Block.add`).
+`decode.js` is the reader.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.op_log import NO_DIGEST, STATISTICS, IntArray, OpLog, Ragged
+from matchers.pairing import Method
+from matchers.tolerance import EPSILON
+from numtui.terminal import safe_text
+
+__all__ = ["Block", "block_of", "decimal"]
+
+Ints = NDArray[Any]
+_Sides = tuple[tuple[str, OpLog, IntArray], ...]
+"""Name, log, and the record that each row shows, of a and of b."""
+
+_LEVEL: Final = 6
+"""Of gzip: the highest one takes three times as long for one part in a hundred."""
+_LONGEST: Final = 1000
+"""Characters of one text: a key of a hostile log can be megabytes long."""
+_DIGITS: Final = 7
+_ABSENT, _NAN, _INF, _NEGATIVE_INF = 127, 126, 125, 124
+"""Exponents that are none."""
+_STEPS: Final = 1000
+"""Confidence is kept to three decimals."""
+
+
+class Block:
+    """Arrays and tables of text on their way into the page."""
+
+    def __init__(self) -> None:
+        self.head: dict[str, Any] = {"arrays": [], "tables": {}}
+        self._arrays: dict[str, Ints] = {}
+        self._bytes: list[bytes] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> Ints:
+        return self._arrays[name]
+
+    def add(self, name: str, values: Ints, *, base: str = "", rising: bool = False) -> None:
+        """Add an array of int8, uint8, int16, int32, float32 or float64.
+
+        Args:
+            base: an array that was added before, and that this one is stored as the difference from.
+            rising: stored as the differences of neighbours.
+        """
+        entry: dict[str, Any] = {"name": name, "type": values.dtype.name, "length": len(values)}
+        stored = values
+        # Differences may go around; adding them up again goes around the other way.
+        with np.errstate(over="ignore"):
+            if base:
+                stored, entry["base"] = values - self._arrays[base], base
+            if rising:
+                stored, entry["rising"] = np.diff(values, prepend=values.dtype.type(0)), True
+        self._arrays[name] = values
+        self.head["arrays"].append(entry)
+        raw = np.ascontiguousarray(stored, values.dtype.newbyteorder("<")).view(np.uint8)
+        self._bytes.append(raw.reshape(len(values), values.dtype.itemsize).T.tobytes())
+
+    def intern(self, name: str, texts: Iterable[str]) -> dict[str, int]:
+        """Add a table of text; returns the number of each of its entries."""
+        number = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        self.head["tables"][name] = [safe_text(text, _LONGEST) for text in number]
+        return number
+
+    def compressed(self) -> bytes:
+        """The block."""
+        # Surrogates cannot come through: safe_text has made them visible.
+        head = json.dumps(self.head, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        return gzip.compress(b"".join([len(head).to_bytes(4, "little"), head, *self._bytes]), _LEVEL, mtime=0)
+
+
+def decimal(values: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Seven digits and a power of ten: value = digits · 10**(exponent − 6), as `%.6e` prints it.
+
+    Exponents of 124 and more stand for what is no number, see above; those of numbers beyond that range are cut.
+    """
+    digits, exponent = np.zeros(len(values), np.int32), np.zeros(len(values), np.int8)
+    real = np.flatnonzero(np.isfinite(values) & (values != 0))
+    size = np.abs(values[real])
+    power = np.floor(np.log10(size)).clip(-128, 123)
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = np.rint(size / 10.0 ** (power - (_DIGITS - 1)))
+    # 9.9999999 rounds up to one digit more
+    up = whole >= 10**_DIGITS
+    whole[up], power[up] = whole[up] / 10, power[up] + 1
+    digits[real] = (np.sign(values[real]) * whole.clip(0, 10**_DIGITS - 1)).astype(np.int32)
+    exponent[real] = power.clip(-128, 123).astype(np.int8)
+    exponent[np.isnan(values)] = _NAN
+    exponent[np.isposinf(values)] = _INF
+    exponent[np.isneginf(values)] = _NEGATIVE_INF
+    return digits, exponent
+
+
+def block_of(c: Comparison) -> Block:
+    """The rows of a comparison."""
+    block = Block()
+    block.head["rows"] = len(c)
+    _verdicts(block, c)
+    _places(block, c)
+    for side in "ab":
+        _statistics(block, c, side)
+    _digests(block, c)
+    _inputs(block, c)
+    return block
+
+
+def _verdicts(block: Block, c: Comparison) -> None:
+    block.add("status", c.status.astype(np.uint8))
+    block.add("role", c.role.astype(np.uint8))
+    flags = c.cause * 1 + c.bound * 2 + c.inputs_equal * 4
+    block.add("flags", flags.astype(np.uint8))
+    block.add("error", c.error)
+    block.add("tolerance", c.tolerance.astype(np.float32))
+    block.add("epsilon", _epsilon(c).astype(np.float32))
+    p = c.pairing
+    block.add("method", np.append(p.method, np.int8(Method.NONE))[c.pair].astype(np.uint8))
+    for name, column in (("confidence", p.confidence), ("runnerUpScore", p.runner_up_score)):
+        steps = np.rint(np.nan_to_num(column).clip(0, 1) * _STEPS).astype(np.int16)
+        block.add(name, np.append(steps, np.int16(-1))[c.pair])
+    block.add("original", c.original)
+    block.head["slots"] = {str(row): safe_text(slot.name, _LONGEST) for row, slot in sorted(c.slots.items())}
+
+
+def _epsilon(c: Comparison) -> NDArray[np.float64]:
+    """ε of the coarser dtype of each row, NaN where neither side has one."""
+    found = []
+    for log, rows in ((c.a, c.row_a), (c.b, c.row_b)):
+        table = np.array([*(EPSILON.get(name, math.nan) for name in log.dtypes), math.nan])
+        found.append(table[_of(log.dtype, rows)])
+    return np.fmax(*found)
+
+
+def _of(column: Ints, records: IntArray, missing: int = -1) -> Ints:
+    """A column of a log for the record of each row, `missing` where the side has none."""
+    return np.append(column, column.dtype.type(missing))[records]
+
+
+def _places(block: Block, c: Comparison) -> None:
+    """Keys, modules' places and shapes: what tells where a row stands."""
+    sides = (("A", c.a, c.row_a), ("B", c.b, c.row_b))
+    keys = list(c.a.keys), list(c.b.keys)
+    number = block.intern("keys", [*keys[0], *keys[1]])
+    of_record = [np.fromiter((number[key] for key in side), np.int32, len(side)) for side in keys]
+    for (side, _, rows), numbers in zip(sides, of_record, strict=True):
+        block.add(f"key{side}", _of(numbers, rows), rising=True)
+    rival = np.append(c.pairing.runner_up, np.int32(-1))[c.pair]
+    block.add("runnerUp", _of(of_record[1], rival))
+    grouped = np.flatnonzero((c.pair >= 0) & np.append(c.pairing.grouped, False)[c.pair])
+    block.head["groups"] = {
+        str(row): [of_record[k][list(members)].tolist() for k, members in enumerate(c.members(row))]
+        for row in grouped.tolist()
+    }
+    for table, column in (("shapes", "shape"), ("dtypes", "dtype"), ("locations", "location")):
+        _interned(block, sides, table, column, [(getattr(log, table), getattr(log, column)) for _, log, _ in sides])
+    for field in ("Stack", "Placement", "Group"):
+        if any(len(log.texts(field)) for _, log, _ in sides):
+            _interned(block, sides, field.lower(), field.lower(), [_texts(log, field) for _, log, _ in sides])
+    for side, log, rows in sides:
+        block.add(f"phase{side}", _of(log.phase.astype(np.int8), rows))
+        block.add(f"line{side}", _of(log.line, rows), rising=True)
+        block.add(f"microBatch{side}", _of(log.micro_batch, rows))
+
+
+def _interned(block: Block, sides: _Sides, table: str, column: str, found: list[tuple[Sequence[str], Ints]]) -> None:
+    """A column of text of both sides, over one table; `found` are, by side, entries and the records' indices."""
+    number = block.intern(table, [text for entries, _ in found for text in entries])
+    for (side, _, rows), (entries, of_record) in zip(sides, found, strict=True):
+        numbers = np.array([*(number[text] for text in entries), -1], np.int32)
+        block.add(f"{column}{side}", numbers[_of(of_record, rows)])
+
+
+def _texts(log: OpLog, field: str) -> tuple[Sequence[str], IntArray]:
+    """A field that few records have, as a table and an index into it for every record."""
+    texts = log.texts(field)
+    number: dict[str, int] = {}
+    column = np.full(len(log), -1, np.int32)
+    for record, text in texts.items():
+        column[record] = number.setdefault(text, len(number))
+    return list(number), column
+
+
+def _statistics(block: Block, c: Comparison, side: str) -> None:
+    """The numbers of the first output."""
+    log, rows = c.side(side)
+    name = side.upper()
+    there = np.append(log.outputs.count > 0, False)[rows]
+    _numbers(block, "output", name, np.append(log.outputs.first(), math.nan)[rows], there)
+    for k, statistic in enumerate(STATISTICS):
+        there = np.append((log.present >> k & 1).astype(bool), False)[rows]
+        if there.any():
+            # The hash of an output is its L1 norm, and logs have either or both.
+            base = "output" if statistic == "L1 norm" else ""
+            _numbers(block, statistic.split()[0], name, np.append(log.stats[k], math.nan)[rows], there, base)
+    for k, label in ((1, "nan"), (2, "inf"), (3, "zero")):
+        if (log.counts[k] > 0).any():
+            block.add(f"{label}{name}", np.append(log.counts[k], -1)[rows].clip(-1, 2**31 - 1).astype(np.int32))
+
+
+def _numbers(block: Block, name: str, side: str, values: NDArray[np.float64], there: Ints, base: str = "") -> None:
+    """Numbers of the rows of one side; against those of `base` of the same side, or of a where b has them too."""
+    digits, exponent = decimal(values)
+    digits[~there], exponent[~there] = 0, _ABSENT
+    against = f"{base}{side}" if base else f"{name}A" if side == "B" and f"{name}A.digits" in block else ""
+    block.add(f"{name}{side}.digits", digits, base=against and f"{against}.digits")
+    block.add(f"{name}{side}.exponent", exponent, base=against and f"{against}.exponent")
+
+
+def _digests(block: Block, c: Comparison) -> None:
+    """Whether the bits of the outputs are the same: 0 not known, 1 yes, 2 no."""
+    if not (len(c.a.digests.value) and len(c.b.digests.value)):
+        return
+    both = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
+    first = [log.digests.first(NO_DIGEST)[rows[both]] for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
+    known = (first[0] != NO_DIGEST) & (first[1] != NO_DIGEST)
+    column = np.zeros(len(c), np.uint8)
+    column[both] = np.where(known, np.where(first[0] == first[1], 1, 2), 0)
+    block.add("digest", column)
+
+
+def _inputs(block: Block, c: Comparison) -> None:
+    """The inputs of each row, by side: how many, who made them, their hashes, the parameters that they are."""
+    parameters = [log.texts("Parameter") for log in (c.a, c.b)]
+    named = any(map(len, parameters))
+    number = block.intern("parameters", [n for texts in parameters for r in texts for n in texts[r].split(";") if n])
+    flows = (None, None) if c.flow is None else (c.flow.a, c.flow.b)
+    for side, log, rows, at, flow, texts in (
+        ("A", c.a, c.row_a, c.at_a, flows[0], parameters[0]),
+        ("B", c.b, c.row_b, c.at_b, flows[1], parameters[1]),
+    ):
+        count = np.append(log.inputs.count, 0)[rows]
+        owner = np.repeat(np.arange(len(c)), count)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        source = log.inputs.start[:-1][rows[owner]] + place
+        maker = flow.value[source] if flow is not None else np.full(len(owner), -1, np.int64)
+        made = np.where(maker >= 0, np.append(at, -1)[maker], -1)
+        made[made == owner] = -1
+        block.add(f"inputs{side}", count.astype(np.int32))
+        # 0: not known. Most makers stand a few rows before.
+        block.add(f"maker{side}", np.where(made >= 0, owner - made, 0).astype(np.int32))
+        digits, exponent = decimal(log.inputs.value[source])
+        output = [np.append(block[f"output{side}.{part}"], 0)[made] for part in ("digits", "exponent")]
+        with np.errstate(over="ignore"):
+            block.add(f"input{side}.digits", (digits - output[0]).astype(np.int32))
+            block.add(f"input{side}.exponent", (exponent - output[1]).astype(np.int8))
+        if named:
+            names = np.full(len(owner), -1, np.int32)
+            start = np.concatenate(([0], np.cumsum(count)))
+            for row in np.flatnonzero(np.isin(rows, list(texts))).tolist():
+                found = [number.get(n, -1) for n in texts[int(rows[row])].split(";")][: int(count[row])]
+                names[start[row] : start[row] + len(found)] = found
+            block.add(f"parameter{side}", names)
+    if len(c.a.input_digests.value) and len(c.b.input_digests.value):
+        block.add("inputDigests", _same_inputs(c))
+
+
+def _same_inputs(c: Comparison) -> NDArray[np.uint8]:
+    """For each input of side a, in the order of the rows, whether its bits are those of b's: as `_digests`."""
+    count = np.append(c.a.inputs.count, 0)[c.row_a]
+    owner = np.repeat(np.arange(len(c)), count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    found = [_at(log.input_digests, rows[owner], place) for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
+    known = (found[0] != NO_DIGEST) & (found[1] != NO_DIGEST)
+    return np.where(known, np.where(found[0] == found[1], 1, 2), 0).astype(np.uint8)
+
+
+def _at(digests: Ragged, records: Ints, place: Ints) -> Ints:
+    """The digests at some places of some records, `NO_DIGEST` where there is none."""
+    there = (records >= 0) & (place < np.append(digests.count, 0)[records])
+    out = np.full(len(records), NO_DIGEST)
+    out[there] = digests.value[digests.start[:-1][records[there]] + place[there]]
+    return out

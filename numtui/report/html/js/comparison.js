@@ -1,0 +1,180 @@
+/* The comparison: rows by number, what they are, and in words what is known about them. */
+
+const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4;
+
+class Comparison {
+  constructor({ head, arrays }) {
+    Object.assign(this, head.page);
+    this.length = head.rows;
+    this.tables = head.tables;
+    this.groups = head.groups;
+    this.slots = head.slots;
+    this.arrays = arrays;
+    this.code = Object.fromEntries(this.statuses.map((status, code) => [status.label, code]));
+  }
+
+  status(row) { return this.statuses[this.arrays.status[row]]; }
+  role(row) { return this.roles[this.arrays.role[row]]; }
+  isRed(row) { return this.status(row).red; }
+  isCause(row) { return (this.arrays.flags[row] & CAUSE) !== 0; }
+  error(row) { return this.arrays.error[row]; }
+  errorText(row) { return errorText(this.arrays.error[row], this.arrays.flags[row] & BOUND); }
+  units(row) { return unitsText(this.arrays.error[row], this.arrays.epsilon[row]); }
+  has(side, row) { return this.arrays[`key${side}`][row] >= 0; }
+
+  /** An entry of a table of text, by a column of one side; empty where it has none. */
+  text(table, column, row) {
+    const found = this.arrays[column]?.[row] ?? -1;
+    return found < 0 ? "" : this.tables[table][found];
+  }
+
+  /** The key of one side; the keys of a group with `+` between them. */
+  key(side, row) {
+    const group = this.groups[row];
+    if (group) return group[side === "A" ? 0 : 1].map((key) => this.tables.keys[key]).join(" + ");
+    return this.text("keys", `key${side}`, row);
+  }
+
+  /** The key of a, or of b where only b has one. */
+  name(row) { return this.key("A", row) || this.key("B", row); }
+
+  /** A fact that both sides should share: of a, or of b where a has no record. */
+  shared(table, column, row) { return this.text(table, column + (this.has("A", row) ? "A" : "B"), row); }
+
+  phase(row) { return this.phases[this.arrays[this.has("A", row) ? "phaseA" : "phaseB"][row]] ?? ""; }
+
+  /** `method .97`, as in the list. */
+  via(row) {
+    const steps = this.arrays.confidence[row];
+    if (steps < 0) return "";
+    const method = this.methods[this.arrays.method[row]];
+    return steps >= 995 ? method : `${method} ${(steps / 1000).toFixed(2).slice(1)}`;
+  }
+
+  /** The inputs of a row, with those of the other side at the same position. */
+  inputs(row) {
+    const count = Math.max(this.arrays.inputsA[row], this.arrays.inputsB[row]);
+    return Array.from({ length: count }, (_, position) => {
+      const a = this.input("A", row, position), b = this.input("B", row, position);
+      const bits = a.at < 0 || b.at < 0 ? 0 : this.arrays.inputDigests?.[a.at] ?? 0;
+      const difference = differenceText(a.value, b.value);
+      const agrees = bits ? bits === 1 : difference === "" ? null : difference === "0";
+      const told = bits === 1 ? "0" : bits === 2 && ["", "0"].includes(difference) ? "≠ bits" : difference;
+      return { position, a, b, agrees, difference: told, name: a.name || b.name };
+    });
+  }
+
+  input(side, row, position) {
+    const { [`start${side}`]: start, [`maker${side}`]: maker } = this.arrays;
+    const at = start[row] + position;
+    if (at >= start[row + 1]) return { at: -1, value: "", maker: -1, name: "" };
+    const value = numberText(this.arrays[`input${side}.digits`][at], this.arrays[`input${side}.exponent`][at]);
+    return { at, value, maker: maker[at], name: this.text("parameters", `parameter${side}`, at) };
+  }
+
+  /** The rows that read what a row made, in order. */
+  consumers(row) {
+    const side = this.has("A", row) ? "A" : "B", { [`start${side}`]: start, [`maker${side}`]: maker } = this.arrays;
+    const found = [];
+    for (let reader = 0; reader < this.length; reader++) {
+      for (let k = start[reader]; k < start[reader + 1]; k++) {
+        if (maker[k] === row) { found.push(reader); break; }
+      }
+    }
+    return found;
+  }
+
+  /** The numbers and names of both sides: [name, a, b, difference]; what neither has is left out. */
+  facts(row) {
+    const facts = [];
+    for (const [label, name] of this.statistics) {
+      const [a, b] = ["A", "B"].map((side) => this.number(name, side, row));
+      if (a || b) facts.push([label, a, b, differenceText(a, b, this.scale(name, row))]);
+    }
+    const digest = this.arrays.digest?.[row] ?? 0;
+    if (digest) facts.push(["bits", digest === 1 ? "the same" : "", "", digest === 1 ? "0" : "≠"]);
+    for (const [label, name] of [["NaN", "nan"], ["Inf", "inf"], ["zeros", "zero"]]) {
+      const [a, b] = ["A", "B"].map((side) => this.arrays[name + side]?.[row] ?? -1);
+      if (Math.max(a, b) > 0) facts.push([label, ...[a, b].map((n) => (n < 0 ? "" : String(n))), a === b ? "" : "≠"]);
+    }
+    for (const [label, table, column] of [
+      ["shape", "shapes", "shape"], ["dtype", "dtypes", "dtype"], ["location", "locations", "location"],
+      ["placement", "placement", "placement"], ["group", "group", "group"], ["stack", "stack", "stack"],
+    ]) {
+      const [a, b] = ["A", "B"].map((side) => this.text(table, column + side, row));
+      if (a || b) facts.push([label, a, b, a && b && a !== b ? "≠" : ""]);
+    }
+    const phases = ["A", "B"].map((side) => this.phases[this.arrays[`phase${side}`][row]] ?? "");
+    facts.push(["phase", ...phases, phases[0] && phases[1] && phases[0] !== phases[1] ? "≠" : ""]);
+    const batches = ["A", "B"].map((side) => this.arrays[`microBatch${side}`][row]);
+    if (Math.max(...batches) >= 0) facts.push(["micro-batch", ...batches.map((n) => (n < 0 ? "" : String(n))), ""]);
+    facts.push(["line of the log", ...["A", "B"].map((side) => (this.has(side, row) ? String(this.arrays[`line${side}`][row]) : "")), ""]);
+    return facts;
+  }
+
+  /** What a difference is measured by (as the verdict does): extremes by the larger of both, means by the mean size. */
+  scale(name, row) {
+    const sizes = (...names) => ["A", "B"].flatMap((side) => names.map((of) => Math.abs(Number(this.number(of, side, row))))).filter(Number.isFinite);
+    if (name === "Min" || name === "Max") return Math.max(...sizes("Min", "Max")) || NaN;
+    if (name !== "Mean") return NaN;
+    const elements = (this.shared("shapes", "shape", row).match(/\d+/g) ?? []).reduce((n, size) => n * Number(size), 1);
+    return Math.max(...sizes("output")) / elements || NaN;
+  }
+
+  number(name, side, row) {
+    const digits = this.arrays[`${name}${side}.digits`];
+    return digits ? numberText(digits[row], this.arrays[`${name}${side}.exponent`][row]) : "";
+  }
+
+  /** Verdict and role in a sentence; first causes have one from the program itself. */
+  headline(row) {
+    if (this.told[row]) return this.told[row];
+    const status = this.status(row), role = this.role(row), error = this.errorText(row);
+    const what = this.slots[row] ? `${this.slots[row]} differs` : "the output differs";
+    const units = this.units(row), by = error && error !== "0" ? `${what} by ${error}${units ? ` (${units} ε)` : ""}` : what;
+    if (status.label === "close") return `close: ${by}, within the tolerance of ${short(this.arrays.tolerance[row])}`;
+    if (!status.red) return `${status.label}: ${status.meaning}`;
+    if (status.label !== "diverged") return `${role}: ${status.meaning}`.replace(/^: /, "");
+    if (role === "origin") return `ORIGIN: its inputs agree, ${by}`;
+    if (role !== "receiver") return `UNKNOWN: ${by}, and not all that went in is known: suspect the operation one hop before`;
+    const guilty = this.guilty(row);
+    if (guilty?.agrees) return `RECEIVER: ${by}, and input ${guilty.position}, made by ${guilty.key}, is not what its norm says`;
+    if (guilty) return `RECEIVER: ${by}, as does input ${guilty.position}, made by ${guilty.key}`;
+    const differing = this.inputs(row).find((input) => input.agrees === false);
+    return `RECEIVER: ${by}, ${differing ? `and input ${differing.position} differs by ${differing.difference} already` : "a consequence of what came before"}`;
+  }
+
+  /** The red row, or first cause, that made an input: the one that explains the row. */
+  guilty(row) {
+    for (const { position, a, b, agrees } of this.inputs(row)) {
+      for (const [side, { maker }] of [["A", a], ["B", b]]) {
+        if (maker < 0 || !(this.isRed(maker) || this.isCause(maker))) continue;
+        return { position, agrees, maker, key: this.text("keys", `key${side}`, maker) };
+      }
+    }
+    return null;
+  }
+
+  /** Why the two were paired, or that they were not. */
+  pairing(row) {
+    const steps = this.arrays.confidence[row];
+    if (steps < 0) return this.has("A", row) ? "no partner in b" : "no partner in a";
+    const method = this.methods[this.arrays.method[row]];
+    const rival = this.text("keys", "runnerUp", row), score = this.arrays.runnerUpScore[row];
+    const runnerUp = rival && score >= 5 ? `; runner-up ${rival}, ${(score / 1000).toFixed(2)}` : "";
+    return `paired: ${method}, ${this.pairedBy[method]}, confidence ${(steps / 1000).toFixed(2)}${runnerUp}`;
+  }
+
+  /** A row to paste into a discussion. */
+  markdown(row) {
+    const span = (text) => {
+      const fence = "`".repeat(1 + Math.max(0, ...(text.match(/`+/g) ?? []).map((run) => run.length)));
+      return fence.length > 1 ? `${fence} ${text} ${fence}` : `${fence}${text}${fence}`;
+    };
+    const a = this.key("A", row), b = this.key("B", row);
+    const keys = !a || !b ? `${span(a || b)} (only in ${a ? "a" : "b"})` : a === b ? span(a) : `${span(a)} <-> ${span(b)}`;
+    const facts = [this.status(row).label, this.isCause(row) ? "first cause" : this.role(row), this.errorText(row) && `error ${this.errorText(row)}`, this.phase(row)];
+    facts.push(...["shapes shape", "dtypes dtype", "locations location"].map((pair) => this.shared(...pair.split(" "), row)).filter(Boolean).map(span));
+    return `${keys}  \n${facts.filter(Boolean).join(", ")}  \n${span(this.headline(row))}\n`;
+  }
+}

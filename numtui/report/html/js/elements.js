@@ -1,0 +1,13 @@
+/* Making elements. Text of a log only ever becomes text: nothing here, or anywhere else, parses HTML. */
+
+/** An element with properties and children; text is a child. */
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+/** A button that goes to a row. */
+function goButton(text, row, go) {
+  return element("button", { type: "button", className: "go", onclick: () => go(row) }, text);
+}

@@ -1,0 +1,61 @@
+/* What is known about one row: verdict, pairing, both sides' numbers, and where the inputs came from. */
+
+function inspect(c, row, go) {
+  const panel = document.getElementById("inspector");
+  panel.replaceChildren();
+  if (row < 0) { panel.append(element("p", {}, "No row is chosen.")); return; }
+  const a = c.key("A", row), b = c.key("B", row), status = c.status(row);
+  panel.append(element("h2", {}, element("code", {}, a || b)));
+  if (a && b && a !== b) panel.append(element("p", {}, "in b ", element("code", {}, b)));
+  const headline = element("p", { className: status.style }, `${status.glyph} ${c.headline(row)}`);
+  headline.id = "headline";
+  panel.append(headline);
+  if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no red row explains it"));
+  const role = c.roleMeaning[c.role(row)];
+  if (role) panel.append(element("p", { className: "dim" }, `${c.role(row)}: ${role}`));
+  if (status.label === "diverged") panel.append(element("p", { className: "dim" }, `the tolerance is ${short(c.arrays.tolerance[row])}`));
+  if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "the same bits went in"));
+  panel.append(element("p", { className: "dim" }, c.pairing(row)));
+  const original = c.arrays.original[row];
+  if (original >= 0) panel.append(element("p", {}, "a copy of ", goButton(c.name(original), original, go)));
+  panel.append(factTable(c, row), ...inputTable(c, row, go), ...consumerList(c, row, go));
+}
+
+function factTable(c, row) {
+  const table = headed(c, "");
+  for (const [name, a, b, difference] of c.facts(row)) {
+    table.append(tableRow([name, a, b, difference], difference && difference !== "0"));
+  }
+  return table;
+}
+
+function inputTable(c, row, go) {
+  const inputs = c.inputs(row);
+  if (!inputs.length) return [];
+  const table = headed(c, "");
+  for (const { position, a, b, agrees, difference, name } of inputs) {
+    const cells = [a, b].map(({ value, maker }) => (maker < 0 ? value : element("span", {}, `${value} ← `, goButton(c.name(maker), maker, go))));
+    table.append(tableRow([`${position} ${name}`, ...cells, difference], agrees === false));
+  }
+  return [element("h2", {}, "Inputs"), table];
+}
+
+const MOST_CONSUMERS = 20;
+
+function consumerList(c, row, go) {
+  const readers = c.consumers(row);
+  if (!readers.length) return [];
+  const items = readers.slice(0, MOST_CONSUMERS).map((reader) => element("li", { className: c.status(reader).style }, `${c.status(reader).glyph} `, goButton(c.name(reader), reader, go)));
+  if (readers.length > MOST_CONSUMERS) items.push(element("li", {}, `… and ${readers.length - MOST_CONSUMERS} more`));
+  return [element("h2", {}, "Read by"), element("ul", {}, ...items)];
+}
+
+function headed(c, first) {
+  return element("table", {}, element("tr", {}, ...[first, `a: ${c.names[0]}`, `b: ${c.names[1]}`, "Δ"].map((text) => element("th", {}, text))));
+}
+
+function tableRow(cells, differs) {
+  const made = cells.map((cell, i) => element("td", { className: i === 0 ? "dim" : "key" }, cell));
+  if (differs) made[3].classList.add("differs");
+  return element("tr", {}, ...made);
+}

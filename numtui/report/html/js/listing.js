@@ -1,0 +1,181 @@
+/* What is listed of the comparison, and where in it one is: filters, order, folds, search, jumps. No DOM here. */
+
+const FOLD_MIN = 3, JUMPS = 100;
+
+class Listing {
+  constructor(comparison) {
+    this.c = comparison;
+    this.shown = new Set(comparison.groupNames.keys());
+    this.query = "";
+    this.test = () => true;
+    this.order = "order";
+    this.folded = false;
+    this.opened = new Set();
+    this.search = "";
+    this.hits = null;
+    this.back = [];
+    this.forward = [];
+    this.cursor = comparison.length ? 0 : -1;
+    this.build();
+  }
+
+  /** Finds the lines anew: `lines` are rows, `folds` how many rows a line stands for (0: itself). */
+  build(keepFolded = -1) {
+    const { c, opened } = this, passing = [];
+    const group = c.statuses.map((status) => status.group);
+    for (let row = 0; row < c.length; row++) {
+      if (opened.has(row) || (this.shown.has(group[c.arrays.status[row]]) && this.test(row))) passing.push(row);
+    }
+    this.passing = passing.length;
+    if (this.order !== "order") passing.sort(this.comparer());
+    this.lines = Int32Array.from(passing);
+    this.folds = new Int32Array(passing.length);
+    if (this.folded && this.order === "order") this.fold(keepFolded);
+    this.lineOfRow = new Int32Array(c.length).fill(-1);
+    for (let line = 0; line < this.lines.length; line++) this.lineOfRow[this.lines[line]] = line;
+    this.ranked = null;
+    this.find(this.search);
+  }
+
+  comparer() {
+    const { error, confidence } = this.c.arrays;
+    if (this.order === "confidence") {
+      const doubt = (row) => (confidence[row] < 0 ? Infinity : confidence[row]);
+      return (x, y) => doubt(x) - doubt(y) || x - y;
+    }
+    const size = (row) => (Number.isNaN(error[row]) ? -1 : Math.min(error[row], Number.MAX_VALUE));
+    return (x, y) => size(y) - size(x) || x - y;
+  }
+
+  /** One line for each long stretch of equal rows; causes, opened rows and the cursor's are never folded away. */
+  fold(keepFolded) {
+    const lines = [], folds = [], { c } = this, open = this.cursor === keepFolded ? -1 : this.cursor;
+    const quiet = (row) => c.statuses[c.arrays.status[row]].equal && !c.isCause(row) && !this.opened.has(row) && row !== open;
+    for (let at = 0; at < this.lines.length;) {
+      let end = at;
+      while (end < this.lines.length && quiet(this.lines[end])) end++;
+      if (end - at >= FOLD_MIN) { lines.push(this.lines[at]); folds.push(end - at); at = end; continue; }
+      for (end = Math.max(end, at + 1); at < end; at++) { lines.push(this.lines[at]); folds.push(0); }
+    }
+    this.lines = Int32Array.from(lines);
+    this.folds = Int32Array.from(folds);
+  }
+
+  /** The line of a row; of a hidden row the last line before it, in order of dispatch. */
+  lineOf(row) {
+    const line = this.lineOfRow[row] ?? -1;
+    if (line >= 0 || this.order !== "order") return Math.max(line, 0);
+    let low = 0, high = this.lines.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.lines[middle] <= row) low = middle + 1; else high = middle;
+    }
+    return Math.max(low - 1, 0);
+  }
+
+  /** After a change of what is listed the cursor stays where it was, or goes to the nearest line. */
+  rebuild() {
+    this.build(this.folds[this.lineOf(this.cursor)] ? this.cursor : -1);
+    this.cursor = this.lines.length ? this.lines[this.lineOf(this.cursor)] : -1;
+  }
+
+  toggle(group) {
+    if (!this.shown.delete(group)) this.shown.add(group);
+    this.opened.clear();
+    this.rebuild();
+  }
+
+  /** Throws an Error with a sentence for a word that means nothing. */
+  setQuery(text) {
+    this.test = parseQuery(text, this.c);
+    this.query = text;
+    this.opened.clear();
+    this.rebuild();
+  }
+
+  setOrder(order) { this.order = order; this.rebuild(); }
+  setFolded(folded) { this.folded = folded; this.opened.clear(); this.rebuild(); }
+
+  move(by) { this.goLine(this.lineOf(this.cursor) + by); }
+
+  /** To a line, folded or not. */
+  goLine(line) {
+    if (this.lines.length) this.cursor = this.lines[Math.min(Math.max(line, 0), this.lines.length - 1)];
+  }
+
+  /** To a row, which is brought to light when it is hidden; remembered as a jump. */
+  go(row) {
+    if (row < 0 || row >= this.c.length) return;
+    this.leave(row);
+    this.show(row);
+  }
+
+  /** Remembers where a jump starts. */
+  leave(row) {
+    if (this.cursor < 0 || this.cursor === row) return;
+    this.back.push(this.cursor);
+    this.back.splice(0, this.back.length - JUMPS);
+    this.forward = [];
+  }
+
+  show(row) {
+    const line = this.lineOfRow[row];
+    this.cursor = row;
+    if (line < 0 || this.folds[line]) { this.opened.add(row); this.build(); }
+  }
+
+  jump(source, target) {
+    const row = source.pop();
+    if (row === undefined) return false;
+    target.push(this.cursor);
+    this.show(row);
+    return true;
+  }
+
+  /** To the next (or previous) line whose row is wanted, around the end; false when there is none. */
+  step(wanted, by) {
+    const n = this.lines.length, start = n ? this.lineOf(this.cursor) : 0;
+    let left = Math.abs(by), found = -1;
+    for (let i = 1; i <= n && left; i++) {
+      const line = (((start + Math.sign(by) * i) % n) + n) % n;
+      if (wanted(this.lines[line])) { found = line; left--; }
+    }
+    if (found < 0) return false;
+    this.go(this.lines[found]);
+    return true;
+  }
+
+  /** To the next larger or smaller error; from a row without one, to the largest. */
+  stepError(by) {
+    const { error } = this.c.arrays, ignored = this.c.code.ignored;
+    this.ranked ??= Array.from(this.lines).filter((row) => error[row] > 0 && this.c.arrays.status[row] !== ignored)
+      .sort((x, y) => (error[x] === error[y] ? y - x : error[x] - error[y]));
+    if (!this.ranked.length) return "no row has an error";
+    const place = this.ranked.indexOf(this.cursor);
+    const target = place < 0 ? this.ranked.length - 1 : place + by;
+    if (target < 0 || target >= this.ranked.length) return `this is the ${by > 0 ? "largest" : "smallest"} error`;
+    const { ranked } = this;
+    this.go(ranked[target]);
+    this.ranked = ranked;
+    return "";
+  }
+
+  /** Searches the keys of the listed rows. */
+  find(text) {
+    this.search = text;
+    this.hits = text ? keyContains(text, this.c) : null;
+    this.hitCount = this.hits ? this.lines.reduce((n, row) => n + (this.hits(row) ? 1 : 0), 0) : 0;
+  }
+
+  /** Opens the fold under the cursor; false when there is none. */
+  unfold() {
+    const line = this.lineOf(this.cursor), count = this.folds[line];
+    if (!count) return false;
+    const start = this.cursor;
+    for (let row = start, left = count; left && row < this.c.length; row++) {
+      if (this.shown.has(this.c.status(row).group) && this.test(row)) { this.opened.add(row); left--; }
+    }
+    this.build();
+    return true;
+  }
+}

@@ -1,0 +1,145 @@
+"""The parts of the page that need no script: what a mail program shows, and what the tabs beside the rows hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Final
+
+from matchers.status import Role
+from numtui.report.model import MEANING, Log, Report, RowFacts
+from numtui.report.words import count
+from numtui.terminal import safe_text
+
+__all__ = ["logs", "rules", "summary", "text"]
+
+_MAX_CAUSES: Final = 20
+_MAX_REDS: Final = 10
+_MAX_RULES: Final = 500
+_MAX_PROBLEMS: Final = 50
+_MAX_TEXT: Final = 1000
+
+
+def text(raw: str, limit: int = _MAX_TEXT) -> str:
+    """Text of a log, a path or a name, as HTML."""
+    return escape(safe_text(raw, limit))
+
+
+def summary(r: Report) -> str:
+    """Outcome, counts, first causes, and what makes them less certain."""
+    return "\n".join(_summary(r))
+
+
+def _summary(r: Report) -> Iterator[str]:
+    if r.warning:
+        yield f'<p class="red"><strong>{text(r.warning, 2000)}</strong></p>'
+    yield "<table>"
+    for log in r.logs:
+        many = f'<td class="number">{log.operations:,}</td><td>operations</td>'
+        yield f"<tr><td>{log.side}</td><td>{text(log.name, 60)}</td>{many}<td><code>{text(log.path)}</code></td></tr>"
+    yield "</table><table>"
+    for status, n in r.counts:
+        label = f'<td class="red">{status.label}</td>' if status.red else f"<td>{status.label}</td>"
+        yield f'<tr><td class="number">{n:,}</td>{label}<td>{MEANING[status]}</td></tr>'
+    yield "</table>"
+    yield from _rows("First causes", r.causes(_MAX_CAUSES), len(r.cause_rows))
+    if not len(r.cause_rows):
+        yield from _rows("Red rows", r.reds(_MAX_REDS, explained=True), r.red)
+    yield from _rows(
+        "Within the tolerance, differences begin here",
+        [r.row(row) for row in r.beginning_rows[:_MAX_REDS].tolist()],
+        len(r.beginning_rows),
+    )
+    yield from _list("The comparison fails on", (f"{f.condition}: {text(f.text)}" for f in r.failures))
+    yield from _list("The two runs as a whole", (f"{note.weight}: {text(note.text)}" for note in r.notes))
+    if (d := r.doubt) is not None:
+        told = f"{d.pairs:,} pairs have a confidence below {d.below}; least certain is"
+        pair = f"<code>{text(d.a_key)}</code> ↔ <code>{text(d.b_key)}</code> ({d.method}, {d.confidence:.2f})"
+        yield f"<h2>Uncertain pairs</h2><p>{told} {pair}</p>"
+    drift = (f"{f.name}, {count(f.rows, 'row')}: {text(f.explanation)}" for f in r.families)
+    yield from _list("Known kinds of drift", drift)
+    yield f"<p><small>numtui {text(r.version)}</small></p>"
+
+
+def _rows(title: str, rows: Iterable[RowFacts], total: int) -> Iterator[str]:
+    rows = list(rows)
+    if not rows:
+        return
+    yield f"<h2>{title}</h2><ol>"
+    for row in rows:
+        keys = (
+            f'<button type="button" class="go" data-go="{row.row}"><code>{escape(row.keys(safe_text))}</code></button>'
+        )
+        yield f"<li>{keys}<br>{text(row.sentence)}<br><small>{_facts(row)}</small></li>"
+    yield "</ol>"
+    if total > len(rows):
+        yield f"<p>… and {total - len(rows):,} more</p>"
+
+
+def _facts(row: RowFacts) -> str:
+    facts = [row.status.label]
+    if row.role != Role.NONE:
+        facts.append(row.role.label)
+    if row.error:
+        facts.append(f"error {row.error}" + (f" ({row.in_eps})" if row.in_eps else ""))
+    facts += [row.phase, *(text(t) for t in (row.shape, row.dtype, row.location) if t)]
+    facts += [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
+    return ", ".join(facts)
+
+
+def _list(title: str, items: Iterable[str]) -> Iterator[str]:
+    items = list(items)
+    if items:
+        yield f"<h2>{title}</h2><ul>"
+        yield from (f"<li>{item}</li>" for item in items)
+        yield "</ul>"
+
+
+def rules(r: Report) -> str:
+    """The rules in force, what each matched, and what is wrong with the file."""
+    return "\n".join(_rules(r))
+
+
+def _rules(r: Report) -> Iterator[str]:
+    yield "<h2>Rules</h2>"
+    if not (r.rules or r.broken_rules):
+        yield "<p>No rules: every pair was found by the program.</p>"
+        return
+    if r.options.rules_path is not None:
+        yield f"<p>from <code>{text(r.options.rules_path)}</code></p>"
+    yield "<table><tr><th>kind</th><th>rule</th><th>matched</th></tr>"
+    for rule in r.rules[:_MAX_RULES]:
+        trouble = f'<br><span class="red">{text(rule.problem)}</span>' if rule.problem else ""
+        cells = f'<td><code>{text(rule.text)}</code>{trouble}</td><td class="number">{rule.matched:,}</td>'
+        yield f"<tr><td>{rule.section}</td>{cells}</tr>"
+    yield "</table>"
+    if len(r.rules) > _MAX_RULES:
+        yield f"<p>… and {len(r.rules) - _MAX_RULES:,} more</p>"
+    yield from _list("Not understood", map(text, r.broken_rules))
+
+
+def logs(r: Report) -> str:
+    """What the logs say about themselves, and what they leave out."""
+    return "\n".join(_logs(r))
+
+
+def _logs(r: Report) -> Iterator[str]:
+    yield "<h2>Operations that were not captured</h2>"
+    told = zip(
+        ("in both", f"in a, {r.options.names[0]}, only", f"in b, {r.options.names[1]}, only"), r.excluded, strict=True
+    )
+    if not any(r.excluded):
+        yield "<p>The logs name none.</p>"
+    yield from (f"<p>{text(what)}: <code>{text(', '.join(ops), 10_000)}</code></p>" for what, ops in told if ops)
+    for log in r.logs:
+        yield f"<h2>{log.side}: {text(log.name, 60)}</h2><p><code>{text(log.path)}</code></p>"
+        yield f"<p>{count(log.operations, 'operation')}{_completeness(log)}</p>"
+        yield from _list("", (text(t) for t in log.trouble))
+        spots = [f"line {line}: {text(message)}" for line, message in log.problems[:_MAX_PROBLEMS]]
+        if log.problem_count > len(spots):
+            spots.append(f"{log.problem_count:,} spots in all")
+        yield from _list("What could not be read", spots)
+
+
+def _completeness(log: Log) -> str:
+    return {True: ", complete", False: ", cut off", None: ""}[log.complete]

@@ -1,0 +1,143 @@
+"""The HTML report as a file: small, complete, and closed to whatever a log holds. tests/browser opens it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchers.comparison import compare
+from matchers.parse import read_log
+from numtui.report import ReportOptions, report_of, write
+from numtui.report.html.columns import decimal
+from tests.conftest import EXAMPLES, REPOSITORY
+
+DATA = REPOSITORY / "tests" / "data"
+
+
+def page_of(a: Path, b: Path) -> str:
+    out = io.StringIO()
+    write(report_of(compare(read_log(a), read_log(b)), ReportOptions(names=("a", "b"))), out, "html")
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_of(DATA / "bug_base.log.gz", DATA / "bug_neg_attn_l2.log.gz")
+
+
+def as_text(digits: int, exponent: int) -> str:
+    """`decode.js`'s numberText in Python."""
+    if exponent >= 124:
+        return {127: "", 126: "nan", 125: "inf", 124: "-inf"}[exponent]
+    whole = f"{abs(digits):07}"
+    return f"{'-' * (digits < 0)}{whole[0]}.{whole[1:]}e{'-' if exponent < 0 else '+'}{abs(exponent):02}"
+
+
+@given(st.lists(st.tuples(st.integers(-9_999_999, 9_999_999), st.integers(-50, 50)), max_size=20))
+def test_printed_numbers_stay_as_they_were_printed(parts: list[tuple[int, int]]) -> None:
+    values = [float(f"{digits}e{exponent - 6}") for digits, exponent in parts]
+    digits, exponent = decimal(np.array(values, np.float64))
+    # A nought has no sign in a report.
+    expected = [f"{value + 0.0:.6e}" for value in values]
+    assert list(map(as_text, digits.tolist(), exponent.tolist())) == expected
+
+
+@given(st.lists(st.floats(min_value=-1e120, max_value=1e120).filter(lambda x: x == 0 or abs(x) > 1e-100), max_size=20))
+def test_other_numbers_are_rounded_to_seven_digits(values: list[float]) -> None:
+    digits, exponent = decimal(np.array(values, np.float64))
+    for value, text in zip(values, map(as_text, digits.tolist(), exponent.tolist()), strict=True):
+        assert float(text) == pytest.approx(value, rel=5.1e-7, abs=0)
+
+
+def test_what_is_no_number() -> None:
+    digits, exponent = decimal(np.array([np.nan, np.inf, -np.inf, 0.0, 1e300, 1e-300]))
+    assert list(map(as_text, digits.tolist(), exponent.tolist()))[:4] == ["nan", "inf", "-inf", "0.000000e+00"]
+    assert exponent.tolist()[4:] == [123, -128]
+
+
+class _Elements(HTMLParser):
+    """Every element with its attributes, and the text of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, list[str]] = {"script": [], "style": []}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.found and self.found[-1][0] in self.text:
+            self.text[self.found[-1][0]].append(data)
+            self.found.append(("", {}))
+
+
+def test_it_is_one_file(page: str) -> None:
+    """Nothing is loaded from anywhere."""
+    elements = _Elements(page)
+    assert not {tag for tag, _ in elements.found} & {
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "video",
+    }
+    for tag, attributes in elements.found:
+        assert not set(attributes) & {"src", "href", "srcset", "action", "style"}, tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+    assert not re.search(
+        r"url\(|@import|https?:|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|insertAdjacentHTML|eval\(", page
+    )
+
+
+def test_its_policy_lets_only_its_own_script_run(page: str) -> None:
+    elements = _Elements(page)
+    policy = next(a["content"] for tag, a in elements.found if "http-equiv" in a)
+    (style,), (_, script) = elements.text["style"], elements.text["script"]
+    for name, content in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}';" in str(policy)
+    assert str(policy).startswith("default-src 'none'; ")
+
+
+def test_the_block_is_what_its_head_says(page: str) -> None:
+    block = gzip.decompress(base64.b64decode(_Elements(page).text["script"][0]))
+    size = int.from_bytes(block[:4], "little")
+    head = json.loads(block[4 : 4 + size])
+    assert head["rows"] == 410
+    assert len(block) == 4 + size + sum(a["length"] * np.dtype(a["type"]).itemsize for a in head["arrays"])
+    added = [a["name"] for a in head["arrays"]]
+    assert all(a.get("base", added[0]) in added[: added.index(a["name"]) + 1] for a in head["arrays"])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (DATA / "bug_base.log.gz", DATA / "bug_neg_attn_l2.log.gz"),
+        (DATA / "fsdp2_sac.log.gz", DATA / "fsdp2_traced.log.gz"),
+        (EXAMPLES / "eager" / "rank_0_activations.log", EXAMPLES / "traced" / "rank_0_activations.log"),
+    ],
+)
+def test_a_small_pair_is_a_small_page(a: Path, b: Path) -> None:
+    assert len(page_of(a, b).encode()) < 150_000
+
+
+def test_the_rules_and_what_was_not_captured_are_on_the_page(page: str) -> None:
+    assert "No rules: every pair was found by the program." in page
+    assert "Operations that were not captured" in page
+    assert "in both: <code>_to_copy, as_strided, cat," in page

@@ -1,0 +1,195 @@
+"""The README and the docs tell the truth: every command in them runs, every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from numtui import cli
+from tests.conftest import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "examples" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+TEXTS = {str(page.relative_to(REPOSITORY)): page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+CONSOLE = [
+    (page, line[2:]) for page, text in TEXTS.items() for block in blocks(text, "console") for line in block.splitlines()
+]
+"""What is typed at a prompt: it runs as it stands."""
+
+
+def _mentioned(text: str) -> set[str]:
+    """The commands of numtui in code spans, in scripts and in workflows; lines that go on are put together."""
+    joined = text.replace("\\\n", " ")
+    scripts = "\n".join(block for kind in ("sh", "yaml") for block in blocks(joined, kind))
+    found = set(re.findall(r"^\s*(?:- run: )?(numtui [^|>#\n]*)", scripts, re.MULTILINE))
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return found | set(re.findall(r"`(numtui [^`]*)`", prose))
+
+
+MENTIONED = sorted({(page, " ".join(command.split())) for page, text in TEXTS.items() for command in _mentioned(text)})
+
+
+@pytest.fixture
+def path_with_numtui(tmp_path: Path) -> str:
+    """A PATH on which `numtui`, `python` and `torchrun` are those of this checkout, installed or not."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    python = shlex.quote(sys.executable)
+    for name, command in (
+        ("numtui", f"{python} -m numtui"),
+        ("python", python),
+        ("torchrun", f"{python} -m torch.distributed.run"),
+    ):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder that has what the commands name, and takes what they write."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("examples", "overrides.example.yaml"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    return folder
+
+
+def run(command: str, folder: Path, path: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+def test_there_are_commands() -> None:
+    assert len(CONSOLE) >= 14
+    assert len(MENTIONED) >= 14
+
+
+@pytest.mark.parametrize(("page", "command"), CONSOLE)
+def test_every_command_runs(page: str, command: str, checkout: Path, path_with_numtui: str) -> None:
+    """Without a terminal, so the explorer's commands print their report."""
+    before = set(checkout.iterdir())
+    done = run(command, checkout, path_with_numtui)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout or set(checkout.iterdir()) - before
+
+
+@pytest.mark.parametrize(("page", "command"), MENTIONED)
+def test_every_command_that_is_mentioned_is_understood(
+    page: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its options exist and its arguments fit; the logs in it are made up."""
+    understood = []
+
+    def take(*_: object) -> int:
+        understood.append(command)
+        return 0
+
+    for name in ("_diff", "_weights", "_suggest", "_demo", "_convert", "_open"):
+        monkeypatch.setattr(cli, name, take)
+    arguments = shlex.split(command)[1:]
+    if arguments[-1:] in (["--help"], ["--version"], ["diff"], ["suggest"]):
+        return
+    assert cli.main([a.replace("…", "log") for a in arguments]) == 0
+    assert len(understood) == 1
+
+
+def test_the_capture_commands_find_the_planted_bug(checkout: Path, path_with_numtui: str) -> None:
+    """The three commands of "Capture two runs", one after the other."""
+    [block] = [block for block in blocks(README, "sh") if "-m capture" in block]
+    *captures, compare = block.splitlines()
+    for command in captures:
+        assert run(command, checkout, path_with_numtui, timeout=120).returncode == 0
+    report = run(compare, checkout, path_with_numtui)
+    assert report.returncode == 1, report.stderr
+    causes = report.stdout.partition("First cause")[2]
+    assert "layers.2.attention" in causes.partition("2. ")[0]
+
+
+TRAIN = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_the_commands_of_the_page_about_capturing_run(
+    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a script of the name that the page takes for an example; what pip installs, `make wheel` shows."""
+    from capture.launch import main as capture  # torch is imported by the tests that need it
+    from tests.capture.runs import process_restored
+
+    [block] = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "-m capture" in block]
+    (checkout / "package").mkdir()
+    for path in ("train.py", "package/train.py"):
+        (checkout / path).write_text(TRAIN)
+    _pip, alone, module, torchrun, compare = block.splitlines()
+    monkeypatch.chdir(checkout)
+    for command in (alone, module):
+        interpreter, arguments = command.split(" -m capture ")
+        assert interpreter == "python"
+        # In this process, which saves the start of two Pythons with torch.
+        with process_restored():
+            capture(shlex.split(arguments))
+    assert run(torchrun, checkout, path_with_numtui, timeout=120).returncode == 0
+    assert run(compare, checkout, path_with_numtui).returncode in (0, 1)
+    logs = sorted((checkout / "runs" / "c").rglob("*.log"))
+    assert [path.name for path in logs] == ["rank_0_activations.log", "rank_1_activations.log"]
+
+
+def test_the_workflow_runs(checkout: Path, path_with_numtui: str) -> None:
+    """The comparison of the recipe for GitHub, with the page's own example of known differences."""
+    known, workflow = blocks(TEXTS["docs/ci.md"], "yaml")
+    (checkout / "known.yaml").write_text(known)
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "baseline").symlink_to(checkout / "examples" / "eager")
+    (checkout / "runs" / "now").symlink_to(checkout / "examples" / "traced")
+    compare, summary = re.findall(
+        r"^ +((?:numtui|- if: always\(\)\n +run: cat) .*(?:\n {12}.*)*)", workflow, re.MULTILINE
+    )
+    done = run(compare, checkout, path_with_numtui)
+    # Nothing of the example's allowances is to be found in the shipped logs, and the recipe fails on that.
+    assert done.returncode == 1
+    assert done.stderr.count("fails on stale-rule: known.yaml:") == 2
+    assert done.stdout.startswith("::error title=numtui%3A")
+    shown = run(f"GITHUB_STEP_SUMMARY=s.md; {summary.partition('run: ')[2]}", checkout, path_with_numtui)
+    assert shown.returncode == 0
+    assert (checkout / "s.md").read_text(encoding="utf-8").startswith("## Nothing is red")
+    assert {path.name for path in checkout.glob("numtui.*")} == {"numtui.md", "numtui.xml", "numtui.html"}
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README, re.MULTILINE))
+def test_every_make_target_exists(target: str) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=list(TEXTS))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert "://" in link or (page.parent / link).exists(), link
