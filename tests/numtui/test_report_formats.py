@@ -146,7 +146,7 @@ def test_csv_says_what_json_lines_say() -> None:
         assert row["first_cause"] == str(int(line["origin"]))
         assert int(row["a"]) == (-1 if line["a"] is None else line["a"])
         if line["error"] is not None:
-            assert float(row["error"]) == line["error"]
+            assert float(row["error"]) == pytest.approx(line["error"], rel=1e-5)
 
 
 def test_groups_stand_in_one_field() -> None:

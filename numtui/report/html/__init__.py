@@ -20,6 +20,7 @@ from matchers.op_log import Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
+from numtui.actions import Group as Heading
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.query import STATUS_WORDS
 from numtui.report.html.columns import block_of
@@ -34,13 +35,8 @@ _SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "tabl
 _MAX_TOLD: Final = 300
 """First causes whose sentence the page has from the program; it makes those of the other rows itself."""
 
-_NOT_IN_A_PAGE: Final = frozenset(
-    {
-        *("switch", "mark", "unpair", "generalise", "ignore", "undo", "redo", "save"),
-        *("palette", "command", "redraw", "suspend", "quit", "html"),
-    }
-)
-"""Actions of the explorer that change something, or are a terminal's."""
+_TERMINALS_OWN: Final = frozenset({"switch", "save", "html", "palette", "command", "redraw", "suspend", "quit"})
+"""Actions of the explorer that a page has no use for; nor can it change rules."""
 _BROWSERS_OWN: Final = frozenset({"ctrl+f", "f1"})
 """Keys that people expect the browser to answer."""
 
@@ -129,7 +125,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "keys": [
             {"id": a.id, "keys": [k for k in a.keys if k not in _BROWSERS_OWN], "label": a.label, "help": a.help}
             for a in ACTIONS
-            if a.id not in _NOT_IN_A_PAGE
+            if a.id not in _TERMINALS_OWN and (a.group != Heading.RULES or a.id == "rules")
         ],
         "told": {str(row.row): safe_text(row.sentence, 1000) for row in r.causes(_MAX_TOLD)},
         "state": {
