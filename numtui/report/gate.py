@@ -68,7 +68,9 @@ def _red_rows(r: Report) -> Iterator[str]:
 
 
 def _causes(r: Report) -> Iterator[str]:
-    if n := int(np.count_nonzero(_origin(r))):
+    rows = _origin(r)
+    # Rows of one place in the program are one cause.
+    if n := sum(bool(rows[list(cause.rows)].any()) for cause in r.comparison.consequences.causes):
         yield count(n, "first cause")
 
 

@@ -33,7 +33,7 @@ __all__ = ["View", "write"]
 
 _SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "table", "inspector", "plot", "main")
 _MAX_TOLD: Final = 300
-"""First causes whose sentence the page has from the program; it makes those of the other rows itself."""
+"""First causes whose sentences the page has from the program; it makes those of the other rows itself."""
 
 _TERMINALS_OWN: Final = frozenset({"switch", "save", "html", "palette", "command", "redraw", "suspend", "quit"})
 """Actions of the explorer that a page has no use for; nor can it change rules."""
@@ -108,9 +108,10 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
 def _page(r: Report, view: View) -> dict[str, Any]:
     """What the script has to know besides the rows."""
     c = r.comparison
+    causes = r.causes(_MAX_TOLD)
     cursor = view.cursor
     if cursor < 0 and r.red:
-        cursor = int(r.cause_rows[0]) if len(r.cause_rows) else int(c.red.argmax())
+        cursor = causes[0].row.row if causes else int(c.red.argmax())
     return {
         "names": [safe_text(name, 60) for name in r.options.names],
         "statuses": [_status(status) for status in Status],
@@ -127,7 +128,10 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             for a in ACTIONS
             if a.id not in _TERMINALS_OWN and (a.group != Heading.RULES or a.id == "rules")
         ],
-        "told": {str(row.row): safe_text(row.sentence, 1000) for row in r.causes(_MAX_TOLD)},
+        "told": {
+            str(cause.row.row): [safe_text(cause.row.sentence, 1000), safe_text(cause.follows, 1000)]
+            for cause in causes
+        },
         "state": {
             "hidden": sorted(view.hidden),
             "query": safe_text(view.query),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
@@ -42,12 +42,13 @@ def _summary(r: Report) -> Iterator[str]:
         label = f'<td class="red">{status.label}</td>' if status.red else f"<td>{status.label}</td>"
         yield f'<tr><td class="number">{n:,}</td>{label}<td>{MEANING[status]}</td></tr>'
     yield "</table>"
-    yield from _rows("First causes", r.causes(_MAX_CAUSES), len(r.cause_rows))
-    if not len(r.cause_rows):
-        yield from _rows("Red rows", r.reds(_MAX_REDS, explained=True), r.red)
+    causes = r.causes(_MAX_CAUSES)
+    yield from _rows("First causes", [(cause.row, cause.follows) for cause in causes], r.cause_count)
+    if not causes:
+        yield from _rows("Red rows", [(row, "") for row in r.reds(_MAX_REDS, explained=True)], r.red)
     yield from _rows(
         "Within the tolerance, differences begin here",
-        [r.row(row) for row in r.beginning_rows[:_MAX_REDS].tolist()],
+        [(r.row(row), "") for row in r.beginning_rows[:_MAX_REDS].tolist()],
         len(r.beginning_rows),
     )
     yield from _list("The comparison fails on", (f"{f.condition}: {text(f.text)}" for f in r.failures))
@@ -61,16 +62,16 @@ def _summary(r: Report) -> Iterator[str]:
     yield f"<p><small>numtui {text(r.version)}</small></p>"
 
 
-def _rows(title: str, rows: Iterable[RowFacts], total: int) -> Iterator[str]:
-    rows = list(rows)
+def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int) -> Iterator[str]:
+    """Rows, each with what is said of it besides its own sentence."""
     if not rows:
         return
     yield f"<h2>{title}</h2><ol>"
-    for row in rows:
-        keys = (
-            f'<button type="button" class="go" data-go="{row.row}"><code>{escape(row.keys(safe_text))}</code></button>'
-        )
-        yield f"<li>{keys}<br>{text(row.sentence)}<br><small>{_facts(row)}</small></li>"
+    for row, besides in rows:
+        keys = escape(row.keys(lambda key: safe_text(key, _MAX_TEXT)))
+        button = f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
+        more = f"<br>{text(besides)}" if besides else ""
+        yield f"<li>{button}<br>{text(row.sentence)}{more}<br><small>{_facts(row)}</small></li>"
     yield "</ol>"
     if total > len(rows):
         yield f"<p>… and {total - len(rows):,} more</p>"

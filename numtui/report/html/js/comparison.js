@@ -128,7 +128,7 @@ class Comparison {
 
   /** Verdict and role in a sentence; first causes have one from the program itself. */
   headline(row) {
-    if (this.told[row]) return this.told[row];
+    if (this.told[row]) return this.told[row][0];
     const status = this.status(row), role = this.role(row), error = this.errorText(row);
     const what = this.slots[row] ? `${this.slots[row]} differs` : "the output differs";
     const units = this.units(row), by = error && error !== "0" ? `${what} by ${error}${units ? ` (${units} ε)` : ""}` : what;

@@ -11,6 +11,7 @@ function inspect(c, row, go) {
   headline.id = "headline";
   panel.append(headline);
   if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no red row explains it"));
+  if (c.told[row]?.[1]) panel.append(element("p", {}, c.told[row][1]));
   const role = c.roleMeaning[c.role(row)];
   if (role) panel.append(element("p", { className: "dim" }, `${c.role(row)}: ${role}`));
   if (status.label === "diverged") panel.append(element("p", { className: "dim" }, `the tolerance is ${short(c.arrays.tolerance[row])}`));
