@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,23 @@ class KeyColumn(Sequence[str]):
         byte = np.frombuffer(self._blob, np.uint8)
         control = np.count_nonzero(byte < 0x20) - np.count_nonzero(byte == 0x0A)
         return not (control or (byte > 0x7E).any() or b'"' in self._blob or b"\\" in self._blob)
+
+    def occurrence(self, row: int) -> int:
+        """How many rows before this one have the same key."""
+        return sum(1 for _ in self._places(self.raw(row), int(self.start[row])))
+
+    def find(self, key: bytes, nth: int = 0) -> int:
+        """The row of the nth (from 0) key that is exactly this; -1 when there are fewer."""
+        place = next(islice(self._places(key, len(self._blob)), nth, None), None)
+        return -1 if place is None else int(np.searchsorted(self.start, place))
+
+    def _places(self, key: bytes, end: int) -> Iterator[int]:
+        """Where in the blob this key stands, before `end`."""
+        line = key + b"\n"
+        at = -1
+        while (at := self._blob.find(line, at + 1, end)) >= 0:
+            if at == 0 or self._blob[at - 1] == 0x0A:
+                yield at
 
     def containing(self, text: str) -> NDArray[np.bool_]:
         """Mask of the rows whose key contains `text`, ignoring ASCII case."""

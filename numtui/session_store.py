@@ -1,0 +1,202 @@
+"""What is kept of a sitting over one pair of logs, so that the next one goes on where it ended.
+
+A file per pair of logs in the state folder, as JSON: where the cursor was, what was filtered, sorted and folded, the
+filters that were given a name, marks, and notes on rows. Rows are named by the keys of their records, not by number:
+a log that has grown, or rules that pair otherwise, leave a note where it was written.
+
+The rules are not here: they are a file of the user's, and what is unsaved of them is in the journal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from matchers.atomic import atomic_writer
+from matchers.comparison import Comparison
+from matchers.op_log import OpLog
+from numtui.journal import state_folder
+
+__all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor"]
+
+Record = tuple[str, int]
+"""A record of a log as it can be found again: its key, and the how-manieth with that key it is (from 0)."""
+
+Anchor = tuple["Record | None", "Record | None"]
+"""The records of a and of b that a row shows; None where it has none of that side."""
+
+NOWHERE: Anchor = (None, None)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def anchor_of(c: Comparison, row: int) -> Anchor:
+    """How to find a row again; `NOWHERE` for no row. Milliseconds in a log of a million records."""
+    if not 0 <= row < len(c):
+        return NOWHERE
+    return _record(c.a, int(c.row_a[row])), _record(c.b, int(c.row_b[row]))
+
+
+def row_of_anchor(c: Comparison, anchor: Anchor) -> int:
+    """The row that shows the record of a now, else the one that shows that of b; -1 when neither log has it."""
+    for record, log, at in zip(anchor, (c.a, c.b), (c.at_a, c.at_b), strict=True):
+        if record is not None:
+            found = log.keys.find(record[0].encode("utf-8", "surrogateescape"), record[1])
+            if found >= 0:
+                return int(at[found])
+    return -1
+
+
+def _record(log: OpLog, record: int) -> Record | None:
+    if record < 0:
+        return None
+    raw = log.keys.raw(record)
+    return raw.decode("utf-8", "surrogateescape"), log.keys.occurrence(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """What the next sitting starts from.
+
+    Attributes:
+        cursor: the row one was on.
+        query: the filter query as typed; `hidden`: names of the status groups that were switched off.
+        order: name of the order of the list; folded: whether equal stretches were folded.
+        filters: queries by the name they were saved under.
+        marks: rows by the name of their mark.
+        notes: text by row.
+    """
+
+    cursor: Anchor = NOWHERE
+    query: str = ""
+    hidden: tuple[str, ...] = ()
+    order: str = ""
+    folded: bool = False
+    filters: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, Anchor] = field(default_factory=dict)
+    notes: Mapping[Anchor, str] = field(default_factory=dict)
+
+
+class SessionStore:
+    """The file of one pair of logs.
+
+    Nothing here stops a session: what cannot be read or written is told in `problem` (one sentence, None while all is
+    well). A file that cannot be understood is left as it is, under another name.
+    """
+
+    def __init__(self, path_a: str, path_b: str, *, folder: Path | None = None) -> None:
+        self.problem: str | None = None
+        self._folder = state_folder() / "sessions" if folder is None else folder
+        self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b)}
+        text = json.dumps(self._logs, sort_keys=True)
+        self.path = self._folder / f"{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:24]}.json"
+        self._known = Sitting()
+
+    def load(self) -> Sitting:
+        """What was kept; a `Sitting()` where nothing was."""
+        self._known = self._read()
+        return self._known
+
+    def save(self, sitting: Sitting) -> None:
+        """Keep this. What another sitting over the same logs named, marked or noted meanwhile is kept too."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._locked():
+                merged = _merged(self._known, sitting, self._read())
+                with atomic_writer(self.path, mode=0o600) as out:
+                    json.dump({"version": 1, "logs": self._logs, **_as_json(merged)}, out, indent=1)
+        except OSError as error:
+            self.problem = f"the session is not kept: {error.strerror or error} ({self._folder})"
+        else:
+            self.problem = None
+            self._known = sitting
+
+    def _read(self) -> Sitting:
+        try:
+            return _from_json(json.loads(self.path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return Sitting()
+        except OSError as error:
+            self.problem = f"the last session cannot be read: {error.strerror or error} ({self.path})"
+        except (ValueError, TypeError, KeyError, RecursionError):
+            aside = self.path.with_suffix(".damaged")
+            with suppress(OSError):
+                self.path.replace(aside)
+            self.problem = f"the last session cannot be understood; its file is kept as {aside}"
+        return Sitting()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two sittings do not write at once; on a file system without locks they may."""
+        descriptor = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _merged(before: Sitting, mine: Sitting, theirs: Sitting) -> Sitting:
+    """`mine`, with what changed between `before` and `theirs` in the collections."""
+    return replace(
+        mine,
+        filters=_merged_map(before.filters, mine.filters, theirs.filters),
+        marks=_merged_map(before.marks, mine.marks, theirs.marks),
+        notes=_merged_map(before.notes, mine.notes, theirs.notes),
+    )
+
+
+def _merged_map(before: Mapping[K, V], mine: Mapping[K, V], theirs: Mapping[K, V]) -> dict[K, V]:
+    """What is on disk, with my own changes made to it; what I removed stays where it was changed meanwhile."""
+    out = {key: value for key, value in theirs.items() if key in mine or before.get(key) != value}
+    out.update({key: value for key, value in mine.items() if key not in out or before.get(key) != value})
+    return out
+
+
+def _as_json(sitting: Sitting) -> dict[str, Any]:
+    plain = {f.name: getattr(sitting, f.name) for f in fields(sitting)}
+    # A list of pairs, because the keys of an object are text.
+    return {**plain, "notes": [{"row": anchor, "text": text} for anchor, text in sitting.notes.items()]}
+
+
+def _from_json(raw: Any) -> Sitting:
+    """Raises ValueError, TypeError or KeyError for what was not written by `save`."""
+    if raw["version"] != 1:
+        raise ValueError("another version's")
+    return Sitting(
+        cursor=_anchor(raw["cursor"]),
+        query=_text(raw["query"]),
+        hidden=tuple(_text(name) for name in raw["hidden"]),
+        order=_text(raw["order"]),
+        folded=bool(raw["folded"]),
+        filters={_text(name): _text(query) for name, query in raw["filters"].items()},
+        marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
+        notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},
+    )
+
+
+def _text(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError("text was expected")
+    return raw
+
+
+def _anchor(raw: Any) -> Anchor:
+    a, b = raw
+    return _named(a), _named(b)
+
+
+def _named(raw: Any) -> Record | None:
+    if raw is None:
+        return None
+    key, nth = raw
+    return _text(key), int(nth)

@@ -1,0 +1,92 @@
+"""What is kept from one sitting to the next: found again by key, merged, and never in the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchers.status import Status
+from numtui.session_store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
+from tests.numtui.fakes import comparison_of, log_of
+
+E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B
+HERE: Anchor = (("layers.0/op_0_mm", 0), None)
+THERE: Anchor = (("layers.0/op_0_mm", 1), ("layers.0/op_0_mm", 0))
+
+
+def store(folder: Path) -> SessionStore:
+    return SessionStore("a.log", "b.log", folder=folder)
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    kept = Sitting(
+        cursor=THERE,
+        query="op:mm -is:close",
+        hidden=("equal",),
+        order="error",
+        folded=True,
+        filters={"heads": "op:mm conf<.5"},
+        marks={"x": HERE},
+        notes={HERE: "Kim: “seen before”\nsecond line", (None, ("k\udcff", 0)): "not UTF-8"},
+    )
+    store(tmp_path).save(kept)
+    assert store(tmp_path).load() == kept
+    assert SessionStore("b.log", "a.log", folder=tmp_path).load() == Sitting(), "another pair of logs"
+
+
+def test_a_row_is_found_again_by_its_key_in_a_log_that_has_grown_in_front() -> None:
+    keys = ["w/op_0_mm", "aw/op_0_mm", "w/op_0_mm", "w/op_0_mm"]
+    before, after = comparison_of([E, E, A, B], keys=keys), comparison_of([A, E, E, A, B], keys=["new/op_0_x", *keys])
+    assert anchor_of(before, 2) == (("w/op_0_mm", 1), None)
+    assert [row_of_anchor(after, anchor_of(before, row)) for row in range(4)] == [1, 2, 3, 4]
+    assert row_of_anchor(after, (("gone/op_0_mm", 0), None)) == -1
+    assert row_of_anchor(after, (("w/op_0_mm", 7), None)) == -1
+    assert anchor_of(before, -1) == NOWHERE
+    assert row_of_anchor(after, NOWHERE) == -1
+
+
+@given(st.lists(st.sampled_from(["a", "aa", "ba", "", "a/a"]), min_size=1, max_size=12))
+def test_keys_are_counted_as_slow_code_counts_them(keys: list[str]) -> None:
+    column = log_of(keys).keys
+    for row, key in enumerate(keys):
+        nth = keys[:row].count(key)
+        assert column.occurrence(row) == nth
+        assert column.find(key.encode(), nth) == row
+        assert column.find(key.encode(), keys.count(key)) == -1
+
+
+def test_two_sittings_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
+    first = Sitting(notes={HERE: "old", THERE: "stays"}, filters={"f": "op:mm"})
+    store(tmp_path).save(first)
+    one, other = store(tmp_path), store(tmp_path)
+    assert one.load() == other.load() == first
+    one.save(Sitting(notes={HERE: "mine", THERE: "stays"}, filters={"f": "op:mm", "g": "is:red"}))
+    other.save(Sitting(notes={THERE: "stays"}, filters={"f": "op:add"}, query="is:cause"))
+    now = store(tmp_path).load()
+    assert now.filters == {"f": "op:add", "g": "is:red"}
+    assert now.notes == {HERE: "mine", THERE: "stays"}, "what was changed is not removed"
+    assert now.query == "is:cause"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1, "notes": 3}', "[" * 100_000])
+def test_a_damaged_file_is_put_aside_and_said(tmp_path: Path, text: str) -> None:
+    mine = store(tmp_path)
+    mine.path.write_text(text, encoding="utf-8")
+    assert mine.load() == Sitting()
+    assert mine.problem is not None
+    assert mine.path.with_suffix(".damaged").read_text(encoding="utf-8") == text
+    mine.save(Sitting(query="op:mm"))
+    assert json.loads(mine.path.read_text(encoding="utf-8"))["query"] == "op:mm"
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    mine = SessionStore("a.log", "b.log", folder=tmp_path / "taken" / "sessions")
+    assert mine.load() == Sitting()
+    mine.save(Sitting(query="op:mm"))
+    assert mine.problem is not None
+    assert "the session is not kept" in mine.problem
