@@ -177,8 +177,9 @@ class _Builder:
         for line in lines[~closed].tolist():
             self.problem(f.first_line + line, "the record's key has no closing ']'")
         end = end - closed
-        self.key_text.extend(f.cut(start, end))
-        module_end, op_start, counter = f.split_keys(start, end)
+        text = b"\n".join((*f.cut(start, end), b""))
+        self.key_text.append(text)
+        module_end, op_start, counter = f.split_keys(start, end, text)
         self.columns["key"].append(hash_text(f.buffer, f.words, start, end))
         self.columns["module"].append(self.tables["module"].ids(f.buffer, f.words, start, module_end))
         self.columns["op"].append(self.tables["op"].ids(f.buffer, f.words, op_start, end))
@@ -312,7 +313,7 @@ class _Builder:
         return OpLog(
             path=self.path,
             header=header,
-            keys=KeyColumn.of(self.key_text),
+            keys=KeyColumn(b"".join(self.key_text)),
             modules=Strings(self.tables["module"].names),
             module=self._column("module", np.int32),
             ops=Strings(self.tables["op"].names),
