@@ -157,8 +157,10 @@ class RecordLines:
         starts[last - parts + 1] = begin
         starts[np.flatnonzero(inner) + 1] = mark + 1
         starts = starts + ((self.text[np.minimum(starts, len(self.text) - 1)] == 0x20) & (starts < ends))
-        full = (ends > starts) | (parts[owner] > 1 - empty)
-        starts, ends, owner = starts[full], ends[full], owner[full]
+        blank = ends <= starts
+        if blank.any():
+            kept = ~blank | (parts[owner] > 1 - empty)
+            starts, ends, owner = starts[kept], ends[kept], owner[kept]
         return starts, ends, owner
 
     def split_keys(self, start: Index, end: Index, text: bytes) -> tuple[Index, Index, NDArray[np.int32]]:
