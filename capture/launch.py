@@ -71,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=int, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
+    add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
+        help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
     return parser
 
 
@@ -107,6 +109,7 @@ def _run(args: argparse.Namespace, command: list[str]) -> int:
         sketch=args.sketch,
         hash=args.hash,
         ranks=args.ranks,
+        perturb=args.perturb,
     )
     _enter_as_python_would(command)
     try:

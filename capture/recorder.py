@@ -20,6 +20,7 @@ from capture.log_writer import write_log
 from capture.messages import say, warn
 from capture.modules import ModuleNames, ModuleStack
 from capture.optimizers import OptimizerNames
+from capture.perturb import perturb
 from capture.run_info import run_info
 from capture.settings import Settings
 from capture.step_log import kept_events, name_events, records
@@ -97,6 +98,7 @@ class Recorder:
         self._handles: list[Any] = []
         self._first_event = 0
         self._start: StepStart | None = None
+        self._perturbed = False
         self._started = 0.0
         self._left_behind: list[StepTracer] = []
 
@@ -140,6 +142,7 @@ class Recorder:
         if module in self.names.roots and any(True for _ in module.parameters()):
             tracer.attribution.entered_root(module)
             if self._start is None:
+                self._perturb_once()
                 self._start = self._measure_start([args, _keywords()])
 
     def _broken(self, error: Exception) -> None:
@@ -147,6 +150,13 @@ class Recorder:
             warn(f"step {self.step} is not recorded: {type(error).__name__}: {error}")
         else:
             self.tracer.fail(error)
+
+    def _perturb_once(self) -> None:
+        seed = self.settings.perturb
+        if seed is not None and not self._perturbed:
+            self._perturbed = True
+            count = perturb(self.names.parameters(), seed)
+            say(f"{count} parameters were moved by one rounding error (--perturb {seed}): this run is not as it was")
 
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:

@@ -23,6 +23,8 @@ class Settings:
         sketch: whether sketches are made (docs/sketch.md).
         hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
         ranks: ranks that write a log, None for all.
+        perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
+            only setting that changes the run.
     """
 
     ops: tuple[str, ...] = ()
@@ -33,6 +35,7 @@ class Settings:
     sketch: bool = True
     hash: Callable[[Any], Any] | str | None = None
     ranks: tuple[int, ...] | None = None
+    perturb: int | None = None
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def wants_op(self, name: str) -> bool:
@@ -96,6 +99,8 @@ class Settings:
         if self.min_numel:
             out["min_numel"] = self.min_numel
         out["sketch"] = self.sketch
+        if self.perturb is not None:
+            out["perturb"] = self.perturb
         if self.hash is not None:
             out["hash"] = (
                 self.hash if isinstance(self.hash, str) else getattr(self.hash, "__qualname__", str(self.hash))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.collectives import collective
 from matchers.dataflow import DataFlow
+from matchers.noise import NoiseFloor
 from matchers.op_log import OpLog, Phase
 from matchers.run_info import Note, Weight, compare_run_info, tells_start
 from matchers.tolerance import EPSILON, default_tolerance
@@ -72,6 +73,8 @@ def comparability(c: Comparison) -> Comparability:
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
+    if c.expectation.noise is not None:
+        notes += _noise(c.expectation.noise, a if c.expectation.noise.side == "a" else b)
     # the dtypes of the results say more than those of the parameters
     if c.policy:
         notes = [note for note in notes if note.kind != "dtype" or "parameters" not in note.text]
@@ -114,6 +117,23 @@ def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
     x, y = (int(log.micro_batch.max(initial=-1)) + 1 for log in (a, b))
     if x != y and x > 0 and y > 0:
         yield Note(Weight.SUSPICIOUS, "micro-batches", f"a has {x} micro-batch{'es' * (x > 1)} in the step and b {y}")
+
+
+def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
+    third = f"the log of noise repeats {noise.side}"
+    if not noise.complete:
+        yield Note(Weight.SUSPICIOUS, "noise", "the log of noise is cut off: what it lacks is judged by its inputs")
+    if noise.silent:
+        yield Note(Weight.SUSPICIOUS, "noise", f"{third} to the bit and shows no noise: perturb it (capture --perturb)")
+        return
+    how = "perturbed" if noise.perturbed else "with nothing else changed"
+    many = int(np.count_nonzero(noise.error > 0))
+    yield Note(Weight.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations are not the same again")
+    if noise.unsteady:
+        some = ", ".join(log.keys[record] for record in noise.unsteady[:_MOST_CLAUSES])
+        more = f" and {len(noise.unsteady) - _MOST_CLAUSES:,} more" if len(noise.unsteady) > _MOST_CLAUSES else ""
+        text = f"not deterministic in one configuration, other results of the same bits: {some}{more}"
+        yield Note(Weight.HARMLESS, "noise", text)
 
 
 def _policy(policy: tuple[tuple[str, str], ...]) -> Note:

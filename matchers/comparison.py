@@ -19,9 +19,13 @@ from matchers.collectives import Chain
 from matchers.comparability import Comparability, comparability
 from matchers.consequences import Consequences, consequences
 from matchers.dataflow import DataFlow
+from matchers.expectation import Expectation
 from matchers.features import Features
+from matchers.growth import Growth
 from matchers.hygiene import with_hints
-from matchers.judged import Judged, judge_again
+from matchers.judged import Judged
+from matchers.judgement import Judgement, judge_all
+from matchers.noise import NoiseFloor, measure_noise, repeats_b
 from matchers.op_key import canonical
 from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
@@ -32,9 +36,9 @@ from matchers.resolve import Resolved, RuleUsage, resolve
 from matchers.rules import RuleSet
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
-from matchers.verdict import Verdicts, dtype_policy
+from matchers.verdict import Verdicts
 
-__all__ = ["Comparison", "Progress", "compare", "preview"]
+__all__ = ["Comparison", "Progress", "compare", "noise_floor", "preview"]
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of it (0 to 1). May raise to cancel."""
@@ -140,6 +144,8 @@ class Comparison:
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
         rules, usage: the rules that were applied, and what became of each.
         policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
+        expectation: how alike the runs are expected to be.
+        growth: by pair, which differences float arithmetic explains; None where that was not asked.
         slots: by row, the further output or the parameter that `status` and `error` are about; rows that are judged by
             their first output have none.
     """
@@ -163,6 +169,8 @@ class Comparison:
     rules: RuleSet = field(default_factory=RuleSet)
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
+    expectation: Expectation = field(default_factory=Expectation)
+    growth: Growth | None = None
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
     kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
 
@@ -217,15 +225,34 @@ class Comparison:
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""
-        return _compare(self.a, self.b, rules, self.kept, progress)
+        return _compare(self.a, self.b, rules, self.expectation, self.kept, progress)
 
 
-def compare(a: OpLog, b: OpLog, rules: RuleSet | None = None, *, progress: Progress | None = None) -> Comparison:
+def compare(
+    a: OpLog,
+    b: OpLog,
+    rules: RuleSet | None = None,
+    *,
+    expectation: Expectation | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
     """Pairs the operations of two logs, judges every pair and finds the first causes."""
-    return _compare(a, b, rules if rules is not None else RuleSet(), _Kept(), progress)
+    rules = rules if rules is not None else RuleSet()
+    return _compare(a, b, rules, expectation or Expectation(), _Kept(), progress)
 
 
-def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress | None) -> Comparison:
+def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:
+    """The noise that a third log shows, which repeats the run of a or that of b."""
+    side, log = ("b", b) if repeats_b(a, b, third) else ("a", a)
+    c = compare(log, third, progress=progress)
+    paired = c.pair >= 0
+    rows = c.row_a[paired].astype(np.int64), c.row_b[paired].astype(np.int64)
+    return measure_noise(log, third, side, *rows, c.error[paired], c.inputs_equal[paired])
+
+
+def _compare(
+    a: OpLog, b: OpLog, rules: RuleSet, expectation: Expectation, kept: _Kept, progress: Progress | None
+) -> Comparison:
     tell = progress if progress is not None else _silent
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
@@ -246,16 +273,17 @@ def _compare(a: OpLog, b: OpLog, rules: RuleSet, kept: _Kept, progress: Progress
 
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    policy = dtype_policy(a, b, i, j)
-    judged = judge_again(a, b, i, j, resolved.rtol(i, j), policy, kept.judged)
-    status = judged.verdicts.status.copy()
-    status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
-    verdicts = replace(judged.verdicts, status=status)
     flow = kept.flow if kept.flow is not None else DataFlow(a, b)
+    judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
+    status = judgement.verdicts.status.copy()
+    status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
+    verdicts = replace(judgement.verdicts, status=status)
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
-    kept = _Kept(matching, flow, judged)
-    return _rows(a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, policy)
+    kept = _Kept(matching, flow, judgement.judged)
+    return _rows(
+        a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, judgement, expectation
+    )
 
 
 def _silent(_what: str, _fraction: float) -> None:
@@ -307,7 +335,8 @@ def _rows(
     pairing: Pairing,
     verdicts: Verdicts,
     origins: Origins,
-    policy: tuple[tuple[str, str], ...],
+    judgement: Judgement,
+    expectation: Expectation,
 ) -> Comparison:
     """Puts pairs and lone records in the order of the screen."""
     alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
@@ -370,7 +399,9 @@ def _rows(
         at_b=at_b,
         rules=rules,
         usage=usage,
-        policy=policy,
+        policy=judgement.policy,
+        expectation=expectation,
+        growth=judgement.growth,
         slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
         kept=kept,
     )

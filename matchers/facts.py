@@ -9,6 +9,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.estimate import estimates
+from matchers.growth import Ground
 from matchers.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.placement import describe_placement, parse_placement
 from matchers.results import mutated
@@ -233,7 +234,16 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
             text_x, text_y = (str(n) if n >= 0 else "" for n in (x, y))
             facts.append(Fact(name, text_x, text_y, "≠" if same is False else "", same))
     facts.extend(_changed(c, row, i, j))
+    facts.extend(_noise(c, row))
     return facts
+
+
+def _noise(c: Comparison, row: int) -> list[Fact]:
+    """What a third run differs by here, and how many times as much the two differ by."""
+    if c.growth is None or c.pair[row] < 0 or not (noise := float(c.growth.noise[c.pair[row]])) >= 0:
+        return []
+    times = f"{float(c.error[row]) / noise:.1f} times" if noise > 0 and math.isfinite(c.error[row]) else ""
+    return [Fact("noise", "by the third run", format_error(noise, False), times, None)]
 
 
 def _digests(log: OpLog, record: int) -> str:
@@ -250,8 +260,13 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         return [Fact("changed", text_a if i >= 0 else "", text_b if j >= 0 else "", "", None)]
     facts = [Fact("changed", text_a, text_b, "", None if many[0] == many[1] else False)]
     shards = sharded_runs(c.a, c.b)
+    told = c.growth is not None and c.pair[row] >= 0 and c.growth.ground[c.pair[row]] != Ground.NONE
     limits = Limits(
-        shards=shards, alone=bool(c.inputs_equal[row]), by_element=elementwise(c.a.op_name(i)), policy=c.policy
+        rtol=float(c.tolerance[row]) if told else math.nan,
+        shards=shards,
+        alone=bool(c.inputs_equal[row]),
+        by_element=elementwise(c.a.op_name(i)),
+        policy=c.policy,
     )
     found = [slot for slot in judge_slots(c.a, c.b, i, j, limits) if slot.status != Status.EQUAL]
     found.sort(key=lambda slot: (-slot.status, -np.nan_to_num(slot.error)))

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = [
     "ACCUMULATED",
+    "COPIES",
     "EPSILON",
     "EXTREMES",
+    "NOISE",
+    "NORM_GROWTH",
+    "RESOLUTION",
+    "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
+    "UNKNOWN_SCORES",
+    "counting",
     "default_tolerance",
     "elementwise",
+    "growth",
+    "of_scores",
     "own_tolerance",
+    "systematic_share",
 ]
 
 EPSILON = {
@@ -40,12 +53,13 @@ ACCUMULATED = 4.0
 averages: where something differed before, so much more of it is still rounding."""
 
 _DEFAULT_IN_EPS = 2.0
-_ELEMENTWISE_IN_EPS = 4.0
-"""What two implementations of one formula make of the same numbers, element by element."""
+_ELEMENTWISE_IN_EPS = {"float64": 4.0, "complex128": 4.0, "float32": 4.0, "complex64": 4.0}
+"""What two implementations of one formula make of the same numbers, element by element: of functions like exp a few ε,
+and 1 in the dtypes not named, which are computed in float32 and rounded once."""
 
 _PRINT_RESOLUTION = 2e-6
 """Two numbers of seven digits that differ by one in the last may be equal: nothing below this is ever red."""
-_SUM_RESOLUTION = 1e-13
+RESOLUTION = 1e-13
 """What the order of summation does to norms and sketches, which are sums in float64."""
 
 
@@ -65,8 +79,8 @@ def own_tolerance(dtype: str, by_element: bool) -> float:
         by_element: the operation computes each element by itself; a sum may be made in any order, these may not.
     """
     eps = EPSILON.get(dtype, 0.0)
-    times = _ELEMENTWISE_IN_EPS if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
-    return max(eps * min(times, TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)), _SUM_RESOLUTION)
+    times = _ELEMENTWISE_IN_EPS.get(dtype, 1.0) if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
+    return max(eps * times, RESOLUTION)
 
 
 _NAMES = (
@@ -86,3 +100,84 @@ def elementwise(op: str) -> bool:
     if op.startswith("_fused_"):
         return True  # the optimizers' updates
     return op.removeprefix("_foreach_").rstrip("_") in _BY_ELEMENT or op in _BY_ELEMENT
+
+
+# How errors travel (growth.py): used where differences are expected, see docs/matching.md
+
+TF32_EPSILON = 2.0**-10
+"""What a float32 product may be rounded to on the way in: the least ε of `--expect low-precision`."""
+
+_GROWTH = 4.0
+"""By how much an operation may enlarge the error that came in. A product of two tensors adds their errors and a square
+doubles it; the rest is for estimates from sketches, which are off by up to a third each."""
+
+_GROWTH_BY_OP = {
+    "pow": 8.0,
+    "_foreach_addcdiv": 32.0,
+    "addcdiv": 32.0,
+    "_fused_adam": 32.0,
+    "_fused_adamw": 32.0,
+    "_scaled_dot_product_flash_attention": 16.0,
+    "_scaled_dot_product_efficient_attention": 16.0,
+    "_scaled_dot_product_cudnn_attention": 16.0,
+    "_scaled_dot_product_flash_attention_for_cpu": 16.0,
+    "_scaled_dot_product_fused_attention_overrideable": 16.0,
+}
+"""Operations that enlarge it more. A power does by its exponent. An update of Adam in the first steps is little but the
+sign of the gradient, which turns where the gradient is rounding. Fused attention hides an exponential of scores that no
+record shows."""
+
+_OF_SCORES = frozenset({"_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp", "exp"})
+"""Here the *absolute* error of the argument becomes the relative one of the result: scores of 20 enlarge it by 20."""
+UNKNOWN_SCORES = 16.0
+"""How large scores are taken to be where the log does not say."""
+
+NORM_GROWTH = 4.0
+"""The same as `_GROWTH` for differences of norms."""
+
+NOISE = 4.0
+"""How many times the error that a third run shows for an operation still counts as its noise: two runs that are off by
+1 each in independent directions are 1.4 apart, and sketches may be a third off on both sides."""
+
+COPIES = frozenset(
+    {
+        *("cat", "clamp", "clone", "constant_pad_nd", "copy", "copy_", "flip", "gather", "index", "index_select"),
+        *("masked_fill", "masked_fill_", "maximum", "minimum", "pad", "roll", "select_scatter", "slice_backward"),
+        *("slice_scatter", "split_with_sizes_copy", "stack", "tril", "triu", "where"),
+    }
+)
+"""Operations that hand elements on, maybe beside others that are so large that the error cannot be seen (a mask)."""
+
+_COMMON_DIRECTION = 1 / 8
+_CHANCE = 5.0
+
+
+def growth(op: str) -> float:
+    """By how much an operation may enlarge the relative error that came in."""
+    return _GROWTH_BY_OP.get(op.rstrip("_"), _GROWTH)
+
+
+def of_scores(op: str) -> bool:
+    """Whether the size of the argument decides about `growth`."""
+    return op in _OF_SCORES
+
+
+def systematic_share(elements: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Which part of a tensor's relative error its norm may change by when the error is rounding.
+
+    Rounding points in all directions: of an error e, a norm over N elements sees about e/√N (five standard deviations
+    are allowed). An eighth is for what errors that went through the same sums have in common; measured on noise of
+    float32 and bfloat16 it stays below a tenth. A factor of 1.01 is seen in full.
+
+    Args:
+        elements: how many elements make the norm, NaN where that is not known: see `counting`.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = _COMMON_DIRECTION + _CHANCE / np.sqrt(elements)
+    return np.where(np.isfinite(share), np.minimum(share, 1.0), 1.0)
+
+
+def counting(l1: NDArray[np.float64], l2: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many elements of a tensor make its norm, by its norms: N where all are alike, 1 where one is all there is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((l1 / l2) ** 2)

@@ -73,10 +73,13 @@ class Verdicts:
     slots: Mapping[int, SlotVerdict]
 
 
-def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[tuple[str, str], ...]:
+def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int, *, every: bool = False) -> tuple[tuple[str, str], ...]:
     """Pairs of dtypes that differ throughout: another precision policy, to be said once and not row by row.
 
     A combination is a policy when it is at least a tenth of the pairs; a single cast that moved is not.
+
+    Args:
+        every: any combination of two float dtypes is expected.
     """
     da, db = a.dtype[i].astype(np.int64), b.dtype[j].astype(np.int64)
     names_a, names_b = list(a.dtypes), list(b.dtypes)
@@ -85,7 +88,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[tuple[str, str], .
     out = []
     for code, n in zip(codes.tolist(), counts.tolist(), strict=True):
         x, y = names_a[code // (len(names_b) + 1)], names_b[code % (len(names_b) + 1)]
-        if x != y and x in EPSILON and y in EPSILON and n >= max(3, len(i) // 10):
+        if x != y and x in EPSILON and y in EPSILON and (every or n >= max(3, len(i) // 10)):
             out.append((x, y))
     return tuple(out)
 

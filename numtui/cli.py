@@ -20,7 +20,16 @@ from typing import NoReturn
 
 from matchers.errors import InputError, UserError
 from numtui import __version__
-from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, default_names, demo_logs, is_weight_log, resolve_logs
+from numtui.inputs import (
+    DEFAULT_RULES,
+    PRESETS,
+    STDIN,
+    OpenRequest,
+    default_names,
+    demo_logs,
+    is_weight_log,
+    resolve_logs,
+)
 from numtui.report import CONDITIONS, FORMATS, SUFFIXES, Target, format_of
 from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
@@ -121,6 +130,7 @@ def _dispatch(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _new_parser("numtui", _DESCRIPTION, epilog=_COMMANDS)
     _add_logs(parser)
+    _add_expectation(parser)
     _add_screen(parser)
     parser.add_argument("--version", action="version", version=f"numtui {__version__}")
     return parser
@@ -130,6 +140,7 @@ def _diff_parser() -> argparse.ArgumentParser:
     formats, conditions = ("\n".join(f"     {k:<15} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
     parser = _new_parser("numtui diff", _DIFF.format(formats=formats, conditions=conditions))
     _add_logs(parser)
+    _add_expectation(parser)
     parser.add_argument(
         "--format", choices=FORMATS, metavar="FORM", help="the form (default: what the name of -o ends in, else text)"
     )
@@ -220,6 +231,35 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
 
 
+def _add_expectation(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to expect (docs/matching.md)")
+    group.add_argument(
+        "--expect",
+        choices=PRESETS,
+        help="bitwise: any difference is red; reduction-order: red is what neither an operation's own rounding nor "
+        "its inputs explain; low-precision: the same, at the coarsest precision of the two runs",
+    )
+    group.add_argument(
+        "--rtol", type=_tolerance, metavar="X", help="relative error that is close, where no rule says another"
+    )
+    group.add_argument(
+        "--noise",
+        metavar="C",
+        help="a third log or run folder: one of the two runs again, or perturbed (python -m capture --perturb); "
+        "what it differs by is noise",
+    )
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a tolerance is a number from 0 on, not {safe_text(text, 40)!r}")
+    return value
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE, which is replaced only when all is written"
@@ -252,6 +292,11 @@ def _request(args: argparse.Namespace) -> OpenRequest:
         InputError: see `resolve_logs`.
     """
     path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank)
+    expect, rtol, noise = (getattr(args, name, None) for name in ("expect", "rtol", "noise"))
+    if expect is not None and rtol is not None:
+        raise InputError("--expect and --rtol are two answers to one question: give one of them")
+    if expect == "bitwise" and noise is not None:
+        raise InputError("--expect bitwise allows no noise: leave out --noise")
     name_a, name_b = default_names(path_a, path_b)
     return OpenRequest(
         path_a=path_a,
@@ -260,9 +305,19 @@ def _request(args: argparse.Namespace) -> OpenRequest:
         name_b=args.name_b or name_b,
         rules_path=DEFAULT_RULES if args.rules is None else Path(args.rules),
         rules_given=args.rules is not None,
+        expect=expect,
+        rtol=rtol,
+        noise_path=None if noise is None else _third_log(noise, args.rank),
         color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
     )
+
+
+def _third_log(path: str, rank: int | None) -> str:
+    """The log of noise that a path stands for; it is read once, so it may be no standard input."""
+    if path == STDIN:
+        raise InputError("--noise reads a file or a run folder, not standard input")
+    return resolve_logs(path, path, rank=rank if os.path.isdir(path) else None)[0]
 
 
 def _diff(args: argparse.Namespace) -> int:

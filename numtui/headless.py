@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
+from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
 from numtui.report import ReportOptions, Target, report_of, write
 from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
@@ -117,7 +118,8 @@ def _compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
             if not file.readable and request.rules_given:
                 raise RulesError("; ".join(map(str, file.rules.problems)) or f"{rules_path}: cannot be read as rules")
             rules = file.rules
-        comparison = compare(a, b, rules, progress=progress)
+        expectation = expectation_of(request, a, b, progress)
+        comparison = compare(a, b, rules, expectation=expectation, progress=progress)
     return comparison, rules_path
 
 

@@ -12,7 +12,19 @@ from pathlib import Path
 
 from matchers.errors import InputError
 
-__all__ = ["DEFAULT_RULES", "OpenRequest", "STDIN", "default_names", "demo_logs", "is_weight_log", "resolve_logs"]
+__all__ = [
+    "DEFAULT_RULES",
+    "OpenRequest",
+    "PRESETS",
+    "STDIN",
+    "default_names",
+    "demo_logs",
+    "is_weight_log",
+    "resolve_logs",
+]
+
+PRESETS = ("bitwise", "reduction-order", "low-precision")
+"""What can be expected of two runs, by the names of `matchers.expectation.Expect`."""
 
 STDIN = "-"
 DEFAULT_RULES = Path("overrides.yaml")
@@ -34,6 +46,7 @@ class OpenRequest:
         name_a, name_b: what the sides are called on the screen.
         rules_path: where the rules are read from if it exists, and saved to.
         rules_given: the user named that path (else it is the default).
+        expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
     """
@@ -44,6 +57,9 @@ class OpenRequest:
     name_b: str
     rules_path: Path
     rules_given: bool = False
+    expect: str | None = None
+    rtol: float | None = None
+    noise_path: str | None = None
     color: bool = True
     theme: str | None = None
 

@@ -13,6 +13,7 @@ from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
+from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.session import Session
@@ -61,7 +62,12 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
 
     a = read_log(request.path_a, progress=reading(request.name_a, 0.0))
     b = read_log(request.path_b, progress=reading(request.name_b, 0.25))
-    comparison = compare(a, b, file.rules, progress=lambda what, fraction: progress(what, 0.5 + fraction / 2))
+    expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
+
+    def comparing(what: str, fraction: float) -> None:
+        progress(what, 0.5 + fraction / 2)
+
+    comparison = compare(a, b, file.rules, expectation=expectation, progress=comparing)
     _ = comparison.comparability  # asked for on the screen's own thread, where nothing may take long
     return Loaded(comparison, file)
 

@@ -1,0 +1,357 @@
+"""Which differences float arithmetic explains: an operation's own rounding, and what came in with its inputs.
+
+A tolerance for each operation by itself is wrong in both directions. Noise that grew over thirty layers exceeds it,
+though each of them did right; and a float32 operation that reads bfloat16 values cannot be more exact than these. Here
+an operation is judged by its inputs (see tolerance.py for the coefficients):
+
+    allowed = own rounding of its dtype + growth · largest error of its inputs
+
+The errors of inputs are those *measured* at the operations that made them, not what these were allowed, so nothing
+compounds: in a hundred operations an error may grow a hundred times by a little, never once by much. What came from a
+red operation excuses nothing, so everything that a bug reaches beyond noise stays red.
+
+Where a third run has measured more noise at the operation (noise.py), that takes the place of the second term.
+
+Size alone lets a bug hide behind noise of its size: 1 % in bfloat16 is one ε. But rounding points in all directions and
+leaves norms nearly as they are, while a wrong factor moves them by all of its error. So the norm is judged too: a
+change of it beyond the share that rounding can have (`systematic_share`), and beyond what the inputs' norms changed
+by, is red whatever its size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.dataflow import DataFlow
+from matchers.features import shared_ids
+from matchers.noise import NoiseFloor
+from matchers.op_log import NO_DIGEST, FloatArray, OpLog, Ragged
+from matchers.pairing import Pairing
+from matchers.status import Status
+from matchers.tolerance import (
+    COPIES,
+    EPSILON,
+    EXTREMES,
+    NOISE,
+    NORM_GROWTH,
+    RESOLUTION,
+    UNKNOWN_SCORES,
+    counting,
+    default_tolerance,
+    elementwise,
+    growth,
+    of_scores,
+    own_tolerance,
+    systematic_share,
+)
+from matchers.verdict import Verdicts, relative
+
+__all__ = ["Ground", "Growth", "explain_by_arithmetic"]
+
+Int = NDArray[np.int64]
+
+
+class Ground(IntEnum):
+    """Why a difference is or is not explained by float arithmetic. NONE: it was not asked."""
+
+    NONE = 0
+    EXPLAINED = 1
+    TOO_LARGE = 2
+    SYSTEMATIC = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Per pair: int8 `ground`, and in float64 what it was judged by.
+
+    `own`: what rounding in the operation itself can do. `received`: the largest error of its inputs that is no
+    consequence of a red row. `noise`: the error that a third run shows here, NaN where it shows none.
+    `norm`, `norm_limit`: relative change of the norm, and up to where it is rounding.
+    """
+
+    ground: NDArray[np.int8]
+    own: FloatArray
+    received: FloatArray
+    noise: FloatArray
+    norm: FloatArray
+    norm_limit: FloatArray
+
+
+def explain_by_arithmetic(
+    a: OpLog,
+    b: OpLog,
+    pairing: Pairing,
+    verdicts: Verdicts,
+    flow: DataFlow,
+    *,
+    fixed: NDArray[np.bool_],
+    coarsest: float = 0.0,
+    noise: NoiseFloor | None = None,
+) -> tuple[Verdicts, Growth]:
+    """The verdicts with the pairs that differ judged anew, and what they were judged by.
+
+    Args:
+        fixed: bool[p], pairs whose tolerance a person has set: they stay as they are.
+        coarsest: ε of what either run may round to anywhere; 0 for the dtypes of the rows.
+        noise: of a third run.
+    """
+    judged = _Judged(a, b, pairing, verdicts, fixed, coarsest, noise)
+    _Walk(judged, flow).run()
+    found = np.where(judged.ground >= Ground.TOO_LARGE, np.int8(Status.DIVERGED), np.int8(Status.CLOSE))
+    status = np.where(judged.open, found, verdicts.status)
+    slots = {
+        k: replace(slot, status=Status(status[k]), limit=float(judged.limit[k])) if judged.open[k] else slot
+        for k, slot in verdicts.slots.items()
+    }
+    tolerance = np.where(judged.open, judged.limit, verdicts.tolerance)
+    return (
+        replace(verdicts, status=status, limit=judged.limit, tolerance=tolerance, slots=slots),
+        Growth(judged.ground, judged.own, judged.received, judged.noise, judged.norm, judged.norm_limit),
+    )
+
+
+class _Judged:
+    """The columns of the judgement, per pair, that need no order."""
+
+    def __init__(
+        self,
+        a: OpLog,
+        b: OpLog,
+        pairing: Pairing,
+        verdicts: Verdicts,
+        fixed: NDArray[np.bool_],
+        coarsest: float,
+        noise: NoiseFloor | None,
+    ) -> None:
+        self.a, self.b, self.pairing, self.coarsest = a, b, pairing, coarsest
+        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        self.i, self.j = i, j
+        n = len(pairing)
+        self.status, self.error = verdicts.status, verdicts.error
+        rounds = np.array([name in EPSILON for name in a.dtypes] + [True])
+        rounds_b = np.array([name in EPSILON for name in b.dtypes] + [True])
+        self.open = np.isin(self.status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(self.error) & ~fixed
+        self.open &= rounds[a.dtype[i]] & rounds_b[b.dtype[j]]
+        by_slot = np.zeros(n, bool)
+        by_slot[list(verdicts.slots)] = True
+        self.open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
+
+        by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
+        self.own = np.where(by_element, self._rounding(True), self._rounding(False))
+        first = relative(a.outputs.first()[i], b.outputs.first()[j])
+        self.norm = np.fmax(np.nan_to_num(first, posinf=np.inf), _norm_change(a, b, i, j))
+        # a bound that the norms do not show is that of a single element
+        single = verdicts.bound & (self.error > self.norm) & ~by_slot
+        self.times = np.where(single, EXTREMES, 1.0)
+        elements = [counting(log.outputs.first()[rows], log.stats[1][rows]) for log, rows in ((a, i), (b, j))]
+        self.share = systematic_share(np.minimum(*elements))
+        # a constant that two dtypes round differently moves a norm by all of its rounding
+        constant = np.array([name in COPIES for name in a.ops] + [False])[a.op[i]] | _other_dtype(a, b, i, j)
+        self.own_norm = np.where(constant, self.own, self.share * self.own)
+        self.measured = ~verdicts.bound & ~by_slot
+        self.noise = np.full(n, np.nan) if noise is None else noise.of(pairing)
+        self.noise_norm = np.full(n, np.nan) if noise is None else noise.norm_of(pairing)
+        self.ground = np.zeros(n, np.int8)
+        self.received, self.limit, self.norm_limit = np.zeros(n), verdicts.limit.copy(), np.full(n, np.nan)
+
+    def _rounding(self, by_element: bool) -> FloatArray:
+        """What one operation may do to each pair's dtypes."""
+        sides = []
+        for log, rows in ((self.a, self.i), (self.b, self.j)):
+            table = [rounding(name, by_element, log.ours, self.coarsest) for name in (*log.dtypes, "float32")]
+            sides.append(np.array(table)[log.dtype[rows]])
+        return np.maximum(*sides)
+
+
+def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -> float:
+    """Relative error that one operation may make by rounding.
+
+    Args:
+        exact: the log's numbers round-trip; else a difference in the last digit that is printed is none.
+        coarsest: ε of what it may compute in, see `explain_by_arithmetic`.
+    """
+    own = own_tolerance(dtype, by_element)
+    if coarsest > EPSILON.get(dtype, math.inf):
+        own = max(own, coarsest if by_element else 2 * coarsest)
+    return own if exact else max(own, default_tolerance("bool"))
+
+
+def _other_dtype(a: OpLog, b: OpLog, i: Int, j: Int) -> NDArray[np.bool_]:
+    ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
+    return np.asarray(ids_a[a.dtype[i]] != ids_b[b.dtype[j]])
+
+
+def _norm_change(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
+    return np.nan_to_num(relative(a.stats[1][i], b.stats[1][j]), posinf=np.inf)
+
+
+class _Walk:
+    """Goes through the pairs in the order of dispatch of a, so that what made an input is judged before its readers.
+
+    Per pair: `carried`, the error that it hands on; `norms`, the change of its norm; `blocked`, it is red, and explains
+    nothing.
+    """
+
+    def __init__(self, judged: _Judged, flow: DataFlow) -> None:
+        self._judged = judged
+        self._settled = np.isin(judged.status, (Status.EQUAL, Status.SAME_PRINT))
+        known = ~self._settled & np.isfinite(judged.error)
+        self.carried: list[float] = np.where(known, judged.error, 0.0).tolist()
+        self.norms: list[float] = np.where(self._settled, 0.0, judged.norm).tolist()
+        self.blocked: list[bool] = (~judged.open & (judged.status >= Status.SHAPE)).tolist()
+        self._sketched = bool(judged.a.texts("Sketch")) and bool(judged.b.texts("Sketch"))
+        pairing = judged.pairing
+        self._a = _Side(judged.a, pairing.of_a, flow.a, self)
+        self._b = _Side(judged.b, pairing.of_b, flow.b, self)
+
+    def run(self) -> None:
+        """Judge all pairs."""
+        of = self._judged
+        order = np.argsort(of.i, kind="stable")
+        for k in order[~self._settled[order]].tolist():
+            i, j = int(of.i[k]), int(of.j[k])
+            self._a.catch_up(i)
+            self._b.catch_up(j)
+            if self.blocked[k]:
+                continue
+            received = self._received_by_group(k) if of.pairing.grouped[k] else self._received(i, j)
+            if of.open[k]:
+                self._judge(k, received)
+            seen = math.isfinite(of.error[k]) and self.carried[k] >= RESOLUTION and of.a.op_name(i) not in COPIES
+            if not (seen or self.blocked[k]):
+                self.carried[k] = max(self.carried[k], received.error)
+
+    def _judge(self, k: int, received: _Received) -> None:
+        of = self._judged
+        own, error, noise = float(of.own[k]), float(of.error[k]), float(of.noise[k])
+        norm = NORM_GROWTH * received.norm
+        grown = max(growth(of.a.op_name(int(of.i[k]))), received.score) * received.error
+        if noise > 0:
+            grown, norm = max(grown, NOISE * noise), max(norm, NOISE * float(of.noise_norm[k]))
+        limit = float(of.times[k]) * (own + grown)
+        norm_limit = float(of.own_norm[k]) + float(of.share[k]) * max(error, received.error) + norm
+        if error > limit:
+            ground = Ground.TOO_LARGE
+        elif of.measured[k] and float(of.norm[k]) > norm_limit:
+            ground = Ground.SYSTEMATIC
+        else:
+            ground = Ground.EXPLAINED
+        of.ground[k], of.received[k], of.limit[k], of.norm_limit[k] = ground, received.error, limit, norm_limit
+        self.blocked[k] = ground != Ground.EXPLAINED
+
+    def _received_by_group(self, k: int) -> _Received:
+        """What the members of a group read of others; their sides do not list the same inputs."""
+        error = norm = 0.0
+        for side, members in zip((self._a, self._b), self._judged.pairing.members(k), strict=True):
+            for maker in {maker for record in members for maker in side.makers(record)}:
+                if maker >= 0 and side.pair_of[maker] != k:
+                    error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
+        return _Received(error, norm)
+
+    def _received(self, i: int, j: int) -> _Received:
+        a, b = self._judged.a, self._judged.b
+        x, y = a.inputs[i].tolist(), b.inputs[j].tolist()
+        digests_a, digests_b = a.input_digests[i].tolist(), b.input_digests[j].tolist()
+        makers_a, makers_b = self._a.makers(i), self._b.makers(j)
+        error = norm = score = 0.0
+        for at in range(max(len(makers_a), len(makers_b))):
+            if at < min(len(digests_a), len(digests_b)) and digests_a[at] == digests_b[at] != _NO_DIGEST:
+                continue
+            makers = [
+                (side, made[at])
+                for side, made in ((self._a, makers_a), (self._b, makers_b))
+                if at < len(made) and made[at] >= 0
+            ]
+            if any(side.is_blocked(maker) for side, maker in makers):
+                continue
+            change = _change(x[at], y[at]) if at < min(len(x), len(y)) else 0.0
+            # a parameter, or what was not captured: how far it is off can only be guessed from its norm
+            guess = change if makers or not self._sketched else _UNSEEN * change
+            error, norm = max(error, guess), max(norm, change)
+            for side, maker in makers:
+                error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
+                score = max(score, side.magnitude(maker))
+        return _Received(error, norm, (score or UNKNOWN_SCORES) if of_scores(a.op_name(i)) else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """The largest error, change of a norm, and size of a score, among the inputs that no red row explains."""
+
+    error: float
+    norm: float
+    score: float = 0.0
+
+
+_NO_DIGEST = int(NO_DIGEST)
+_UNSEEN = 8.0
+"""An error in all directions is about so many times what a norm shows of it, at least."""
+
+
+def _change(x: float, y: float) -> float:
+    if x == y or not (math.isfinite(x) and math.isfinite(y)):
+        return 0.0
+    return abs(x - y) / max(abs(x), abs(y))
+
+
+class _Side:
+    """One log: who made what, and the errors of records that only this side has.
+
+    These are taken to be right: they hand on the largest error of their inputs, and add their own rounding.
+    """
+
+    def __init__(self, log: OpLog, of: NDArray[np.int32], flow: Ragged, walk: _Walk) -> None:
+        self._log, self._walk = log, walk
+        self.pair_of: list[int] = of.tolist()
+        self._start: list[int] = flow.start.tolist()
+        self._makers: list[int] = flow.value.tolist()
+        self._alone: list[int] = np.flatnonzero(of < 0).tolist()
+        self._next = 0
+        self._errors: dict[int, float] = {}
+        self._norms: dict[int, float] = {}
+        self._blocked: set[int] = set()
+
+    def makers(self, record: int) -> list[int]:
+        """The record that made each input, -1 where none did."""
+        return self._makers[self._start[record] : self._start[record + 1]]
+
+    def catch_up(self, record: int) -> None:
+        """Take in the lone records before a record."""
+        while self._next < len(self._alone) and self._alone[self._next] < record:
+            self._take(self._alone[self._next])
+            self._next += 1
+
+    def _take(self, record: int) -> None:
+        makers = [m for m in self.makers(record) if m >= 0]
+        clean = [m for m in makers if not self.is_blocked(m)]
+        error = max(map(self.error_of, clean), default=0.0)
+        if error > 0:
+            name = self._log.op_name(record)
+            error += rounding(self._log.dtype_text(record), elementwise(name), self._log.ours)
+        self._errors[record] = error
+        self._norms[record] = max(map(self.norm_of, clean), default=0.0)
+        if len(clean) < len(makers):
+            self._blocked.add(record)
+
+    def is_blocked(self, record: int) -> bool:
+        """Whether the record is red, or a consequence of one that is."""
+        pair = self.pair_of[record]
+        return self._walk.blocked[pair] if pair >= 0 else record in self._blocked
+
+    def error_of(self, record: int) -> float:
+        pair = self.pair_of[record]
+        return self._walk.carried[pair] if pair >= 0 else self._errors.get(record, 0.0)
+
+    def norm_of(self, record: int) -> float:
+        pair = self.pair_of[record]
+        return self._walk.norms[pair] if pair >= 0 else self._norms.get(record, 0.0)
+
+    def magnitude(self, record: int) -> float:
+        """The largest number of what a record made, where the log says it."""
+        largest = float(self._log.stats[3, record])
+        return abs(largest) if math.isfinite(largest) else UNKNOWN_SCORES

@@ -1,0 +1,91 @@
+"""The noise floor: what a third run of the same configuration shows of differences that mean nothing.
+
+The third log is paired with the one of the two whose run it repeats, by the same matching. Its error at an operation is
+what repeating the run, or perturbing it by one ε (`python -m capture --perturb`), does there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import FloatArray, IntArray, OpLog
+from matchers.pairing import Pairing
+from matchers.verdict import relative
+
+__all__ = ["NoiseFloor", "measure_noise", "repeats_b"]
+
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """Per record of one log (`side`, a or b).
+
+    Attributes:
+        path: the third log.
+        error: float64[n], relative error against the third run; NaN where it has no partner or nothing was compared.
+        norm: float64[n], the same of norms alone.
+        unsteady: records that made something else of the same bits: operations that are not deterministic in one
+            configuration. Empty for a perturbed run.
+        perturbed: the third run was perturbed on purpose.
+        complete: the third log is not known to be cut off.
+    """
+
+    path: str
+    side: str
+    error: FloatArray
+    norm: FloatArray
+    unsteady: tuple[int, ...]
+    perturbed: bool
+    complete: bool
+
+    @property
+    def silent(self) -> bool:
+        """The third run is equal to the bit: it shows no noise at all."""
+        return not bool((self.error > 0).any())
+
+    def of(self, pairing: Pairing) -> FloatArray:
+        """float64[p], the noise of each pair."""
+        return self.error[self._rows(pairing)]
+
+    def norm_of(self, pairing: Pairing) -> FloatArray:
+        """float64[p], the noise of each pair's norms."""
+        return self.norm[self._rows(pairing)]
+
+    def _rows(self, pairing: Pairing) -> IntArray:
+        return pairing.lead_a if self.side == "a" else pairing.lead_b
+
+
+def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
+    """Whether a third log repeats the run of b rather than that of a, by the keys of its operations."""
+    keys = set(c.keys)
+    shared = [len(keys & set(log.keys)) / max(len(keys | set(log.keys)), 1) for log in (a, b)]
+    return shared[1] > shared[0]
+
+
+def measure_noise(
+    log: OpLog, third: OpLog, side: str, i: Int, j: Int, error: FloatArray, inputs_equal: NDArray[np.bool_]
+) -> NoiseFloor:
+    """The noise of `log`, which is side `side`, from its pairs (i[k], j[k]) with the third log.
+
+    Args:
+        error, inputs_equal: of these pairs, as in `matchers.comparison.Comparison`.
+    """
+    errors, norms = np.full(len(log), np.nan), np.full(len(log), np.nan)
+    errors[i] = np.where(np.isfinite(error), error, np.nan)
+    change = np.fmax(
+        relative(log.outputs.first()[i], third.outputs.first()[j]), relative(log.stats[1][i], third.stats[1][j])
+    )
+    norms[i] = np.where(np.isfinite(change), change, 0.0)
+    perturbed = _perturbed(third) != _perturbed(log)
+    unsteady = () if perturbed else tuple(i[inputs_equal & (error > 0)].tolist())
+    return NoiseFloor(third.path, side, errors, norms, unsteady, perturbed, third.complete is not False)
+
+
+def _perturbed(log: OpLog) -> Any:
+    settings = log.header.run.get("settings")
+    return settings.get("perturb") if isinstance(settings, dict) else None
