@@ -19,12 +19,18 @@ from matchers.drift.learn import Learner
 from matchers.drift.renames import find_renames, rename_rules
 from matchers.drift.suggestion import Finding
 from matchers.drift.view import PairNames
+from matchers.key_index import key_reference
 from matchers.op_key import NO_MODULE
-from matchers.rules import OpRule
+from matchers.rules import OpRule, PairRule
 
 __all__ = ["name_families"]
 
 Int = NDArray[np.int64]
+
+_MOST_PAIRS: Final = 500
+"""A family of more operations than these is not said pair by pair."""
+_SURE: Final = 0.9
+"""Pairs from this confidence on are worth a rule."""
 
 
 class _Kind(IntEnum):
@@ -46,7 +52,7 @@ class _Family(NamedTuple):
     name: str
     explanation: str
     why: str
-    no_rule: str
+    no_template: str
 
 
 _FAMILIES: Final = {
@@ -63,7 +69,7 @@ _FAMILIES: Final = {
         "Activation checkpointing runs inner modules directly: what they run again is logged without the layer that "
         "they belong to.",
         "checkpointing runs inner modules directly",
-        "neither the short name nor its counter says which layer it is; a pair rule per operation can",
+        "neither the short name nor its counter says which layer it is",
     ),
     _Kind.ELSEWHERE: _Family(
         "moved to another module",
@@ -96,11 +102,29 @@ def name_families(names: PairNames) -> Iterator[Finding]:
         shows = which[shifted[which]] if of == _Kind.SAME else which
         if not len(shows):
             continue
-        rules, covered = learner.learn(names.i[which], names.j[which], family.why)
+        templates, covered = learner.learn(names.i[which], names.j[which], family.why)
         explanation = f"{family.explanation} For example {names.example(int(shows[0]))}."
-        all_said = np.isin(shows, which[covered]).all()
-        yield Finding(family.name, explanation, len(shows), tuple(rules), "" if all_said else family.no_rule)
+        left = shows[~np.isin(shows, which[covered])]
+        pairs = _pair_by_pair(names, left, family.why)
+        if pairs:
+            some = f"{len(pairs)} of them {'has' if len(pairs) == 1 else 'have'}"
+            of_them = some if len(pairs) < len(shows) else "Each has"
+            explanation += f" {of_them} a pair of its own: {family.no_template}."
+        no_rule = family.no_template if len(pairs) < len(left) else ""
+        yield Finding(family.name, explanation, len(shows), (*templates, *pairs), no_rule)
     yield from _order(names)
+
+
+def _pair_by_pair(names: PairNames, which: Int, why: str) -> list[PairRule]:
+    """A rule for each of some pairs that no template says; none where they are too many to read."""
+    sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= _SURE)
+    if len(which) > _MOST_PAIRS:
+        return []
+    a, b = names.c.a, names.c.b
+    return [
+        PairRule(a=(key_reference(a, int(names.i[k])),), b=(key_reference(b, int(names.j[k])),), why=why)
+        for k in which[sure].tolist()
+    ]
 
 
 def _kinds(names: PairNames, renamed: dict[int, int]) -> NDArray[np.int8]:

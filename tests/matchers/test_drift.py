@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.drift import Suggestion, suggest, together, with_more
+from matchers.drift import names as drift_names
 from matchers.op_log import OpLog
 from matchers.parse import read_log
 from matchers.rule_text import new_file
-from matchers.rules import ModuleRule, OpRule, RuleSet, TemplateRule, parse_rules
+from matchers.rules import ModuleRule, OpRule, PairRule, RuleSet, TemplateRule, parse_rules
 from matchers.status import Status
 from tests.builders import Op, op, training_step
 from tests.conftest import REPOSITORY
@@ -183,8 +184,8 @@ def test_the_stages_of_a_pipeline_count_layers_from_0() -> None:
     assert ("layers.{i}.{rest:path}", "stage.layers.{i-4}.{rest}") in rules
 
 
-def test_checkpointed_names_have_no_rule() -> None:
-    """`attention_norm` does not say of which layer it is."""
+def test_checkpointed_names_have_a_pair_each() -> None:
+    """`attention_norm` does not say of which layer it is: no template does."""
     ops = training_step(4)
     counters = iter(range(99))
 
@@ -193,7 +194,22 @@ def test_checkpointed_names_have_no_rule() -> None:
 
     a = [replace(o, key=short(o.key), producers=[]) for o in ops]
     _, found = suggested(a, [replace(o, producers=[]) for o in ops])
-    assert found["checkpointed names"].rows == 4
+    s = found["checkpointed names"]
+    assert s.rows == s.settles == 4
+    assert [(rule.a, rule.b) for rule in s.rules if isinstance(rule, PairRule)] == [
+        ((f"attention_norm/op_{k}_mul",), (f"layers.{k}.attention_norm/op_0_mul",)) for k in range(4)
+    ]
+    assert "Each has a pair of its own: neither the short name" in s.explanation
+    assert (s.no_rule, s.effect) == ("", {})
+
+
+def test_a_family_that_is_too_large_is_not_said_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift_names, "_MOST_PAIRS", 3)
+    ops = training_step(4)
+    _, found = suggested(
+        [replace(o, key=f"attention_norm/op_{k}_mul") if "attention_norm" in o.key else o for k, o in enumerate(ops)],
+        ops,
+    )
     assert found["checkpointed names"].rules == ()
     assert "which layer" in found["checkpointed names"].no_rule
 
