@@ -34,6 +34,9 @@ __all__ = ["Origins", "find_origins"]
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
+_HOPS = 8
+"""So many operations of which nothing is known are looked through, one after the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origins:
@@ -87,8 +90,8 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     alike = np.flatnonzero(suspect & ~reads.differs)
     maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
     suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
-    suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a)[np.maximum(reads.maker_a, 0)])
-    suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b)[np.maximum(reads.maker_b, 0)])
+    suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)])
+    suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b, _passive(verdicts, pairing.of_b))[np.maximum(reads.maker_b, 0)])
     explained |= _any(reads.pair[suspect], len(pairing))
     # a row that reads hundreds of tensors (an optimizer's) names one suspect, not hundreds
     named = np.flatnonzero(suspect)
@@ -237,6 +240,22 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int, maker_b: Int, tolerance: FloatArr
     return out
 
 
-def _fed_by_red(log: OpLog, flow: Ragged, red: Bool) -> Bool:
-    """bool[n]: one of the record's inputs was made by a red record."""
-    return _any(flow.row[_at(red, flow.value)], len(log))
+def _passive(verdicts: Verdicts, of: NDArray[np.int32]) -> Bool:
+    """bool[n]: nothing is known of the record's result: it has no partner, or was logged before it was there."""
+    unjudged = np.append((verdicts.status > Status.CLOSE) & (verdicts.status < Status.SHAPE), True)
+    return np.asarray(unjudged[of])
+
+
+def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:
+    """bool[n]: one of the record's inputs was made by a red record, or, over passive ones, from what one made."""
+    known = flow.value >= 0
+    reader, maker = flow.row[known], flow.value[known]
+    fed = np.zeros(len(log), bool)
+    source = red
+    for _ in range(_HOPS):
+        fed[reader[source[maker]]] = True
+        further = red | (fed & passive)
+        if np.array_equal(further, source):
+            break
+        source = further
+    return fed
