@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.op_log import FloatArray, OpLog, Phase
 
-__all__ = ["Chain", "collective", "find_chains", "lowered", "read_by_collective", "unfinished"]
+__all__ = ["Chain", "awaiting", "collective", "find_chains", "lowered", "read_by_collective", "unfinished"]
 
 Int = NDArray[np.int64]
 
@@ -91,6 +91,11 @@ def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> NDArray[np.bool
 def collective(log: OpLog) -> NDArray[np.bool_]:
     """bool[n]: the row starts, does or awaits a collective."""
     return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
+
+
+def awaiting(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row waits for a collective that was started before."""
+    return _rows_named(log, {WAIT})
 
 
 def unfinished(log: OpLog) -> NDArray[np.bool_]:

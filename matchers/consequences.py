@@ -138,11 +138,17 @@ def _gravity(c: Comparison, cause: Cause) -> bool:
 def _places(c: Comparison) -> list[tuple[int, ...]]:
     """The rows that are first causes, those of one place in the program together, in the order of the screen."""
     found: dict[tuple[object, ...], list[int]] = {}
+    again = {}
+    if c.matching is not None:  # what checkpointing runs again is of the forward pass
+        f = c.matching.features
+        again = {id(c.a): f.a.repeat, id(c.b): f.b.repeat}
     for row in np.flatnonzero(c.cause).tolist():
         log, record = _shown(c, row)
         where = log.location_text(record) or template(canonical(log.module_name(record))).pattern
         lone = int(c.status[row]) if c.pair[row] < 0 else -1
-        place = (where, log.op_name(record), int(log.phase[record]), lone)
+        repeat = id(log) in again and again[id(log)][record]
+        phase = Phase.FORWARD if repeat else Phase(log.phase[record])
+        place = (where, log.op_name(record), phase, lone)
         found.setdefault(place, []).append(row)
     return [tuple(rows) for rows in found.values()]
 

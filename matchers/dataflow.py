@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.collectives import unfinished
+from matchers.collectives import awaiting, unfinished
 from matchers.features import float_bits
 from matchers.op_log import OpLog, Ragged
 
@@ -38,15 +38,18 @@ def sources(log: OpLog) -> Ragged:
     unknown = np.flatnonzero((out < 0) & np.isfinite(inputs.value) & (inputs.value != 0))
     out[out < 0] = -1
     if len(unknown) and len(log.outputs.value):
-        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown])
+        # what a collective had in its buffer before it was done is nobody's value, but for the wait for it
+        early = unfinished(log)
+        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown], ~early)
+        waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
+        out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
     return Ragged(inputs.start, out)
 
 
-def _last_with_value(log: OpLog, value: NDArray[np.float64], before: Int) -> Int:
-    """The last row before each `before` that has an output of this norm, -1 for none."""
-    # what a collective had in its buffer before it was done is nobody's value
-    done = ~unfinished(log)[log.outputs.row]
-    made, maker = float_bits(log.outputs.value)[done], log.outputs.row[done]
+def _last_with_value(log: OpLog, value: NDArray[np.float64], before: Int, among: NDArray[np.bool_]) -> Int:
+    """The last row before each `before`, among some rows (bool[n]), that has an output of this norm, -1 for none."""
+    listed = among[log.outputs.row]
+    made, maker = float_bits(log.outputs.value[listed]), log.outputs.row[listed]
     if not len(made):
         return np.full(len(value), -1, np.int64)
     distinct, code = np.unique(made, return_inverse=True)

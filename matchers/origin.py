@@ -90,8 +90,12 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     alike = np.flatnonzero(suspect & ~reads.differs)
     maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
     suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
-    suspect &= ~(extra_a & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)])
-    suspect &= ~(extra_b & _fed_by_red(b, flow_b, red_b, _passive(verdicts, pairing.of_b))[np.maximum(reads.maker_b, 0)])
+    suspect &= ~(
+        extra_a & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)]
+    )
+    suspect &= ~(
+        extra_b & _fed_by_red(b, flow_b, red_b, _passive(verdicts, pairing.of_b))[np.maximum(reads.maker_b, 0)]
+    )
     explained |= _any(reads.pair[suspect], len(pairing))
     # a row that reads hundreds of tensors (an optimizer's) names one suspect, not hundreds
     named = np.flatnonzero(suspect)

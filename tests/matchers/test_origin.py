@@ -230,3 +230,24 @@ def test_who_reads_a_value() -> None:
     log = made_up_log(flow(CHAIN))
     assert consumers(log, 1) == [2, 4]
     assert consumers(log, 4) == []
+
+
+def test_a_wait_reads_what_the_collective_has_yet_to_fill() -> None:
+    made = [
+        op("m/op_0_all_reduce", 5.0, inputs=[7.0]),
+        op("m/op_1_mul", 2.0, inputs=[15.0]),
+        op("m/op_2_wait_tensor", 5.0, inputs=[15.0]),
+    ]
+    assert made[0].outputs == [15.0]
+    assert [sources(made_up_log(made))[row].tolist() for row in (1, 2)] == [[-1], [0]]
+
+
+def test_a_lone_wait_for_what_was_red_before_its_collective_is_no_cause() -> None:
+    """The collective itself is not judged: it was logged before it was done."""
+    a: list[Step] = [("mul", 1.0, [2.0]), ("all_reduce", 3.0, ["mul"]), ("wait_tensor", 4.0, ["all_reduce"])]
+    a.append(("sum", 7.0, ["wait_tensor"]))
+    b: list[Step] = [("mul", 1.5, [2.0]), ("all_reduce", 3.5, ["mul"]), ("sum", 7.7, ["all_reduce"])]
+    found = told(compared(flow(a), flow(b)))
+    assert found["mul"] == ORIGIN
+    assert "wait_tensor" not in found
+    assert found["sum"] == RECEIVER
