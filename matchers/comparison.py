@@ -21,7 +21,7 @@ from matchers.consequences import Consequences, consequences
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.features import Features
-from matchers.growth import Growth
+from matchers.growth import Arithmetic
 from matchers.hygiene import with_hints
 from matchers.judged import Judged
 from matchers.judgement import Judgement, judge_all
@@ -145,7 +145,7 @@ class Comparison:
         rules, usage: the rules that were applied, and what became of each.
         policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
         expectation: how alike the runs are expected to be.
-        growth: by pair, which differences float arithmetic explains; None where that was not asked.
+        arithmetic: by pair, which differences float arithmetic explains; None where that was not asked.
         slots: by row, the further output or the parameter that `status` and `error` are about; rows that are judged by
             their first output have none.
     """
@@ -170,7 +170,7 @@ class Comparison:
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
     expectation: Expectation = field(default_factory=Expectation)
-    growth: Growth | None = None
+    arithmetic: Arithmetic | None = None
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
     kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
 
@@ -401,7 +401,7 @@ def _rows(
         usage=usage,
         policy=judgement.policy,
         expectation=expectation,
-        growth=judgement.growth,
+        arithmetic=judgement.arithmetic,
         slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
         kept=kept,
     )

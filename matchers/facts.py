@@ -240,7 +240,7 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
 
 def _noise(c: Comparison, row: int) -> list[Fact]:
     """What a third run differs by here, and how many times as much the two differ by."""
-    if c.growth is None or c.pair[row] < 0 or not (noise := float(c.growth.noise[c.pair[row]])) >= 0:
+    if c.arithmetic is None or c.pair[row] < 0 or not (noise := float(c.arithmetic.noise[c.pair[row]])) >= 0:
         return []
     times = f"{float(c.error[row]) / noise:.1f} times" if noise > 0 and math.isfinite(c.error[row]) else ""
     return [Fact("noise", "by the third run", format_error(noise, False), times, None)]
@@ -260,7 +260,7 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         return [Fact("changed", text_a if i >= 0 else "", text_b if j >= 0 else "", "", None)]
     facts = [Fact("changed", text_a, text_b, "", None if many[0] == many[1] else False)]
     shards = sharded_runs(c.a, c.b)
-    told = c.growth is not None and c.pair[row] >= 0 and c.growth.ground[c.pair[row]] != Ground.NONE
+    told = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.ground[c.pair[row]] != Ground.NONE
     limits = Limits(
         rtol=float(c.tolerance[row]) if told else math.nan,
         shards=shards,

@@ -16,9 +16,9 @@ def ground_of(c: Comparison, row: int) -> str:
     if c.expectation.preset == Expect.BITWISE and c.status[row] == Status.DIVERGED and c.tolerance[row] == 0:
         return "where equal bits are expected"
     pair = int(c.pair[row])
-    if c.growth is None or pair < 0:
+    if c.arithmetic is None or pair < 0:
         return ""
-    g, limit = c.growth, f"{float(c.tolerance[row]):.1e}"
+    g, limit = c.arithmetic, f"{float(c.tolerance[row]):.1e}"
     noise = float(g.noise[pair])
     received = f"inputs that are off by {format_error(float(g.received[pair]), False)}"
     source = f"noise of {noise:.1e} in a third run" if noise > 0 else received if g.received[pair] > 0 else ""

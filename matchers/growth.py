@@ -51,7 +51,7 @@ from matchers.tolerance import (
 )
 from matchers.verdict import Verdicts, relative
 
-__all__ = ["Ground", "Growth", "explain_by_arithmetic"]
+__all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 
 Int = NDArray[np.int64]
 
@@ -66,7 +66,7 @@ class Ground(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Arithmetic:
     """Per pair: int8 `ground`, and in float64 what it was judged by.
 
     `own`: what rounding in the operation itself can do. `received`: the largest error of its inputs that is no
@@ -92,7 +92,7 @@ def explain_by_arithmetic(
     fixed: NDArray[np.bool_],
     coarsest: float = 0.0,
     noise: NoiseFloor | None = None,
-) -> tuple[Verdicts, Growth]:
+) -> tuple[Verdicts, Arithmetic]:
     """The verdicts with the pairs that differ judged anew, and what they were judged by.
 
     Args:
@@ -111,7 +111,7 @@ def explain_by_arithmetic(
     tolerance = np.where(judged.open, judged.limit, verdicts.tolerance)
     return (
         replace(verdicts, status=status, limit=judged.limit, tolerance=tolerance, slots=slots),
-        Growth(judged.ground, judged.own, judged.received, judged.noise, judged.norm, judged.norm_limit),
+        Arithmetic(judged.ground, judged.own, judged.received, judged.noise, judged.norm, judged.norm_limit),
     )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expect, Expectation
-from matchers.growth import Growth, explain_by_arithmetic
+from matchers.growth import Arithmetic, explain_by_arithmetic
 from matchers.judged import Judged, judge_again
 from matchers.op_log import FloatArray, OpLog
 from matchers.pairing import Pairing
@@ -31,7 +31,7 @@ class Judgement:
 
     verdicts: Verdicts
     policy: Policy
-    growth: Growth | None
+    arithmetic: Arithmetic | None
     judged: Judged
 
 
@@ -65,10 +65,10 @@ def judge_all(
     coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
     if preset == Expect.LOW_PRECISION:
         coarsest = max(coarsest, TF32_EPSILON, *_epsilons(a), *_epsilons(b))
-    verdicts, growth = explain_by_arithmetic(
+    verdicts, arithmetic = explain_by_arithmetic(
         a, b, pairing, judged.verdicts, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
     )
-    return Judgement(verdicts, policy, growth, judged)
+    return Judgement(verdicts, policy, arithmetic, judged)
 
 
 def _bitwise(verdicts: Verdicts, strict: NDArray[np.bool_], exact: bool) -> Verdicts:

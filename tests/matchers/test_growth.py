@@ -136,8 +136,8 @@ def chain(steps: list[Array], op: str = "mm", dtype: str = "float32") -> OpLog:
 
 
 def ground(c: Comparison, k: int) -> Ground:
-    assert c.growth is not None
-    return Ground(c.growth.ground[int(np.flatnonzero(c.pairing.lead_a == k)[0])])
+    assert c.arithmetic is not None
+    return Ground(c.arithmetic.ground[int(np.flatnonzero(c.pairing.lead_a == k)[0])])
 
 
 def test_an_error_that_grows_by_little_is_explained_however_large() -> None:
