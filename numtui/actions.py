@@ -147,6 +147,8 @@ ACTIONS: tuple[Action, ...] = (
     _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),
     _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, `:w FILE` elsewhere)", footer="save", command="w write"),
     _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
+    _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown, to paste into an issue"),
+    _a("html", "H", Group.PROGRAM, "write an HTML page of all this: same rules, filters and row (`:html FILE`)"),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
     _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),
     _a("palette", "ctrl+p", Group.PROGRAM, "every action, to search in"),

@@ -53,6 +53,10 @@ class Asking(Screen[None]):
     def leave(self) -> None:
         """End the session in order."""
 
+    @abstractmethod
+    def write_page(self, path: Path) -> None:
+        """Write the HTML report of what is on the screen."""
+
     def run_named(self, name: str) -> None:
         """Do what an action of the registry says."""
         do: Callable[[], None] = getattr(self, f"action_{name}")
@@ -116,6 +120,8 @@ class Asking(Screen[None]):
         elif editor.kind in ("keep", "filter"):
             # Both are queries: the words of a text to keep are words that a key must contain.
             self._filtered(text)
+        elif editor.kind == "page" and text:
+            self.write_page(Path(text).expanduser())
         elif text:
             self._commanded(text)
 
@@ -156,6 +162,8 @@ class Asking(Screen[None]):
                 self.save(force=name.endswith("!"), path=path, then=then)
         elif name == "q!":
             self.leave()
+        elif name == "html" and argument:
+            self.write_page(Path(argument).expanduser())
         else:
             action = next((a for a in ACTIONS if name in (a.name, a.id, *a.command)), None)
             if action is None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
 from numtui.actions import ACTIONS
@@ -15,6 +17,9 @@ from numtui.screens.asking import Asking
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
 from numtui.view import Group
+
+if TYPE_CHECKING:
+    from numtui.sending import Page
 
 __all__ = ["Commands"]
 
@@ -296,6 +301,52 @@ class Commands(Asking):
         """In a worker's thread: tmux is another program."""
         if not copy_in_tmux(text):
             self.app.call_from_thread(self.app.copy_to_clipboard, text)
+
+    def action_copy_row(self) -> None:
+        """The row under the cursor, for a discussion."""
+        from numtui.sending import row_of  # with the reports, which most sessions do not need
+
+        row = row_of(self.session)
+        if row:
+            self.run_worker(lambda: self._copy(row), thread=True)
+            self.say("copied the row as Markdown")
+
+    def action_html(self) -> None:
+        """Ask where to; a free name is proposed."""
+        from numtui.sending import free_path
+
+        self.ask("page", "write an HTML page to: ", str(free_path()))
+
+    def write_page(self, path: Path) -> None:
+        """Write the page of what is on the screen; ask before a file is replaced."""
+        if not path.exists():
+            self._start_page(path)
+            return
+        from numtui.screens.dialog import overwrite
+
+        def answered(answer: str | None) -> None:
+            if answer == "overwrite":
+                self._start_page(path)
+            elif answer == "elsewhere":
+                self.action_html()
+
+        self.app.push_screen(overwrite(str(path)), answered)
+
+    def _start_page(self, path: Path) -> None:
+        from numtui.sending import page_of
+
+        page = page_of(self.session)
+        self.say(f"writing {path}")
+        self.run_worker(lambda: self._write_page(page, path), thread=True)
+
+    def _write_page(self, page: Page, path: Path) -> None:
+        """In a worker's thread: only messages leave it."""
+        try:
+            page.write(path)
+        except UserError as error:
+            self.app.call_from_thread(self.say, str(error), trouble=True)
+        else:
+            self.app.call_from_thread(self.say, f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
 
     def action_info(self) -> None:
         from numtui.screens.pager import Pager

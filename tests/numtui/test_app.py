@@ -193,6 +193,36 @@ async def test_filters_and_commands(tmp_path: Path) -> None:
     assert pilot.app.return_code == 0
 
 
+async def test_a_page_of_what_is_on_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`H` proposes a name, asks before it replaces a file, and says what went wrong."""
+    monkeypatch.chdir(tmp_path)
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, "H")
+        assert "write an HTML page to: numtui.html" in screen(pilot)
+        await press(pilot, "enter")
+        assert "written: numtui.html (0.1 MB)" in screen(pilot)
+        assert (tmp_path / "numtui.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+        await press(pilot, "H")
+        assert "write an HTML page to: numtui-2.html" in screen(pilot)
+        await press(pilot, "escape")
+        (tmp_path / "numtui.html").write_text("old", encoding="utf-8")
+        await press(pilot, "colon", *"html numtui.html", "enter")
+        assert "numtui.html exists: overwrite it?" in screen(pilot)
+        await press(pilot, "c")
+        assert (tmp_path / "numtui.html").read_text(encoding="utf-8") == "old"
+        await press(pilot, "colon", *"html numtui.html", "enter", "o")
+        assert (tmp_path / "numtui.html").read_text(encoding="utf-8") != "old"
+        await press(pilot, "colon", *"html no/such/folder.html", "enter")
+        assert "no/such/folder.html: cannot be written: No such file or directory" in screen(pilot)
+
+
+async def test_a_row_is_copied_as_markdown(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, "Y")
+        assert "copied the row as Markdown" in screen(pilot)
+        assert pilot.app.clipboard.startswith("`tok_embeddings/op_0_embedding`  \nsame-print, error 0, forward, ")
+
+
 async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session

@@ -1,0 +1,70 @@
+"""What one sends on from the explorer: a page of what is on the screen, a row for a discussion. No screen here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from matchers.atomic import atomic_writer
+from matchers.errors import InputError
+from numtui.report import ReportOptions, report_of
+from numtui.report.html import View, write
+from numtui.report.markdown import row_markdown
+from numtui.report.model import Report
+from numtui.session import Session
+from numtui.view import Group
+
+__all__ = ["Page", "free_path", "page_of", "row_of"]
+
+_NAME = "numtui"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The HTML report of a moment; nothing that is done in the explorer afterwards changes it."""
+
+    report: Report
+    view: View
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all. Takes a second for a large log: not for the screen's own thread.
+
+        Raises:
+            InputError: it cannot be written there.
+        """
+        try:
+            with atomic_writer(path) as out:
+                write(self.report, out, self.view)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def page_of(session: Session) -> Page:
+    """The page of what is on the screen: the same rules, filters, folds, search, and row."""
+    shown = session.filter
+    view = View(
+        hidden=frozenset(Group) - shown.groups,
+        query=shown.query.text,
+        search="" if session.search is None else session.search.text,
+        folded=session.folded,
+        cursor=session.cursor,
+    )
+    return Page(_report(session), view)
+
+
+def row_of(session: Session) -> str:
+    """The row under the cursor as Markdown; empty where there is none."""
+    return row_markdown(_report(session).row(session.cursor)) if session.cursor >= 0 else ""
+
+
+def _report(session: Session) -> Report:
+    # The rules that made what is shown; the file may not have them yet.
+    rules_path = str(session.file.path) if session.comparison.rules.rules else None
+    return report_of(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
+
+
+def free_path(folder: Path = Path()) -> Path:
+    """A name that no file of the folder has: `numtui.html`, `numtui-2.html`, …"""
+    names = (f"{_NAME}.html" if n == 1 else f"{_NAME}-{n}.html" for n in count(1))
+    return next(folder / name for name in names if not (folder / name).exists())

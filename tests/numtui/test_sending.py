@@ -1,0 +1,67 @@
+"""What one sends on from the explorer says what is on the screen."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from matchers.comparison import compare
+from matchers.parse import read_log
+from matchers.rule_file import RuleFile
+from matchers.rules import IgnoreRule
+from matchers.status import Status
+from numtui.report.html import View, write
+from numtui.sending import free_path, page_of, row_of
+from numtui.session import Session
+from numtui.view import Group
+from tests.builders import training_step, write_log
+
+
+def session(folder: Path) -> Session:
+    ops = training_step()
+    a = write_log(folder / "a.log", ops)
+    b = write_log(folder / "b.log", [*ops[:3], replace(ops[3], outputs=[1e3], l2=1e3), *ops[4:]])
+    (folder / "r.yaml").write_text("version: 1\n", encoding="utf-8")
+    return Session(compare(read_log(a), read_log(b)), RuleFile.load(folder / "r.yaml"), names=("one", "two"))
+
+
+def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
+    s = session(tmp_path)
+    s.toggle(Group.EQUAL)
+    s.set_query("phase:forward")
+    s.search = s.hits("wk")
+    s.toggle_fold()
+    page = page_of(s)
+    assert page.view == View(
+        hidden=frozenset({Group.EQUAL}), query="phase:forward", search="wk", folded=True, cursor=s.cursor
+    )
+
+
+def test_the_page_is_of_the_rules_in_force_saved_or_not(tmp_path: Path) -> None:
+    s = session(tmp_path)
+    job = s.change(s.rules.adding(IgnoreRule(op="mm")), "ignore")
+    job.run()
+    assert s.accept(job)
+    out = io.StringIO()
+    page = page_of(s)
+    write(page.report, out, page.view)
+    assert s.comparison.counts[Status.IGNORED]
+    assert "{op: mm}" in out.getvalue()
+    assert f"from <code>{tmp_path / 'r.yaml'}</code>" in out.getvalue()
+
+
+def test_a_row_says_both_keys_and_why(tmp_path: Path) -> None:
+    s = session(tmp_path)
+    s.next_red()
+    assert re.match(
+        r"`layers\.0\.attention\.wk/op_0_mm`  \ndiverged, first cause, error ≥\d\.\de[+-]\d\d .*  \nORIGIN: ", row_of(s)
+    )
+
+
+def test_a_free_name_is_found(tmp_path: Path) -> None:
+    assert free_path(tmp_path).name == "numtui.html"
+    for name in ("numtui.html", "numtui-2.html"):
+        (tmp_path / name).touch()
+    assert free_path(tmp_path).name == "numtui-3.html"
