@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.message import Message
@@ -22,10 +22,12 @@ from textual.screen import Screen
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.screens.opening import Opening
-from numtui.shims import crash_of
+from numtui.shims import crash_of, tightened
 from numtui.terminal import drawing_on_terminal
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from numtui.screens.explorer import Explorer
     from numtui.session import Session
 
@@ -130,6 +132,10 @@ class Numtui(App[None]):
         last.daemon = True
         last.start()
         self.exit(return_code=128 + number)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Over a slow line every byte is time."""
+        super()._display(screen, tightened(renderable))
 
     def _fatal_error(self) -> None:
         """End without Textual's page of locals; `run_app` raises what was caught."""

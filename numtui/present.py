@@ -38,7 +38,7 @@ MAP_GLYPHS: dict[Severity, Piece] = {
     Severity.ALONE: ("▎", "alone"),
     Severity.CLOSE: ("▌", "close"),
     Severity.RED: ("█", "red"),
-    Severity.CAUSE: ("█", "cause"),
+    Severity.CAUSE: ("●", "cause"),
 }
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
@@ -63,6 +63,10 @@ def short_dtype(dtype: str) -> str:
     return _SHORT[stem] + dtype[len(stem) :] if stem in _SHORT else safe_text(dtype, 16)
 
 
+_LEFT = 3
+"""Cells of the map, the window's mark, and the mark of a cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Widths of the columns; 0: not shown. `b` is 0 when both keys share the column `a`."""
@@ -75,6 +79,11 @@ class Columns:
     bar: int
     units: int
     shape: int
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """The cells of the cursor: from the number to the end of the column `a`."""
+        return _LEFT, _LEFT + self.number + 1 + 2 + self.a - 1
 
     @classmethod
     def of(cls, width: int, rows: int, key_a: int, key_b: int) -> Columns:
@@ -89,8 +98,8 @@ class Columns:
         via = 12 if width >= 100 else 0
         bar = 6 if width >= 110 else 0
         shape = min(max(width // 8, 16), 28) if width >= 120 else 0
-        # map, window mark, cause; number; glyph, each of the two followed by a blank
-        left = width - 3 - (number + 1) - 2 - error - units - via - bar - shape
+        # number and glyph are each followed by a blank
+        left = width - _LEFT - (number + 1) - 2 - error - units - via - bar - shape
         spare = left - (key_a + 1) - (key_b + 1)
         if width >= 120 and spare >= 0:
             return cls(number, key_a + 1 + spare // 2, via, key_b + 1 + spare - spare // 2, error, bar, units, shape)

@@ -83,7 +83,7 @@ _GLYPHS = """\
 ≈ close   ≡ equal bits   = same print   ◀ only a   ▶ only b   ↻ recompute   ∥ sharded   … unfinished   · ignored
 ≥ in front of an error: a lower bound, as two norms that agree do not bound it.   ε: in units of the dtype's epsilon
 +1 behind a key: the row is a group, a collective and its wait.   via values·.61: how it was found, how sure that is
-left edge: the whole run, worst row per stretch; ┃ is what is on the screen"""
+left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen"""
 
 
 def help_lines() -> list[Line]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
@@ -19,7 +20,7 @@ from textual.widget import Widget
 
 from numtui.text import Line, fit_line
 
-__all__ = ["ROLES", "Lines"]
+__all__ = ["ROLES", "Lines", "differences"]
 
 ROLES = ("red", "close", "alone", "cause", "good", "dim", "title", "key", "chosen")
 """The roles a piece can play; `.lines--<role>` in app.tcss says what they look like."""
@@ -48,10 +49,12 @@ class Lines(Widget):
         super().notify_style_update()
         self._role_styles = {"": None}
 
-    def paint(self, lines: Sequence[Line], reverse: int = -1) -> None:
-        """Show these lines; `reverse` is the one to show in reverse video."""
+    def paint(self, lines: Sequence[Line], reverse: int = -1, bar: tuple[int, int] | None = None) -> None:
+        """Show these lines; `reverse` is the one to show in reverse video, from a cell to another (None: all of it)."""
         width, height = self.size
-        strips = [self._strip(line, width, y == reverse) for y, line in enumerate(lines[:height])]
+        strips = [self._strip(line, width) for line in lines[:height]]
+        if 0 <= reverse < len(strips):
+            strips[reverse] = _reversed(strips[reverse], *(bar or (0, width)))
         old, self._strips = self._strips, strips
         if not self.is_mounted or not width:
             return
@@ -61,8 +64,8 @@ class Lines(Widget):
             after = strips[y] if y < len(strips) else None
             if before is None or after is None:
                 changed.append(Region(0, y, width, 1))
-            elif (span := _difference(before, after)) is not None:
-                changed.append(Region(span[0], y, span[1] - span[0], 1))
+            else:
+                changed += [Region(start, y, end - start, 1) for start, end in differences(before, after)]
         if changed:
             self.refresh(*changed)
 
@@ -70,7 +73,7 @@ class Lines(Widget):
         """A line for the compositor."""
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
 
-    def _strip(self, line: Line, width: int, reverse: bool) -> Strip:
+    def _strip(self, line: Line, width: int) -> Strip:
         segments: list[Segment] = []
         for text, role in fit_line(line, width):
             style = self._style(role)
@@ -78,8 +81,7 @@ class Lines(Widget):
                 segments[-1] = Segment(segments[-1].text + text, style)
             else:
                 segments.append(Segment(text, style))
-        strip = Strip(segments, width)
-        return strip.apply_style(_REVERSE) if reverse else strip
+        return Strip(segments, width)
 
     def _style(self, role: str) -> Style | None:
         if role not in self._role_styles:
@@ -90,21 +92,46 @@ class Lines(Widget):
 _REVERSE = Style(reverse=True)
 
 
-def _difference(before: Strip, after: Strip) -> tuple[int, int] | None:
-    """The cells from the first to the last segment that differ; None for equal strips."""
-    old, new = list(before), list(after)
-    if old == new:
-        return None
-    start = 0
-    same = 0
-    for one, other in zip(old, new, strict=False):
-        if one != other:
-            break
-        start += other.cell_length
-        same += 1
-    end = after.cell_length
-    for one, other in zip(reversed(old[same:]), reversed(new[same:]), strict=False):
-        if one != other:
-            break
-        end -= other.cell_length
-    return (start, end) if before.cell_length == after.cell_length and start < end else (0, after.cell_length)
+def _reversed(strip: Strip, start: int, end: int) -> Strip:
+    return Strip.join([strip.crop(0, start), strip.crop(start, end).apply_style(_REVERSE), strip.crop(end)])
+
+
+_GAP = 10
+"""Cells that agree between two that do not: so few cost less to send again than to jump over."""
+
+_Cell = tuple[str, int, "Style | None"]
+"""The character that a cell shows, which of its cells this is, and how it is shown."""
+
+
+def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
+    """The stretches of cells, each as [start, end), in which two strips differ."""
+    if before is after or list(before) == list(after):
+        return []
+    old, new = _cells(before), _cells(after)
+    if len(old) != len(new):
+        return [(0, len(new))]
+    found: list[tuple[int, int]] = []
+    for x, (one, other) in enumerate(zip(old, new, strict=True)):
+        if one == other:
+            continue
+        if found and x - found[-1][1] < _GAP:
+            found[-1] = (found[-1][0], x + 1)
+        else:
+            found.append((x, x + 1))
+    return found
+
+
+def _cells(strip: Strip) -> list[_Cell]:
+    """A strip cell by cell; both cells of a wide character belong to it, so that it is never sent by halves."""
+    cells: list[_Cell] = []
+    for text, style, _ in strip:
+        if text.isascii():
+            cells += [(character, 0, style) for character in text]
+            continue
+        for character in text:
+            wide = cell_len(character)
+            if wide == 0 and cells:
+                # It is drawn in the cell of the one before it.
+                cells[-1] = (cells[-1][0] + character, cells[-1][1], cells[-1][2])
+            cells += [(character, part, style) for part in range(wide)]
+    return cells

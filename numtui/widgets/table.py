@@ -57,7 +57,10 @@ class Table(Lines):
             else:
                 self.top = line - rows // 3
         self.top = min(max(self.top, 0), max(len(view) - rows, 0))
-        self.paint(self._lines(session), reverse=line - self.top + 1 if len(view) else -1)
+        lines = self._lines(session)
+        # The map is no part of the row; what stands right of the key stays as it is: half the bytes, and red stays red.
+        bar = self._writer.columns.cursor if self._writer is not None else None
+        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar)
 
     def _lines(self, session: Session) -> list[Line]:
         view, c = session.view, session.comparison

@@ -1,0 +1,68 @@
+"""What is sent to the terminal: only the cells that changed, and those rightly."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate
+from textual.strip import Strip
+
+from numtui.shims import tightened
+from numtui.text import fit
+from numtui.widgets.lines import differences
+
+STYLES = (None, Style(bold=True), Style(reverse=True))
+WIDTH = 40
+
+pieces = st.lists(
+    st.tuples(st.text(st.sampled_from("ab ✗宽é"), max_size=30), st.sampled_from(STYLES)), min_size=1, max_size=4
+)
+
+
+def strip_of(made: list[tuple[str, Style | None]]) -> Strip:
+    return Strip([Segment(text, style) for text, style in made]).adjust_cell_length(WIDTH)
+
+
+def cells(strip: Strip) -> list[tuple[str, Style | None]]:
+    return [
+        (character, style)
+        for text, style, _ in strip
+        for character in text
+        for _ in range(2 if character == "宽" else 1)
+    ]
+
+
+@given(pieces, pieces)
+def test_what_lies_outside_the_differences_is_on_the_screen_already(
+    before: list[tuple[str, Style | None]], after: list[tuple[str, Style | None]]
+) -> None:
+    old, new = strip_of(before), strip_of(after)
+    spans = differences(old, new)
+    assert all(start < end for start, end in spans)
+    shown, wanted = cells(old), cells(new)
+    for start, end in spans:
+        shown[start:end] = wanted[start:end]
+        # A wide character that is cut in two would be drawn as blanks.
+        assert new.crop(start, end).text in new.text
+    assert shown == wanted
+
+
+def test_equal_strips_differ_nowhere() -> None:
+    assert differences(strip_of([("abc", None)]), strip_of([("abc", None)])) == []
+
+
+def test_an_update_begins_where_the_difference_does() -> None:
+    line = Strip([Segment(fit("the number is 42", 30)), Segment("!", STYLES[1])])
+    drawn = ChopsUpdate([{0: line}], [(0, 14, 31)], [[31]])
+    told = tightened(drawn)
+    assert isinstance(told, ChopsUpdate)
+    console = Console(force_terminal=True, color_system="standard", width=80)
+    assert told.render_segments(console) == "\x1b[1;15H42\x1b[14X\x1b[14C\x1b[1m!\x1b[0m"
+
+
+def test_anything_else_is_drawn_as_it_is() -> None:
+    assert tightened(None) is None
+    assert tightened("text") == "text"
