@@ -30,6 +30,7 @@ VALUE_BINS = 20
 _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
 _NEAR = 8
 _AROUND = 4
+"""Rows on either side of a candidate among which the partners of its neighbours count as around it."""
 _CAP = 8.0
 _FLOOR = 4.0
 """No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
@@ -37,8 +38,9 @@ _BUCKETS = 1 << 18
 _SIGNS = np.array([[(mask >> k) & 1 for mask in range(16)] for k in range(4)], np.float32)
 """What a sign that differs adds to the distance of each of four statistics, by the mask of those that differ."""
 
-# Prior odds of each bin, in units of a few observations: they matter where a log teaches little.
+# Log odds of each bin before anything was seen: they matter where a log teaches little.
 _VALUE_PRIOR = np.append(np.linspace(4.0, -1.5, VALUE_BINS), 0.0)
+# Edges of the bins of how telling two sites or two contexts are, in log odds.
 _SITE_EDGES = np.array([-3.0, -1.5, -0.7, 0.0, 0.7, 1.5, 2.5, 4.0])
 _CONTEXT_EDGES = np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
 _CATEGORY_PRIOR = {
@@ -55,6 +57,7 @@ _CATEGORY_PRIOR = {
 _PULL = 1.0
 """How strongly weights are drawn to their priors, in observations."""
 _STEPS, _SETTLED = 20, 0.05
+"""So many steps of the fit at most, and the change of a weight that is none any more."""
 
 
 def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -331,7 +334,7 @@ class StructureEvidence:
 
     def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int]:
         site, context = self._sites.bins(seen, right, wrong)
-        return [site, context, *(getattr(seen, name) for name in list(_CATEGORY_PRIOR)[2:])]
+        return [site, context, seen.name, seen.location, seen.shift, seen.repeat, seen.flow, seen.near, seen.around]
 
     def score(self, seen: Observed) -> Float:
         """Log odds that each candidate is right, by everything but its numbers."""

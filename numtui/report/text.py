@@ -114,6 +114,9 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
             yield from _wrapped(follows, "     ", "     ")
     if total > len(told):
         yield f"  ... and {total - len(told):,} more"
+    left = r.comparison.consequences.unexplained if causes else 0
+    if left:
+        yield f"  {count(left, 'red row')} {'comes' if left == 1 else 'come'} before all of them in the data flow"
 
 
 def _beginnings(r: Report) -> Iterator[str]:
