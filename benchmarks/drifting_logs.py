@@ -27,6 +27,7 @@ KINDS = ("plain", "collective", "recomputed", "moved", "swapped")
 
 _NONE = "<none>"
 _COLLECTIVES = {"_allgather_base_": "all_gather_into_tensor_out", "_reduce_scatter_base_": "reduce_scatter_tensor"}
+_FLAT = ("operation", "module", "values")
 _INSERTED = ("mul", "add", "clone", "neg", "mm")
 _BUFFER = (262_144,)
 """Shape of what an in-place collective fills."""
@@ -365,9 +366,12 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=9000, help="operations, about")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drift", choices=list(DRIFTS), default="usual")
+    parser.add_argument("--flat", nargs="*", choices=_FLAT, default=[], help="what all records have in common")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    truth = write_pair(args.folder, args.size, seed=args.seed, drift=DRIFTS[args.drift])
+    truth = write_pair(
+        args.folder, args.size, seed=args.seed, drift=replace(DRIFTS[args.drift], flat=frozenset(args.flat))
+    )
     np.savez(args.folder / "truth.npz", partner=truth.partner, starts=truth.starts, kind=truth.kind)
     print(f"{len(truth.kind):,} and {len(truth.partner):,} operations")
     return 0

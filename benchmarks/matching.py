@@ -21,12 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.drifting_logs import Drift, write_pair
-
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _SIZES = (9_000, 91_000)
 _LARGE = 908_000
 _WORST_SIZE = 100_000
+_TAIL = 4096
 _WORST = {
     "normal": frozenset[str](),
     "one operation": frozenset({"operation"}),
@@ -40,7 +39,10 @@ _WORST = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process used: CPU seconds (user and system, all threads), peak resident memory in MB, and its output."""
+    """What a process used: CPU seconds (user and system, all threads), peak resident memory in MB; its last output.
+
+    A process inherits the peak of the one that starts it: nothing large may be done here.
+    """
 
     cpu: float
     peak: float
@@ -55,7 +57,7 @@ def run(command: Sequence[str]) -> Cost:
         # wait4 tells the usage of this one child; getrusage would add up all that ever ran.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
+        out.seek(max(out.seek(0, os.SEEK_END) - _TAIL, 0))
         output = out.read()
     if process.returncode not in {0, 1}:
         raise SystemExit(f"{' '.join(command)} failed; see above")
@@ -92,7 +94,8 @@ def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
     for a, b in logs:
         turns = [(numtui(a, b), key_first(a, b)) for _ in range(repeat)]
         ours, other = best([turn[0] for turn in turns]), best([turn[1] for turn in turns])
-        size = a.read_bytes().count(b"\n[")
+        with a.open("rb") as log:
+            size = sum(line.startswith(b"[") for line in log)
         grown = f"{math.log(ours.cpu / first[1]) / math.log(size / first[0]):.2f}" if first else ""
         first = first or (size, ours.cpu)
         _line(f"{size:,}", ours, f"{other.cpu:.2f} s", f"{ours.cpu / other.cpu:.3f}", grown)
@@ -109,8 +112,7 @@ def worst_cases(folder: Path, repeat: int) -> None:
 
 
 def _written(folder: Path, size: int, flat: frozenset[str] = frozenset()) -> tuple[Path, Path]:
-    folder.mkdir()
-    write_pair(folder, size, drift=Drift(flat=flat))
+    run([sys.executable, "-m", "benchmarks.drifting_logs", str(folder), "--size", str(size), "--flat", *flat])
     return folder / "a.log", folder / "b.log"
 
 
