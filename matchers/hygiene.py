@@ -1,8 +1,8 @@
-"""Rules that could go: the matching finds by itself what they say.
+"""Rules that these two logs do not need: the matching finds by itself what they say.
 
-Only what is certain is called so, because one rule can be what holds another's neighbours: taking such a rule out
-leaves every row of the comparison as it is. Ignore and tolerance rules are not looked at: they are about verdicts that
-the next run may need.
+Only what is certain is called so, because one rule can be what holds another's neighbours, and because a rule makes a
+certainty of a guess: taking such a rule out leaves every row of the comparison as it is. Tolerances are not looked at:
+they are about verdicts that the next run may need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_hints(rules: RuleSet, resolved: Resolved, repaired: Repaired) -> tuple[
         if use.problem is None and use.hint is None and use.matched and use.rule not in resolved.holding:
             what = _needless(rules, use, made, idle)
         if what is not None:
-            use = use._replace(hint=f"{rules.where(rules.rules[use.rule])}: is no longer needed: {what}")
+            use = use._replace(hint=f"{rules.where(rules.rules[use.rule])}: is not needed for these two logs: {what}")
         usage.append(use)
     return tuple(usage)
 
@@ -37,8 +37,8 @@ def with_hints(rules: RuleSet, resolved: Resolved, repaired: Repaired) -> tuple[
 def _needless(rules: RuleSet, use: RuleUsage, made: set[int], idle: set[int]) -> str | None:
     rule = rules.rules[use.rule]
     if isinstance(rule, (PairRule, TemplateRule)) and use.rule in made:
-        pairs = "this pair" if use.matched == 1 else f"all {use.matched:,} pairs"
-        return f"the matching finds {pairs} without it"
+        pairs = "its pair is" if use.matched == 1 else f"all its {use.matched:,} pairs are"
+        return f"{pairs} found without it, by values that are equal to the digit"
     if isinstance(rule, ApartRule) and use.rule in idle:
-        return "nothing else would pair these two"
+        return "nothing else would pair the two"
     return None

@@ -53,8 +53,8 @@ class Repaired:
     """What the rules about single operations make of the alignment.
 
     Attributes:
-        by_itself: bool[forced], the pair would be the same without its rule, and so would all others: the alignment
-            has it, and no other rule has its rows matched again.
+        by_itself: bool[forced], the pair would be the same and as sure without its rule, and so would all others: its
+            values are equal to the digit.
         idle: bool[apart], the two would be no pair without the rule, and all others would be the same: the alignment
             has another pair, and the two were never candidates.
     """
@@ -82,7 +82,7 @@ def apply_rules(
     )
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
-    by_itself = _by_itself(state, forced, again_a, again_b)
+    by_itself = _by_itself(state, forced)
     idle = np.array([state.of_a[i] != j and f.a.lead[i] < 0 and f.b.lead[j] < 0 for i, j in apart], bool)
 
     paired = np.flatnonzero(state.of_a >= 0)
@@ -106,14 +106,13 @@ def apply_rules(
     return Repaired(state, by_itself, idle)
 
 
-def _by_itself(auto: State, forced: Sequence[ForcedPair], again_a: Mask, again_b: Mask) -> Mask:
-    """bool[forced], see `Repaired`. Groups are the rule's own."""
+def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Mask:
+    """bool[forced], see `Repaired`. Groups are the rule's own; and a rule makes a guess a certainty."""
     out = np.zeros(len(forced), bool)
     single = np.array([k for k, pair in enumerate(forced) if len(pair.a) == 1 and len(pair.b) == 1], np.int64)
     if len(single):
         i, j = np.array([(forced[k].a[0], forced[k].b[0]) for k in single.tolist()], np.int64).T
-        steady = (auto.method[i] == Method.EXACT) | ~(again_a[i] | again_b[j])
-        out[single] = (auto.of_a[i] == j) & steady
+        out[single] = (auto.of_a[i] == j) & (auto.method[i] == Method.EXACT)
     return out
 
 

@@ -90,6 +90,11 @@ def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None
     """
     comparison, _ = _compared(request)
     _warn(comparison, rules_too=True)
+    hints = [use.hint for use in comparison.usage if use.hint]
+    for text in hints[:_MOST_WARNINGS]:
+        complain(text)
+    if len(hints) > _MOST_WARNINGS:
+        complain(f"{len(hints) - _MOST_WARNINGS} more rules are not needed for these two logs")
     from matchers.drift import suggest as find
     from numtui.report.suggestions import write_suggestions
 

@@ -18,6 +18,7 @@ _MAX_CAUSES = 5
 _MAX_BEGINNINGS = 3
 _MAX_REALIGNMENTS = 3
 _MAX_PROBLEMS = 3
+_MAX_RULE_HINTS = 2
 _MAX_RULE_NOTES = 6
 _MAX_FAMILIES = 6
 _MAX_KEY = 100
@@ -219,16 +220,18 @@ def _rules(r: Report) -> Iterator[str]:
         return
     notes = [*r.broken_rules, *(used.problem for used in r.rules if used.problem)]
     hints = [used.hint for used in r.rules if used.hint]
-    notes += hints
     dead = sum(not used.matched for used in r.rules)
     told = f"Rules: {count(len(r.rules), 'rule')} from {safe_text(r.options.rules_path)}"
     told += f", {dead} of them used nowhere" if dead else ""
-    told += f", {len(hints)} could go" if hints else ""
+    told += f", {len(hints)} not needed here" if hints else ""
     told += f", {len(r.broken_rules)} broken" if r.broken_rules else ""
     yield told
     yield from (f"  {safe_text(n, 300)}" for n in notes[:_MAX_RULE_NOTES])
     if len(notes) > _MAX_RULE_NOTES:
         yield f"  ... and {len(notes) - _MAX_RULE_NOTES} more"
+    yield from (f"  {safe_text(n, 300)}" for n in hints[:_MAX_RULE_HINTS])
+    if len(hints) > _MAX_RULE_HINTS:
+        yield f"  ... and {len(hints) - _MAX_RULE_HINTS} more that are not needed here"
 
 
 def _next(r: Report) -> Iterator[str]:

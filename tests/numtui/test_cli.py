@@ -388,6 +388,18 @@ def test_nothing_to_suggest(example_logs: tuple[str, str], capsys: pytest.Captur
     assert main(["diff", *example_logs, "-r", "none.yaml"]) == 0
 
 
+def test_rules_that_are_not_needed_are_a_hint_on_standard_error(
+    example_logs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no reason to fail."""
+    key = "tok_embeddings/op_0_embedding"
+    rules = tmp_path / "needless.yaml"
+    rules.write_text(f"pairs: [{{a: {key}, b: {key}}}]\n", encoding="utf-8")
+    assert main(["suggest", example_logs[0], example_logs[0], "-r", str(rules)]) == 0
+    assert "needless.yaml:1: is not needed for these two logs" in capsys.readouterr().err
+    assert main(["diff", example_logs[0], example_logs[0], "-r", str(rules), "--fail-on", "stale-rule"]) == 0
+
+
 def test_the_drift_of_red_logs_is_no_trouble(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", *red_logs]) == 0
     capsys.readouterr()

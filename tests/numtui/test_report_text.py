@@ -138,6 +138,15 @@ def test_rules_that_do_nothing_and_rules_that_are_broken_are_told(tmp_path: Path
     assert "Rules" not in text_of(compared(tmp_path, training_step(), training_step()), rules_path="rules.yaml")
 
 
+def test_rules_that_are_not_needed_are_told_after_those_that_are_wrong(tmp_path: Path) -> None:
+    keys = [record.key for record in training_step()[:4]]
+    rules = "pairs:\n" + "".join(f"  - {{a: {key}, b: {key}}}\n" for key in keys) + "ignore:\n  - op: no_such_op\n"
+    told = text_of(compared(tmp_path, training_step(), training_step(), rules), rules_path="rules.yaml").splitlines()
+    at = told.index("Rules: 5 rules from rules.yaml, 1 of them used nowhere, 4 not needed here")
+    assert [line[: len("  rules.yaml:6")] for line in told[at + 1 : at + 4]] == [f"  rules.yaml:{n}" for n in (7, 2, 3)]
+    assert told[at + 4] == "  ... and 2 more that are not needed here"
+
+
 def test_a_dtype_policy_is_told_once(tmp_path: Path) -> None:
     c = compared(tmp_path, training_step(), [replace(o, dtype="bfloat16") for o in training_step()])
     assert text_of(c).count("Compare with care: float32 in a is bfloat16 in b") == 1
