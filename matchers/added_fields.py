@@ -53,6 +53,8 @@ class AddedFields:
 
     def counts(self) -> NDArray[np.int64]:
         """int64[4, n], -1 where a record has none."""
+        if not self._counted.names:
+            return np.broadcast_to(np.int64(-1), (len(COUNTS), self._rows))
         table = np.full((len(self._counted.names) + 1, len(COUNTS)), -1, np.int64)
         for i, raw in enumerate(self._counted.names):
             if found := _COUNTS.fullmatch(raw):

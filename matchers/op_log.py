@@ -94,15 +94,11 @@ class KeyColumn(Sequence[str]):
 
     __slots__ = ("_blob", "_lower", "start")
 
-    def __init__(self, blob: bytes, start: NDArray[np.int64]) -> None:
-        self._blob = blob
+    def __init__(self, keys: bytes) -> None:
+        """`keys` with a newline after each."""
+        self._blob = keys
         self._lower: bytes | None = None
-        self.start = start
-
-    @classmethod
-    def of(cls, keys: Sequence[bytes]) -> KeyColumn:
-        lengths = np.fromiter(map(len, keys), np.int64, len(keys)) + 1
-        return cls(b"\n".join(keys) + b"\n", np.concatenate(([0], np.cumsum(lengths))))
+        self.start = np.concatenate(([0], np.flatnonzero(np.frombuffer(keys, np.uint8) == 0x0A) + 1))
 
     def __len__(self) -> int:
         return len(self.start) - 1

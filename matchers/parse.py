@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from capture import log_format
 from matchers.added_fields import AddedFields
 from matchers.errors import LogError
+from matchers.growing import GrowingColumn
 from matchers.intern import InternTable, hash_text
 from matchers.log_source import LogSource
 from matchers.numbers import parse_digests, parse_numbers
@@ -88,7 +89,7 @@ class _Builder:
         self.tail_is_open = False
         self.tables = {name: InternTable() for name in ("module", "op", "shape line", "location")}
         self.key_text: list[bytes] = []
-        self.columns: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
+        self.columns: dict[str, GrowingColumn] = {}
         self.added = AddedFields(self.problem)
 
     # ------------------------------------------------------------------ one piece
@@ -177,13 +178,14 @@ class _Builder:
         for line in lines[~closed].tolist():
             self.problem(f.first_line + line, "the record's key has no closing ']'")
         end = end - closed
-        self.key_text.extend(f.cut(start, end))
-        module_end, op_start, counter = f.split_keys(start, end)
-        self.columns["key"].append(hash_text(f.buffer, f.words, start, end))
-        self.columns["module"].append(self.tables["module"].ids(f.buffer, f.words, start, module_end))
-        self.columns["op"].append(self.tables["op"].ids(f.buffer, f.words, op_start, end))
-        self.columns["counter"].append(counter)
-        self.columns["line"].append((lines + f.first_line).astype(np.int32))
+        text = b"\n".join((*f.cut(start, end), b""))
+        self.key_text.append(text)
+        module_end, op_start, counter = f.split_keys(start, end, text)
+        self._add("key", hash_text(f.buffer, f.words, start, end))
+        self._add("module", self.tables["module"].ids(f.buffer, f.words, start, module_end))
+        self._add("op", self.tables["op"].ids(f.buffer, f.words, op_start, end))
+        self._add("counter", counter)
+        self._add("line", (lines + f.first_line).astype(np.int32))
 
     def _statistics(self, f: RecordLines) -> None:
         stats = np.full((len(STATISTICS), f.rows), np.nan)
@@ -195,8 +197,9 @@ class _Builder:
             rows = f.row[lines]
             stats[k, rows[~bad]] = value[~bad]
             present[rows[~bad]] |= np.uint8(1 << k)
-        self.columns["stats"].append(stats)
-        self.columns["present"].append(present)
+        for name, values in zip(STATISTICS, stats, strict=True):
+            self._add(name, values)
+        self._add("present", present)
 
     def _report_numbers(self, f: RecordLines, lines: Index, bad: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
         """Reports the numbers that are none; also the last one of a file that ends in the middle of a line."""
@@ -239,8 +242,8 @@ class _Builder:
     def _ragged(self, f: RecordLines, column: str, row: Index, value: NDArray[Any]) -> None:
         if len(row) and (np.diff(row) < 0).any():  # cannot be: lines are in the order of their records
             raise AssertionError(column)
-        self.columns[f"{column} count"].append(np.bincount(row, minlength=f.rows))
-        self.columns[column].append(value)
+        self._add(f"{column} count", np.bincount(row, minlength=f.rows))
+        self._add(column, value)
 
     def _names(self, f: RecordLines) -> None:
         for column, name in (("shape line", "Shape"), ("location", "Location")):
@@ -248,8 +251,8 @@ class _Builder:
             ids = np.full(f.rows, -1, np.int32)
             start = f.value_start(lines, name)
             ids[f.row[lines]] = self.tables[column].ids(f.buffer, f.words, start, f.end[lines])
-            self.columns[column].append(ids)
-        self.columns["shape at"].append(self._first_line_of_shape(f))
+            self._add(column, ids)
+        self._add("shape at", self._first_line_of_shape(f))
 
     def _first_line_of_shape(self, f: RecordLines) -> NDArray[np.int64]:
         line = np.full(f.rows, -1, np.int64)
@@ -269,12 +272,12 @@ class _Builder:
             phase[f.row[line]] = value
             if value == Phase.OTHER:
                 self.problem(f.first_line + line, "unknown phase")
-        self.columns["phase"].append(phase)
+        self._add("phase", phase)
 
         recompute = np.zeros(f.rows, bool)
         lines = f.lines("Recompute")
         recompute[f.row[lines]] = [text.strip() == b"true" for text in f.slices(lines, "Recompute")]
-        self.columns["recompute"].append(recompute)
+        self._add("recompute", recompute)
 
         batch = np.full(f.rows, -1, np.int32)
         lines = f.lines("Micro-batch")
@@ -283,7 +286,7 @@ class _Builder:
                 batch[f.row[line]] = int(text)
             else:
                 self.problem(f.first_line + line, "Micro-batch is not a number")
-        self.columns["micro_batch"].append(batch)
+        self._add("micro_batch", batch)
 
     # ------------------------------------------------------------------ the whole
 
@@ -292,7 +295,8 @@ class _Builder:
         header = self.header
         if header is None:
             raise self._no_log("is empty")
-        if not self.recognised and not any((counter >= 0).any() for counter in self.columns["counter"]):
+        counter = self._column("counter", np.int32)
+        if not self.recognised and not (counter >= 0).any():
             raise self._no_log("is not an operation log")
         if self.cut_off is not None:
             self.problem(self.lines_read, self.cut_off)
@@ -312,12 +316,12 @@ class _Builder:
         return OpLog(
             path=self.path,
             header=header,
-            keys=KeyColumn.of(self.key_text),
+            keys=KeyColumn(b"".join(self.key_text)),
             modules=Strings(self.tables["module"].names),
             module=self._column("module", np.int32),
             ops=Strings(self.tables["op"].names),
             op=self._column("op", np.int32),
-            counter=self._column("counter", np.int32),
+            counter=counter,
             shapes=shapes,
             shape=shape,
             dtypes=dtypes,
@@ -326,7 +330,7 @@ class _Builder:
             location=self._column("location", np.int32),
             phase=self._column("phase", np.int8),
             present=self._column("present", np.uint8),
-            stats=np.concatenate(self.columns["stats"], axis=1) if n else np.zeros((len(STATISTICS), 0)),
+            stats=np.stack([self._column(name, np.float64) for name in STATISTICS]),
             outputs=self._lists("outputs", np.float64),
             inputs=self._lists("inputs", np.float64),
             producers=self._resolved_producers(),
@@ -343,13 +347,22 @@ class _Builder:
             partial=self.partial,
         )
 
+    def _add(self, name: str, values: NDArray[Any]) -> None:
+        if name not in self.columns:
+            self.columns[name] = GrowingColumn(values.dtype)
+        self.columns[name].add(values)
+
     def _column(self, name: str, dtype: Any) -> NDArray[Any]:
-        parts = self.columns.pop(name, [])
-        return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)
+        column = self.columns.pop(name, None)
+        return column.take().astype(dtype, copy=False) if column is not None else np.zeros(0, dtype)
 
     def _lists(self, name: str, dtype: Any) -> Ragged:
         counts = self._column(f"{name} count", np.int64)
-        return Ragged(np.concatenate(([0], np.cumsum(counts))), self._column(name, dtype))
+        values = self._column(name, dtype)
+        start = np.zeros(len(counts) + 1, np.int64)
+        if len(values):  # where no record has the field, the zeros take no memory
+            np.cumsum(counts, out=start[1:])
+        return Ragged(start, values)
 
     def _shapes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Strings, Strings]:
         """Splits the interned `Shape` lines into shapes and dtypes."""

@@ -157,17 +157,21 @@ class RecordLines:
         starts[last - parts + 1] = begin
         starts[np.flatnonzero(inner) + 1] = mark + 1
         starts = starts + ((self.text[np.minimum(starts, len(self.text) - 1)] == 0x20) & (starts < ends))
-        full = (ends > starts) | (parts[owner] > 1 - empty)
-        starts, ends, owner = starts[full], ends[full], owner[full]
+        blank = ends <= starts
+        if blank.any():
+            kept = ~blank | (parts[owner] > 1 - empty)
+            starts, ends, owner = starts[kept], ends[kept], owner[kept]
         return starts, ends, owner
 
-    def split_keys(self, start: Index, end: Index) -> tuple[Index, Index, NDArray[np.int32]]:
-        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none."""
-        slash = self.marks(0x2F)
-        line = np.searchsorted(start, slash, side="right") - 1
-        inside = line >= 0
-        slash, line = slash[inside], line[inside]
-        slash, line = slash[slash < end[line]], line[slash < end[line]]
+    def split_keys(self, start: Index, end: Index, text: bytes) -> tuple[Index, Index, NDArray[np.int32]]:
+        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none.
+
+        `text` is that of the keys, one byte after each: ten times less to search than the piece is.
+        """
+        first = np.cumsum(end - start + 1) - (end - start + 1)
+        slash = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x2F)
+        line = np.searchsorted(first, slash, side="right") - 1
+        slash += (start - first)[line]
         # without a counter: the op is what follows the last slash
         module_end, op_start = start.copy(), start.copy()
         module_end[line], op_start[line] = slash, slash + 1

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
-from matchers.op_log import IntArray, OpLog, Phase
+from matchers.op_log import FloatArray, IntArray, OpLog, Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 
@@ -47,23 +47,24 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
         return
     keys_a, keys_b = _keys(c.a), _keys(c.b)
     special = _special_rows(c, keys_a, keys_b)
-    verdict, error, place = _verdict(c), _errors(c), _place(c)
+    verdict, place = _verdict(c), _place(c)
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
+        error = _errors(c.error[rows])
         lines = [
             f'{{"a":{a},"b":{b},"a_key":"{keys_a[a]}","b_key":"{keys_b[b]}"{v}{e}{p}'
             for a, b, v, e, p in zip(
                 c.row_a[rows].tolist(),
                 c.row_b[rows].tolist(),
                 verdict[rows].tolist(),
-                error[rows].tolist(),
+                error,
                 place[rows].tolist(),
                 strict=True,
             )
         ]
         for row in range(start, start + len(lines)):
             if row in special:
-                lines[row - start] = f"{{{special[row]}{verdict[row]}{error[row]}{place[row]}"
+                lines[row - start] = f"{{{special[row]}{verdict[row]}{error[row - start]}{place[row]}"
         out.write("".join(lines))
 
 
@@ -125,13 +126,15 @@ def _verdict(c: Comparison) -> Texts:
     return _per_combination([c.status, paired, method, step], fragment)
 
 
-def _errors(c: Comparison) -> Texts:
+def _errors(errors: FloatArray) -> list[str]:
     """`error`. JSON has neither NaN nor infinity: both are null."""
-    texts = np.full(len(c), "0.0", object)
-    texts[~np.isfinite(c.error)] = "null"
-    other = np.flatnonzero(np.isfinite(c.error) & (c.error != 0))
-    texts[other] = list(map(ERROR.__mod__, c.error[other].tolist()))
-    return texts
+    texts = np.full(len(errors), "0.0", object)
+    finite = np.isfinite(errors)
+    texts[~finite] = "null"
+    other = np.flatnonzero(finite & (errors != 0))
+    texts[other] = list(map(ERROR.__mod__, errors[other].tolist()))
+    out: list[str] = texts.tolist()
+    return out
 
 
 def _place(c: Comparison) -> Texts:

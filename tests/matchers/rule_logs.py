@@ -30,7 +30,7 @@ def log_of(keys: Sequence[str], path: str = "made-up.log") -> OpLog:
     return OpLog(
         path=path,
         header=Header(),
-        keys=KeyColumn.of([key.encode() for key in keys]),
+        keys=KeyColumn(b"".join(key.encode() + b"\n" for key in keys)),
         modules=Strings(list(modules)),
         module=np.array(module, np.int32),
         ops=Strings(list(ops)),

@@ -34,7 +34,7 @@ def log_of(keys: Sequence[str], *, path: str = "made.log", phase: int = 0) -> Op
     return OpLog(
         path=path,
         header=Header(),
-        keys=KeyColumn.of([key.encode("utf-8", "surrogateescape") for key in keys]),
+        keys=KeyColumn(b"".join(key.encode("utf-8", "surrogateescape") + b"\n" for key in keys)),
         modules=module_table,
         module=module,
         ops=op_table,
