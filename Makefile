@@ -25,6 +25,8 @@ wheel: $(VENV)/.viewer  ## build the wheel, and see that what it installs works 
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 	$(INSTALL) --no-deps --target build/site build/wheel/numtui-*.whl
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui demo | grep build/site/numtui/_examples
+	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui diff $(CURDIR)/examples/eager $(CURDIR)/examples/traced --format html \
+	  | grep '</html>'
 
 format: $(VENV)/.dev  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

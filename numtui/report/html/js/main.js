@@ -44,10 +44,15 @@ class Page {
     this.say(message);
     this.table.reveal();
     this.plot.point(this.listing.cursor);
-    inspect(this.c, this.listing.cursor, this.go);
+    this.inspect();
     const { cursor } = this.listing;
     const where = cursor < 0 ? "" : `row ${(cursor + 1).toLocaleString("en")} of ${this.c.length.toLocaleString("en")} · ${this.c.phase(cursor)}`;
     document.getElementById("place").textContent = where;
+  }
+
+  /** Only where it is seen: a page that nobody looks at need not be made. */
+  inspect() {
+    if (!document.getElementById("inspector").hidden) inspect(this.c, this.listing.cursor, this.go);
   }
 
   /** After what is listed has changed. */
@@ -64,6 +69,7 @@ class Page {
   openTab(name) {
     for (const tab of document.querySelectorAll("[data-tab]")) tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
     for (const panel of document.querySelectorAll("[data-panel]")) panel.hidden = panel.dataset.panel !== name;
+    this.inspect();
   }
 
   // -- controls
@@ -249,7 +255,9 @@ class Page {
   copy(of, what) {
     if (this.listing.cursor < 0) return "there is no row";
     const text = of(this.listing.cursor);
-    navigator.clipboard.writeText(text).then(() => this.say(`copied ${what}`), () => this.say(text));
+    // A browser may keep pages that were opened from a file from the clipboard: then it can be marked by hand.
+    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"));
+    copied.then(() => this.say(`copied ${what}`), () => this.say(text));
     return "";
   }
 }

@@ -11,6 +11,7 @@ class Plot {
       if (row >= 0) go(row);
     });
     this.cursor = -1;
+    this.ground = document.createElement("canvas");
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -35,18 +36,25 @@ class Plot {
     return best;
   }
 
+  /** All that does not move with the cursor, drawn once for a size and a theme. */
   draw() {
-    const { canvas, c } = this, ratio = devicePixelRatio || 1;
+    const { canvas, ground } = this, ratio = devicePixelRatio || 1;
     [this.width, this.height] = [canvas.clientWidth, canvas.clientHeight];
     if (!this.width) return;
-    canvas.width = this.width * ratio;
-    canvas.height = this.height * ratio;
-    const pen = canvas.getContext("2d"), styles = getComputedStyle(document.documentElement);
+    for (const each of [canvas, ground]) [each.width, each.height] = [this.width * ratio, this.height * ratio];
+    const pen = ground.getContext("2d"), styles = getComputedStyle(document.documentElement);
     const colour = (name) => styles.getPropertyValue(`--${name}`).trim();
     pen.scale(ratio, ratio);
     this.axes(pen, colour);
-    // One dot for all rows that fall on the same place: a million rows are as quick as a thousand.
-    const taken = new Uint8Array(this.width * this.height);
+    this.dots(pen, colour);
+    this.causes(pen, colour);
+    this.mark = colour("alone");
+    this.point(this.cursor);
+  }
+
+  /** One dot for all rows that fall on the same place: a million rows are as quick as a thousand. */
+  dots(pen, colour) {
+    const { c } = this, taken = new Uint8Array(this.width * this.height);
     for (const style of ["close", "red"]) {
       pen.fillStyle = colour(style);
       for (let row = 0; row < c.length; row++) {
@@ -58,16 +66,16 @@ class Plot {
         pen.fillRect(x, y, 2, 2);
       }
     }
+  }
+
+  causes(pen, colour) {
+    const { c } = this;
     pen.fillStyle = colour("cause");
     for (let row = 0; row < c.length; row++) {
       if (!c.isCause(row)) continue;
       pen.beginPath();
       pen.arc(this.x(row), c.error(row) > 0 ? this.y(c.error(row)) : this.height - 7, 3.5, 0, 7);
       pen.fill();
-    }
-    if (this.cursor >= 0) {
-      pen.fillStyle = colour("alone");
-      pen.fillRect(this.x(this.cursor), 0, 1, this.height);
     }
   }
 
@@ -96,8 +104,16 @@ class Plot {
     }
   }
 
+  /** Shows where the cursor is. */
   point(row) {
     this.cursor = row;
-    this.draw();
+    if (!this.width) return;
+    const pen = this.canvas.getContext("2d"), ratio = this.canvas.width / this.width;
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    pen.drawImage(this.ground, 0, 0);
+    if (row < 0) return;
+    pen.fillStyle = this.mark;
+    pen.fillRect(this.x(row) * ratio, 0, ratio, this.canvas.height);
   }
 }

@@ -32,7 +32,9 @@ class Table {
     this.space.style.height = `${this.height / this.scale}px`;
     const y = this.listing.lineOf(this.listing.cursor) * ROW_HEIGHT, seen = this.frame.clientHeight - ROW_HEIGHT;
     if (where === null && y >= this.top && y <= this.top + seen) { this.draw(); return; }
-    const at = where ?? (y < this.top ? 0 : 1);
+    // A step scrolls by as little as it takes; after a jump the row has others before and behind it.
+    const near = y > this.top - 2 * ROW_HEIGHT && y < this.top + seen + 2 * ROW_HEIGHT;
+    const at = where ?? (!near ? 0.4 : y < this.top ? 0 : 1);
     this.frame.scrollTop = (y - at * seen) / this.scale;
     this.draw();
   }
@@ -70,6 +72,8 @@ class Table {
     const row = { element: element("div", { className: "row" }, ...Object.values(cells)), cells, a, b, bar, row: -1 };
     row.element.style.top = "0";
     row.element.setAttribute("role", "row");
+    row.element.id = `line-${this.pool.length}`;
+    for (const each of Object.values(cells)) each.setAttribute("role", "gridcell");
     row.element.addEventListener("click", () => this.onChoose(row.row));
     this.frame.append(row.element);
     return row;
@@ -85,6 +89,7 @@ class Table {
     target.element.setAttribute("aria-rowindex", String(line + 1));
     target.element.setAttribute("aria-selected", String(row === listing.cursor));
     target.element.dataset.row = row;
+    if (row === listing.cursor) this.frame.setAttribute("aria-activedescendant", target.element.id);
     cells.cause.textContent = c.isCause(row) ? "●" : "";
     cells.number.textContent = String(row + 1);
     cells.glyph.textContent = folded ? "" : status.glyph;
