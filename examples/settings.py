@@ -21,6 +21,7 @@ class Settings:
     micro_batches: int
     steps: int
     seed: int
+    data_seed: int | None
     threads: int
     lr: float
     weight_decay: float
@@ -41,6 +42,11 @@ class Settings:
     bug: Bug | None
     bug_step: int
     print_state: bool
+
+    @property
+    def token_seed(self) -> int:
+        """What the tokens depend on."""
+        return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def bug_layer(self) -> int:
@@ -82,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--micro-batches", type=_count, default=1, help="micro-batches of one process in a step")
     training.add_argument("--steps", type=_count, default=3)
     training.add_argument("--seed", type=int, default=42)
+    training.add_argument("--data-seed", type=int, help="seed of the tokens alone (default: that of --seed)")
     training.add_argument("--threads", type=_count, default=1)
     training.add_argument("--lr", type=float, default=1e-3)
     training.add_argument("--weight-decay", type=float, default=0.1)

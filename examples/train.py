@@ -97,7 +97,7 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
         total = torch.zeros(())
         for index in range(settings.micro_batches):
             batch_index = index * world.data_size + world.data_rank
-            inputs, targets = micro_batch(settings.seed, step, batch_index, size, settings.vocab)
+            inputs, targets = micro_batch(settings.token_seed, step, batch_index, size, settings.vocab)
             with synchronised(called, last=index == settings.micro_batches - 1):
                 total += run(inputs, targets)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)

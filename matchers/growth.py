@@ -21,6 +21,7 @@ by, is red whatever its size.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -151,8 +152,11 @@ class _Judged:
         elements = [counting(log.outputs.first()[rows], log.stats[1][rows]) for log, rows in ((a, i), (b, j))]
         self.share = systematic_share(np.minimum(*elements))
         # a constant that two dtypes round differently moves a norm by all of its rounding
-        constant = np.array([name in COPIES for name in a.ops] + [False])[a.op[i]] | _other_dtype(a, b, i, j)
+        self.copies = np.array([name in COPIES for name in a.ops] + [False])[a.op[i]]
+        constant = self.copies | _other_dtype(a, b, i, j)
         self.own_norm = np.where(constant, self.own, self.share * self.own)
+        self.growth = np.array([growth(name) for name in a.ops] + [growth("")])[a.op[i]]
+        self.of_scores = np.array([of_scores(name) for name in a.ops] + [False])[a.op[i]]
         self.measured = ~verdicts.bound & ~by_slot
         self.noise = np.full(n, np.nan) if noise is None else noise.of(pairing)
         self.noise_norm = np.full(n, np.nan) if noise is None else noise.norm_of(pairing)
@@ -213,70 +217,84 @@ class _Walk:
         """Judge all pairs."""
         of = self._judged
         order = np.argsort(of.i, kind="stable")
-        for k in order[~self._settled[order]].tolist():
-            i, j = int(of.i[k]), int(of.j[k])
+        order = order[~self._settled[order]]
+        # columns as lists: element by element, numpy would take most of the time
+        hides = (of.copies | ~np.isfinite(of.error)).tolist()
+        leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), of.pairing.grouped.tolist()
+        judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
+        for k in order.tolist():
+            i, j = leads_a[k], leads_b[k]
             self._a.catch_up(i)
             self._b.catch_up(j)
             if self.blocked[k]:
                 continue
-            received = self._received_by_group(k) if of.pairing.grouped[k] else self._received(i, j)
-            if of.open[k]:
-                self._judge(k, received)
-            seen = math.isfinite(of.error[k]) and self.carried[k] >= RESOLUTION and of.a.op_name(i) not in COPIES
-            if not (seen or self.blocked[k]):
+            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k])
+            if is_open[k] and not judge(k, received):
+                self.blocked[k] = True
+            elif hides[k] or self.carried[k] < RESOLUTION:
                 self.carried[k] = max(self.carried[k], received.error)
 
-    def _judge(self, k: int, received: _Received) -> None:
+    def _judge(self) -> Callable[[int, _Received], bool]:
+        """A function that judges a pair by what it received, and returns whether arithmetic explains it."""
         of = self._judged
-        own, error, noise = float(of.own[k]), float(of.error[k]), float(of.noise[k])
-        norm = NORM_GROWTH * received.norm
-        grown = max(growth(of.a.op_name(int(of.i[k]))), received.score) * received.error
-        if noise > 0:
-            grown, norm = max(grown, NOISE * noise), max(norm, NOISE * float(of.noise_norm[k]))
-        limit = float(of.times[k]) * (own + grown)
-        norm_limit = float(of.own_norm[k]) + float(of.share[k]) * max(error, received.error) + norm
-        if error > limit:
-            ground = Ground.TOO_LARGE
-        elif of.measured[k] and float(of.norm[k]) > norm_limit:
-            ground = Ground.SYSTEMATIC
-        else:
+        own, error, norm, share, own_norm, times, enlarges = (
+            column.tolist() for column in (of.own, of.error, of.norm, of.share, of.own_norm, of.times, of.growth)
+        )
+        noise, noise_norm, measured = of.noise.tolist(), of.noise_norm.tolist(), of.measured.tolist()
+
+        def judge(k: int, received: _Received) -> bool:
+            grown = max(enlarges[k], received.score) * received.error
+            norm_grown = NORM_GROWTH * received.norm
+            if noise[k] > 0:
+                grown, norm_grown = max(grown, NOISE * noise[k]), max(norm_grown, NOISE * noise_norm[k])
+            limit = times[k] * (own[k] + grown)
+            norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
             ground = Ground.EXPLAINED
-        of.ground[k], of.received[k], of.limit[k], of.norm_limit[k] = ground, received.error, limit, norm_limit
-        self.blocked[k] = ground != Ground.EXPLAINED
+            if error[k] > limit:
+                ground = Ground.TOO_LARGE
+            elif measured[k] and norm[k] > norm_limit:
+                ground = Ground.SYSTEMATIC
+            of.ground[k], of.received[k], of.limit[k], of.norm_limit[k] = ground, received.error, limit, norm_limit
+            return ground is Ground.EXPLAINED
+
+        return judge
 
     def _received_by_group(self, k: int) -> _Received:
         """What the members of a group read of others; their sides do not list the same inputs."""
         error = norm = 0.0
         for side, members in zip((self._a, self._b), self._judged.pairing.members(k), strict=True):
             for maker in {maker for record in members for maker in side.makers(record)}:
-                if maker >= 0 and side.pair_of[maker] != k:
+                if maker >= 0 and side.pair_of[maker] != k and not side.is_blocked(maker):
                     error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
         return _Received(error, norm)
 
-    def _received(self, i: int, j: int) -> _Received:
-        a, b = self._judged.a, self._judged.b
-        x, y = a.inputs[i].tolist(), b.inputs[j].tolist()
-        digests_a, digests_b = a.input_digests[i].tolist(), b.input_digests[j].tolist()
-        makers_a, makers_b = self._a.makers(i), self._b.makers(j)
+    def _received(self, i: int, j: int, scores: bool) -> _Received:
+        one, other = self._a, self._b
+        x, y = one.values(i), other.values(j)
+        digests_a, digests_b = one.digests(i), other.digests(j)
+        made_a, made_b = one.makers(i), other.makers(j)
+        digested, valued = min(len(digests_a), len(digests_b)), min(len(x), len(y))
         error = norm = score = 0.0
-        for at in range(max(len(makers_a), len(makers_b))):
-            if at < min(len(digests_a), len(digests_b)) and digests_a[at] == digests_b[at] != _NO_DIGEST:
+        for at in range(max(len(made_a), len(made_b))):
+            if at < digested and digests_a[at] == digests_b[at] != _NO_DIGEST:
                 continue
-            makers = [
-                (side, made[at])
-                for side, made in ((self._a, makers_a), (self._b, makers_b))
-                if at < len(made) and made[at] >= 0
-            ]
-            if any(side.is_blocked(maker) for side, maker in makers):
+            a = made_a[at] if at < len(made_a) else -1
+            b = made_b[at] if at < len(made_b) else -1
+            if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
                 continue
-            change = _change(x[at], y[at]) if at < min(len(x), len(y)) else 0.0
-            # a parameter, or what was not captured: how far it is off can only be guessed from its norm
-            guess = change if makers or not self._sketched else _UNSEEN * change
-            error, norm = max(error, guess), max(norm, change)
-            for side, maker in makers:
-                error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
-                score = max(score, side.magnitude(maker))
-        return _Received(error, norm, (score or UNKNOWN_SCORES) if of_scores(a.op_name(i)) else 0.0)
+            change = _change(x[at], y[at]) if at < valued else 0.0
+            norm = max(norm, change)
+            if a < 0 and b < 0:
+                # a parameter, or what was not captured: how far it is off can only be guessed from its norm
+                error = max(error, _UNSEEN * change if self._sketched else change)
+                continue
+            error = max(error, change)
+            for side, maker in ((one, a), (other, b)):
+                if maker >= 0:
+                    error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
+                    if scores:
+                        score = max(score, side.magnitude(maker))
+        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +328,7 @@ class _Side:
         self.pair_of: list[int] = of.tolist()
         self._start: list[int] = flow.start.tolist()
         self._makers: list[int] = flow.value.tolist()
+        self._digests, self._digest_start = log.input_digests.value, log.input_digests.start.tolist()
         self._alone: list[int] = np.flatnonzero(of < 0).tolist()
         self._next = 0
         self._errors: dict[int, float] = {}
@@ -319,6 +338,17 @@ class _Side:
     def makers(self, record: int) -> list[int]:
         """The record that made each input, -1 where none did."""
         return self._makers[self._start[record] : self._start[record + 1]]
+
+    def values(self, record: int) -> list[float]:
+        """The norm of each input."""
+        values: list[float] = self._log.inputs.value[self._start[record] : self._start[record + 1]].tolist()
+        return values
+
+    def digests(self, record: int) -> list[int]:
+        """The digest of each input."""
+        start = self._digest_start
+        digests: list[int] = self._digests[start[record] : start[record + 1]].tolist()
+        return digests
 
     def catch_up(self, record: int) -> None:
         """Take in the lone records before a record."""

@@ -19,6 +19,11 @@ def test_twice_the_same_and_another_seed_not(train: Train) -> None:
     assert train("").states != train("--seed 43").states
 
 
+def test_tokens_have_a_seed_of_their_own(train: Train) -> None:
+    assert train("--data-seed 42").states == train("").states
+    assert train("--data-seed 43").states != train("").states
+
+
 @pytest.mark.parametrize("model", ["", "--experts 4", "--tied --micro-batches 2 --loss chunked", "--dtype amp"])
 @pytest.mark.parametrize(
     "execution",

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from numtui.cli import main
+from numtui.inputs import OpenRequest
+from numtui.loading import load
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -68,3 +70,14 @@ def test_a_tolerance_is_a_number(value: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         main(["diff", *logs("a", "b"), f"--rtol={value}"])
     assert "a tolerance is a number from 0 on" in capsys.readouterr().err
+
+
+def test_the_explorer_expects_the_same(tmp_path: Path) -> None:
+    a, b, noise = logs("a", "b", "noise")
+    request = OpenRequest(
+        path_a=a, path_b=b, name_a="a", name_b="b", rules_path=tmp_path / "none.yaml", noise_path=noise
+    )
+    told: list[str] = []
+    loaded = load(request, lambda what, _fraction: told.append(what))
+    assert not loaded.comparison.red.any()
+    assert any(what.startswith("noise: ") for what in told)
