@@ -13,6 +13,10 @@ from enum import Enum, auto
 __all__ = ["LineEditor", "Typed"]
 
 
+_CANDIDATES = 6
+"""Words that are told when `tab` cannot decide among them."""
+
+
 class Typed(Enum):
     """What a key did to the line."""
 
@@ -31,7 +35,10 @@ class LineEditor:
         sign: what stands in front of the line.
         text, at: the line, and where the cursor is in it.
         told: something short to show at the end of the line (a count of hits).
+        wrong: the characters (from, to) that mean nothing, None where all is well.
+        refused: it was entered all the same; then `told` says why, in full.
         words: what `tab` completes to.
+        many: the line is made of several such words, not of one.
     """
 
     kind: str
@@ -39,7 +46,10 @@ class LineEditor:
     text: str = ""
     at: int = -1
     told: str = ""
+    wrong: tuple[int, int] | None = None
+    refused: bool = False
     words: tuple[str, ...] = ()
+    many: bool = False
 
     def __post_init__(self) -> None:
         if self.at < 0:
@@ -86,15 +96,22 @@ class LineEditor:
         self.at = start
 
     def _complete(self) -> None:
-        """As far as all words that begin like this agree."""
-        fitting = [word for word in self.words if word.startswith(self.text)]
-        if fitting:
-            first, last = min(fitting), max(fitting)
-            same = next(
-                (i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first)
-            )
-            self.text = first[: max(same, len(self.text))]
-            self.at = len(self.text)
+        """As far as all words that begin like this agree; where they part at once, tell them."""
+        start = self.text.rfind(" ", 0, self.at) + 1 if self.many else 0
+        start += self.many and self.text.startswith("-", start)
+        typed, rest = self.text[start : self.at], self.text[self.at :]
+        if not self.many:
+            typed, rest = self.text, ""
+        fitting = [word for word in self.words if word.startswith(typed)]
+        if not fitting:
+            return
+        first, last = min(fitting), max(fitting)
+        same = next((first[:i] for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), first)
+        if len(fitting) > 1 and same == typed:
+            more = f" … {len(fitting)} in all" if len(fitting) > _CANDIDATES else ""
+            self.told = "  ".join(word[word.find(":") + 1 :] or word for word in fitting[:_CANDIDATES]) + more
+        self.text = self.text[:start] + same + rest
+        self.at = start + len(same)
 
 
 _MOVES: dict[str, Callable[[int, int], int]] = {

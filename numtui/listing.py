@@ -14,8 +14,19 @@ from matchers.dataflow import consumers
 from matchers.explain import Explanation, InputFact, explain
 from matchers.op_log import IntArray
 from numtui.edits import Spot, spot_of
-from numtui.query import Mask, keys_containing, parse_query
-from numtui.view import Filter, Group, View, build_view, rank_errors, step, step_error
+from numtui.fields import Mask, keys_containing
+from numtui.query import Query, parse_query
+from numtui.view import (
+    Filter,
+    Group,
+    Order,
+    View,
+    build_view,
+    rank_errors,
+    sorted_rows,
+    step,
+    step_error,
+)
 
 __all__ = ["Listing", "Search"]
 
@@ -25,15 +36,15 @@ _JUMPS = 100
 
 @dataclass(frozen=True)
 class Search:
-    """Rows (rising) whose key on either side contains `text`, among those that the filter lets through."""
+    """Rows, as they are listed, whose key on either side contains `text`, among those that the filter lets through."""
 
     text: str
     rows: IntArray
 
     def place(self, row: int) -> int:
         """The number (1-based) of the hit on a row, 0 when it is none."""
-        at = int(np.searchsorted(self.rows, row))
-        return at + 1 if at < len(self.rows) and self.rows[at] == row else 0
+        at = np.flatnonzero(self.rows == row)
+        return int(at[0]) + 1 if len(at) else 0
 
 
 @dataclass
@@ -52,11 +63,16 @@ class Listing:
         self.cursor = 0 if len(comparison) else -1
         self.filter = Filter()
         self.folded = False
+        self.order = Order.DISPATCH
+        self.saved: dict[str, str] = {}
+        """Filter queries by name."""
         self.search: Search | None = None
         self._jumps = _Jumps()
         self._opened: Mask | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
         self._ranked: tuple[View, IntArray] | None = None
+        self._queried: list[tuple[Comparison, Query, Mask]] = []
+        self._sorted: tuple[Comparison, Order, IntArray] | None = None
         self.view = build_view(comparison, self.filter)
 
     @property
@@ -108,7 +124,33 @@ class Listing:
         Raises:
             QueryError: a word that means nothing.
         """
-        self._set_filter(Filter(self.filter.groups, parse_query(text)))
+        self.list_only(parse_query(text, self.saved))
+
+    def list_only(self, query: Query) -> None:
+        """List only what a query wants that has been parsed."""
+        self._set_filter(Filter(self.filter.groups, query))
+
+    def wanted(self, query: Query) -> Mask:
+        """bool[r]: the rows that a query wants; of the same query and comparison, only computed once.
+
+        May be asked for in any thread, so that what takes long is there when `set_query` needs it.
+        """
+        c, known = self.comparison, self._queried
+        for comparison, asked, mask in known:
+            if comparison is c and asked is query:
+                return mask
+        mask = query.mask(c)
+        # That of the list, and that of a query which is being typed.
+        self._queried = [(c, query, mask), *known[:1]]
+        return mask
+
+    def sort(self, order: Order) -> None:
+        """List the rows in another order; the cursor keeps its row."""
+        self.order = order
+        self._opened = None
+        self._rebuild()
+        if self.search is not None:
+            self.search = self.hits(self.search.text)
 
     def clear_filter(self) -> bool:
         """List everything; False when nothing was hidden."""
@@ -145,8 +187,26 @@ class Listing:
 
     def _rebuild(self, on_fold: bool = False) -> None:
         cursor = -1 if on_fold else self.cursor
-        self.view = build_view(self.comparison, self.filter, folded=self.folded, cursor=cursor, opened=self._opened)
+        self.view = build_view(
+            self.comparison,
+            self.filter,
+            folded=self.folded,
+            cursor=cursor,
+            opened=self._opened,
+            order=self.order,
+            queried=self.wanted(self.filter.query) if self.filter.query else None,
+            ranked=self._in_order(),
+        )
         self.cursor = self.view.row_at(self.line)
+
+    def _in_order(self) -> IntArray | None:
+        """All rows as the list sorts them; None in order of dispatch."""
+        c, known = self.comparison, self._sorted
+        if self.order is Order.DISPATCH:
+            return None
+        if known is None or known[0] is not c or known[1] is not self.order:
+            known = self._sorted = (c, self.order, sorted_rows(c, self.order))
+        return known[2]
 
     def _open(self, row: int) -> None:
         if row < 0:
@@ -229,7 +289,7 @@ class Listing:
         return self._step(self.view.causes, by, "cause", "first cause")
 
     def _step(self, rows: IntArray, by: int, kind: str, noun: str) -> str:
-        row = step(rows, self.cursor, by)
+        row = step(self.view, rows, self.cursor, by)
         if row is not None:
             self.go(row, kind)
             return ""
@@ -308,9 +368,11 @@ class Listing:
         """Search as the person types: the cursor goes to the first hit from row `origin` on, around the end."""
         self.search = search
         rows = search.rows
-        if len(rows):
-            at = int(np.searchsorted(rows, origin))
-            self._show(int(rows[at % len(rows)]))
+        if search.place(origin):
+            self._show(origin)
+        elif len(rows):
+            row = step(self.view, rows, origin, 1)
+            self._show(int(rows[0]) if row is None else row)
         else:
             self._show(origin)
 
@@ -332,7 +394,7 @@ class Listing:
         rows = self.search.rows
         if not len(rows):
             return f"no key contains {self.search.text!r}"
-        row = step(rows, self.cursor, by)
+        row = step(self.view, rows, self.cursor, by)
         self.go(int(rows[0] if by > 0 else rows[-1]) if row is None else row, "hit")
         return "" if row is not None else f"around the {'end' if by > 0 else 'start'}"
 
@@ -341,4 +403,4 @@ class Listing:
         found = (
             keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
         )
-        return Search(text, np.flatnonzero(found).astype(np.int32))
+        return Search(text, self.view.listed(np.flatnonzero(found).astype(np.int32)))

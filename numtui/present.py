@@ -20,7 +20,7 @@ from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.terminal import safe_text
 from numtui.text import Line, Piece, fit, fit_line, side_titles, width_of
-from numtui.view import Severity, View
+from numtui.view import Order, Severity, View
 
 __all__ = [
     "Columns",
@@ -120,16 +120,17 @@ class RowWriter:
         a, b = (np.bincount(of[of >= 0], minlength=len(p)) for of in (p.of_a, p.of_b))
         return a, b
 
-    def heading(self, names: tuple[str, str]) -> Line:
-        """The line above the columns."""
+    def heading(self, names: tuple[str, str], order: Order = Order.DISPATCH) -> Line:
+        """The line above the columns; the one that the list is sorted by is marked."""
         w = self.columns
+        via, error = ("via ▲" if order is Order.CONFIDENCE else "via"), ("error ▼" if order is Order.ERROR else "error")
         a, b = side_titles(names, 40)
         head = "   " + "#".rjust(w.number) + "   "
         if w.b:
-            head += fit(a, w.a) + fit("via", w.via) + fit(b, w.b)
+            head += fit(a, w.a) + fit(via, w.via) + fit(b, w.b)
         else:
-            head += fit(f"{a} ⇄ {b} where it differs", w.a) + (fit("via", w.via) if w.via else "")
-        head += fit("error", w.error + w.bar) + fit("ε", w.units) + fit("shape", w.shape)
+            head += fit(f"{a} ⇄ {b} where it differs", w.a) + (fit(via, w.via) if w.via else "")
+        head += fit(error, w.error + w.bar) + fit("ε", w.units) + fit("shape", w.shape)
         return [(head, "dim")]
 
     def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:

@@ -5,41 +5,31 @@ A query is words with spaces between them, and a row must satisfy all of them; `
     attention                    the key of either side contains it (ASCII case does not matter)
     status:red,close             red, close, equal, only-a, only-b, other, or any status by name; also `is:`
     role:origin  is:cause        where the row stands in the data flow; the first causes
-    phase:backward  op:mm  module:layers.3  dtype:bfloat16  shape:4,64  at:attention.py
-    method:values  conf<0.8      how the pair was found, and how sure that is
-    error>1e-3  error<1          relative error
+    cause:1                      the first of the first causes, and the red rows that follow from it
+    phase:bwd  op:mm,bmm  module:layers.3  dtype:bfloat16  shape:4,64  file:attention.py  at:attention.py:92
+    method:values  conf<.8       how the pair was found, and how sure that is
+    error>1e-3  eps<10  row>500  relative error; the same in units of ε; the number of the row
+    op:=mm  module:=layers.*.wq  the whole name, in which * and ? stand for anything
+    "two words"  module:"a b"    text with spaces, or with what else means something here
+    @name                        the filter that was saved under this name
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from matchers.op_log import OpLog, Phase
-from matchers.pairing import Method
-from matchers.status import Role, Status
+from numtui.fields import FIELDS, NUMBERS, Mask, keys_containing
 
-__all__ = ["Mask", "NO_QUERY", "Query", "QueryError", "STATUS_WORDS", "keys_containing", "parse_query"]
+__all__ = ["NO_QUERY", "Query", "QueryError", "completions", "exactly", "parse_query"]
 
-Mask = NDArray[np.bool_]
-
-STATUS_WORDS: dict[str, tuple[Status, ...]] = {
-    "red": tuple(s for s in Status if s.red),
-    "equal": (Status.EQUAL, Status.SAME_PRINT),
-    "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.RECOMPUTE, Status.IGNORED),
-    **{s.label: (s,) for s in Status if s is not Status.EQUAL},
-}
-"""What may stand behind `status:`."""
-
-_COMPARED = re.compile(r"(error|conf|confidence)(>=|<=|>|<)(.+)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, float], Any]] = {
     ">": operator.gt,
     "<": operator.lt,
@@ -47,18 +37,27 @@ _OPERATORS: dict[str, Callable[[Any, float], Any]] = {
     "<=": operator.le,
 }
 
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|$))+')
+_PARTS = re.compile(r"(?P<minus>-(?=.))?(?:(?P<field>[A-Za-z]+)(?P<sign>:|>=|<=|>|<))?(?P<value>.*)", re.DOTALL)
+_VALUE = re.compile(r'(?:[^,"]|"[^"]*")*')
+
 
 class QueryError(UserError):
-    """A word of a filter query that means nothing; its text says what was expected."""
+    """A word of a filter query that means nothing; its text says what was expected.
+
+    `start` and `end` are the characters of the query that it is about.
+    """
+
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.start, self.end = start, end
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word of a query: `field` is empty for plain text."""
+    """One word of a query: rows of `of`, or all others."""
 
-    field: str
-    value: str
-    compare: str = ""
+    of: Callable[[Comparison], Mask]
     negated: bool = False
 
 
@@ -76,7 +75,7 @@ class Query:
         """bool[r]: the rows that satisfy every word."""
         wanted = np.ones(len(c), bool)
         for term in self.terms:
-            found = _evaluate(c, term)
+            found = term.of(c)
             wanted &= ~found if term.negated else found
         return wanted
 
@@ -84,110 +83,119 @@ class Query:
 NO_QUERY = Query()
 
 
-def parse_query(text: str) -> Query:
-    """The query that `text` stands for.
+def parse_query(text: str, saved: Mapping[str, str] | None = None) -> Query:
+    """The query that `text` stands for; `saved` are queries by the names that `@name` calls them by.
 
     Raises:
-        QueryError: a field, a status, a number that is not known.
+        QueryError: a field, a status, a name, a number that is not known; a quotation mark without its other one.
     """
-    return Query(text.strip(), tuple(_term(word) for word in text.split()))
+    return Query(text.strip(), tuple(_terms(text, saved or {}, ())))
 
 
-def keys_containing(c: Comparison, text: str) -> Mask:
-    """bool[r]: the rows with a key on either side that contains `text`."""
-    return _either(c, lambda log: log.keys.containing(text))
+def exactly(name: str, value: str) -> str:
+    """The word that wants the rows whose `name` (a field) is exactly this; `*` in it stands for anything."""
+    # A quotation mark cannot be quoted: one character, whatever it is.
+    plain = value.replace('"', "?")
+    return f'{name}:"={plain}"' if re.search(r'[\s",]', value) else f"{name}:={plain}"
 
 
-def _term(word: str) -> Term:
-    negated = word.startswith("-") and len(word) > 1
-    body = word[1:] if negated else word
-    compared = _COMPARED.fullmatch(body)
-    if compared:
-        name, sign, number = compared.groups()
-        try:
-            float(number)
-        except ValueError:
-            raise QueryError(f"{body!r}: expected a number after {sign}, like {name}{sign}1e-3") from None
-        return Term("error" if name == "error" else "confidence", number, sign, negated)
-    field, colon, value = body.partition(":")
-    if not colon:
-        return Term("", body, "", negated)
-    if field not in _FIELDS:
-        raise QueryError(f"{field}: is no field; there are {', '.join(sorted(_FIELDS))}, error> and conf<")
-    for name in value.split(","):
-        known = _FIELDS[field]
-        if known is not None and name not in known:
-            raise QueryError(f"{field}:{name} is unknown; expected one of {', '.join(known)}")
-    return Term(field, value, "", negated)
+def completions(c: Comparison, saved: Mapping[str, str]) -> tuple[str, ...]:
+    """The words that a query over this comparison can be made of."""
+    words = [f"{name}>" for name in NUMBERS] + [f"@{name}" for name in saved]
+    for name, field in FIELDS.items():
+        words += [f"{name}:{value}" for value in (field.values or field.names(c))]
+        words.append(f"{name}:")
+    return tuple(dict.fromkeys(words))
 
 
-_WORDS = (*STATUS_WORDS, "cause")
-_FIELDS: dict[str, tuple[str, ...] | None] = {
-    "status": _WORDS,
-    "is": _WORDS,
-    "role": tuple(r.label for r in Role if r is not Role.NONE),
-    "phase": tuple(p.label for p in Phase),
-    "method": tuple(m.label for m in Method),
-    "op": None,
-    "module": None,
-    "dtype": None,
-    "shape": None,
-    "at": None,
-}
-"""The fields, each with the values it takes; None: any text, of which a part is enough."""
-
-_TABLES = {
-    "op": ("ops", "op"),
-    "module": ("modules", "module"),
-    "dtype": ("dtypes", "dtype"),
-    "shape": ("shapes", "shape"),
-    "at": ("locations", "location"),
-}
+def _terms(text: str, saved: Mapping[str, str], within: tuple[str, ...]) -> Iterator[Term]:
+    for found in _WORD.finditer(text):
+        yield _term(found.group(), found.start(), saved, within)
 
 
-def _evaluate(c: Comparison, term: Term) -> Mask:
-    if term.compare:
-        column = c.error if term.field == "error" else _confidence(c)
+def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ...]) -> Term:
+    """A word of the query; `start` is where it stands."""
+    end = start + len(word)
+    if word.count('"') % 2:
+        raise QueryError("the quotation mark has no other one", start + word.rindex('"'), end)
+    parts = _PARTS.fullmatch(word)
+    assert parts is not None
+    negated, name, sign, value = bool(parts["minus"]), parts["field"], parts["sign"], parts["value"]
+    here = start + parts.start("value")
+    if name is None:
+        if value.startswith("@") and len(value) > 1:
+            return Term(_saved(value[1:], here, end, saved, within), negated)
+        needle = value.replace('"', "")
+        return Term(lambda c: keys_containing(c, needle), negated)
+    at = start + parts.start("field"), start + parts.end("field")
+    if sign == ":":
+        if name in NUMBERS:
+            raise QueryError(f"{name} is compared with a number, like {name}>1e-3", at[0], here)
+        if name not in FIELDS:
+            known = ", ".join(sorted(FIELDS))
+            raise QueryError(f'{name}: is no field; there are {known} (a key with a colon: "{name}:…")', at[0], here)
+        return Term(_field(name, value, here), negated)
+    if name not in NUMBERS:
+        raise QueryError(f"{name} is no number; there are {', '.join(NUMBERS)}", *at)
+    return Term(_number(name, sign, value, here), negated)
+
+
+def _number(name: str, sign: str, value: str, start: int) -> Callable[[Comparison], Mask]:
+    try:
+        number = float(value)
+    except ValueError:
+        number = np.nan
+    if np.isnan(number):
+        raise QueryError(
+            f"{name + sign + value!r}: expected a number after {sign}, like {name}{sign}1e-3",
+            start,
+            start + max(len(value), 1),
+        )
+    compare, column = _OPERATORS[sign], NUMBERS[name].column
+
+    def mask(c: Comparison) -> Mask:
         with np.errstate(invalid="ignore"):
-            return np.asarray(_OPERATORS[term.compare](column, float(term.value)), bool)
-    names = term.value.split(",")
-    if term.field == "":
-        return keys_containing(c, term.value)
-    if term.field in ("status", "is"):
-        codes = [s for name in names if name != "cause" for s in STATUS_WORDS[name]]
-        found = np.isin(c.status, codes)
-        return found | c.cause if "cause" in names else found
-    if term.field == "role":
-        return np.isin(c.role, [Role[name.upper()] for name in names])
-    if term.field == "method":
-        return np.isin(_method(c), [Method[name.upper()] for name in names])
-    if term.field == "phase":
-        codes_of = [Phase[name.upper()] for name in names]
-        return _either(c, lambda log: np.isin(log.phase, codes_of))
-    return _either(c, lambda log: _in_table(log, term.field, term.value))
+            return np.asarray(compare(column(c), number), bool)
+
+    return mask
 
 
-def _in_table(log: OpLog, field: str, text: str) -> Mask:
-    """Rows of a log whose interned text contains `text`: looked up once per distinct text, not once per row."""
-    table, column = _TABLES[field]
-    needle = text.lower()
-    # A last entry for index -1, which means that the log does not say.
-    hit = np.array([needle in name.lower() for name in getattr(log, table)] + [False], bool)
-    return np.asarray(hit[getattr(log, column)], bool)
+def _field(name: str, value: str, start: int) -> Callable[[Comparison], Mask]:
+    field = FIELDS[name]
+    values = []
+    pieces = [(0, value)] if field.whole else _between_commas(value)
+    for offset, piece in pieces:
+        plain = piece.replace('"', "")
+        if wrong := field.wrong(plain):
+            told = f"{name}:{plain} is unknown; {wrong}" if field.values and plain else f"{name}: {wrong}"
+            raise QueryError(told, start + offset, start + offset + max(len(piece), 1))
+        values.append(plain)
+    return lambda c: field.mask(c, values)
 
 
-def _either(c: Comparison, of_log: Callable[[OpLog], Mask]) -> Mask:
-    """Lift a mask over the records of a log to the rows of the comparison: true when either side has it."""
-    out = np.zeros(len(c), bool)
-    for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
-        # The extra entry answers for record -1, a row that this side does not have.
-        out |= np.append(of_log(log), False)[at]
-    return out
+def _between_commas(value: str) -> list[tuple[int, str]]:
+    """The parts of a value, each with where it starts; a comma in quotation marks parts nothing."""
+    out = []
+    at = 0
+    while True:
+        found = _VALUE.match(value, at)
+        assert found is not None
+        out.append((at, found.group()))
+        if found.end() == len(value):
+            return out
+        at = found.end() + 1
 
 
-def _method(c: Comparison) -> NDArray[np.int8]:
-    return np.append(c.pairing.method, np.int8(Method.NONE))[c.pair]
-
-
-def _confidence(c: Comparison) -> NDArray[np.float64]:
-    return np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
+def _saved(
+    name: str, start: int, end: int, saved: Mapping[str, str], within: tuple[str, ...]
+) -> Callable[[Comparison], Mask]:
+    if name not in saved:
+        known = f"; there are {', '.join(saved)}" if saved else ": F saves one"
+        raise QueryError(f"there is no saved filter {name!r}{known}", start, end)
+    if name in within:
+        raise QueryError(f"the saved filter {name!r} is made of itself", start, end)
+    try:
+        query = Query(saved[name], tuple(_terms(saved[name], saved, (*within, name))))
+    except QueryError as error:
+        raise QueryError(f"the saved filter {name!r}: {error}", start, end) from error
+    return query.mask

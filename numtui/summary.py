@@ -15,7 +15,7 @@ from numtui.present import short_dtype
 from numtui.session import Session
 from numtui.terminal import safe_text
 from numtui.text import Line, width_of
-from numtui.view import Group
+from numtui.view import Group, Order
 
 __all__ = ["breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
@@ -171,14 +171,16 @@ def breadcrumb(session: Session, width: int) -> Line:
         right.append((f"hidden: {', '.join(hidden)}  ", "close"))
     if session.filter.query:
         right.append((f"filter: {safe_text(session.filter.query.text, 40)}  ", "close"))
-    if session.folded:
+    if session.order is not Order.DISPATCH:
+        right.append((f"by {session.order.label}  ", "close"))
+    elif session.folded:
         right.append(("folded  ", "dim"))
     if phase:
         right.append((f"{phase}  ", "dim"))
     reds = session.view.reds
     if len(reds):
-        at = int(np.searchsorted(reds, row))
-        place = str(at + 1) if at < len(reds) and reds[at] == row else "–"
+        at = np.flatnonzero(reds == row)
+        place = str(int(at[0]) + 1) if len(at) else "–"
         right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
     return join(left, right, width)
 

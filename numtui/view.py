@@ -16,9 +16,22 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.op_log import IntArray
 from matchers.status import Status
-from numtui.query import NO_QUERY, STATUS_WORDS, Mask, Query
+from numtui.fields import STATUS_WORDS, Mask
+from numtui.query import NO_QUERY, Query
 
-__all__ = ["FOLD_MIN", "Filter", "Group", "Severity", "View", "build_view", "rank_errors", "step", "step_error"]
+__all__ = [
+    "FOLD_MIN",
+    "Filter",
+    "Group",
+    "Order",
+    "Severity",
+    "View",
+    "build_view",
+    "rank_errors",
+    "sorted_rows",
+    "step",
+    "step_error",
+]
 
 FOLD_MIN = 3
 """The shortest stretch of equal rows that folds: a line in place of two saves too little to hide anything."""
@@ -60,11 +73,43 @@ class Filter:
     def toggled(self, group: Group) -> Filter:
         return Filter(self.groups ^ {group}, self.query)
 
-    def mask(self, c: Comparison) -> Mask:
-        """bool[r]: the rows that pass."""
+    def mask(self, c: Comparison, queried: Mask | None = None) -> Mask:
+        """bool[r]: the rows that pass; `queried` is `query.mask(c)` where it is known already."""
         shown = np.array([g in self.groups for g in Group], bool)
         passing = shown[_GROUP_OF[c.status]]
-        return passing & self.query.mask(c) if self.query else passing
+        if not self.query:
+            return passing
+        return passing & (self.query.mask(c) if queried is None else queried)
+
+
+class Order(IntEnum):
+    """What the list is sorted by; after that by order of dispatch."""
+
+    DISPATCH = 0
+    ERROR = 1
+    CONFIDENCE = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @property
+    def next(self) -> Order:
+        return Order((self + 1) % len(Order))
+
+
+def sorted_rows(c: Comparison, order: Order) -> IntArray:
+    """int32[r]: all rows in an order: the largest errors first, the least sure pairs first; rows without one last."""
+    if order is Order.DISPATCH:
+        return np.arange(len(c), dtype=np.int32)
+    if order is Order.ERROR:
+        # A difference of nought is as little to look at as none that is known.
+        key = np.where(c.error > 0, -c.error, np.nan)
+    else:
+        key = np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
+    known = np.flatnonzero(~np.isnan(key))
+    first = known[np.argsort(key[known], kind="stable")]
+    return np.concatenate((first, np.flatnonzero(np.isnan(key)))).astype(np.int32)
 
 
 class Severity(IntEnum):
@@ -100,28 +145,50 @@ class View:
     """The lines of the list; v lines.
 
     Attributes:
-        row: int32[v], rising: the row of the comparison on each line; of a folded stretch the first.
+        row: int32[v], the row of the comparison on each line; of a folded stretch the first. Rising in order of
+            dispatch.
         fold: int32[v], how many rows the line stands for when it is a folded stretch, 0 for a plain row.
         passing: bool[r], the rows that are listed, folded ones included.
+        order: what the lines are sorted by.
     """
 
     comparison: Comparison
     row: IntArray
     fold: IntArray
     passing: Mask
+    order: Order = Order.DISPATCH
 
     def __len__(self) -> int:
         return len(self.row)
 
     def line_of(self, row: int) -> int:
-        """The line that shows a row; for a hidden row the nearest line. 0 in an empty view."""
+        """The line that shows a row; for a hidden row the line of the nearest. 0 in an empty view."""
         if not len(self.row):
             return 0
+        if self.order is not Order.DISPATCH:
+            line = int(self._lines[row]) if 0 <= row < len(self._lines) else -1
+            return line if line >= 0 else int(np.argmin(np.abs(self.row - row)))
         before = max(int(np.searchsorted(self.row, row, side="right")) - 1, 0)
         after = min(before + 1, len(self.row) - 1)
         if self.row[before] == row or self.fold[before] or row <= self.row[before]:
             return before
         return before if row - self.row[before] <= self.row[after] - row else after
+
+    @cached_property
+    def _lines(self) -> IntArray:
+        """int32[r]: the line of each row, -1 for those without one of their own."""
+        lines = np.full(len(self.comparison), -1, np.int32)
+        lines[self.row] = np.arange(len(self.row), dtype=np.int32)
+        return lines
+
+    def places(self, rows: IntArray) -> IntArray:
+        """Where rows that pass stand in the list: numbers that rise from line to line, also within a folded one."""
+        return rows if self.order is Order.DISPATCH else self._lines[rows]
+
+    def listed(self, rows: IntArray) -> IntArray:
+        """Those rows that pass, from the first in the list to the last."""
+        rows = rows[self.passing[rows]]
+        return rows if self.order is Order.DISPATCH else self.row[np.sort(self._lines[rows])]
 
     def row_at(self, line: int) -> int:
         """The row on a line, -1 in an empty view."""
@@ -129,13 +196,13 @@ class View:
 
     @cached_property
     def reds(self) -> IntArray:
-        """The red rows that pass, in order."""
-        return _where(self.comparison.red & self.passing)
+        """The red rows that pass, as they are listed."""
+        return self.listed(_where(self.comparison.red))
 
     @cached_property
     def causes(self) -> IntArray:
-        """The first causes that pass, in order."""
-        return _where(self.comparison.cause & self.passing)
+        """The first causes that pass, as they are listed."""
+        return self.listed(_where(self.comparison.cause))
 
     @cached_property
     def severity(self) -> NDArray[np.int8]:
@@ -155,17 +222,31 @@ class View:
 
 
 def build_view(
-    c: Comparison, wanted: Filter, *, folded: bool = False, cursor: int = -1, opened: Mask | None = None
+    c: Comparison,
+    wanted: Filter,
+    *,
+    folded: bool = False,
+    cursor: int = -1,
+    opened: Mask | None = None,
+    order: Order = Order.DISPATCH,
+    queried: Mask | None = None,
+    ranked: IntArray | None = None,
 ) -> View:
     """The lines to show.
 
     Args:
-        folded: equal stretches become one line. The row under the cursor and first causes are never folded away.
+        folded: equal stretches become one line, in order of dispatch: elsewhere there are no stretches. The row under
+            the cursor and first causes are never folded away.
         opened: bool[r], rows that are listed in any case: of stretches opened by hand, or gone to.
+        queried, ranked: `wanted.query.mask(c)` and `sorted_rows(c, order)` where they are known already.
     """
-    passing = wanted.mask(c)
+    passing = wanted.mask(c, queried)
     if opened is not None:
         passing |= opened
+    if order is not Order.DISPATCH:
+        every = sorted_rows(c, order) if ranked is None else ranked
+        rows = every[passing[every]]
+        return View(c, rows, np.zeros(len(rows), np.int32), passing, order)
     rows = _where(passing)
     if not folded:
         return View(c, rows, np.zeros(len(rows), np.int32), passing)
@@ -189,15 +270,21 @@ def build_view(
     return View(c, rows[keep], fold[keep], passing)
 
 
-def step(rows: IntArray, at: int, by: int) -> int | None:
-    """The row `by` places after (or before) `at` in a rising list of rows; the last one on the way if there are fewer.
+def step(view: View, rows: IntArray, at: int, by: int) -> int | None:
+    """Of `rows`, as they are listed, the one `by` places after (or before) row `at`; the last one on the way if there
+    are fewer.
 
     None when there is none in that direction.
     """
+    places = view.places(rows)
+    here = view.places(np.array([at], np.int32))[0] if 0 <= at < len(view.comparison) else -1
+    if here < 0 <= at:
+        # The row itself is hidden: from the line that stands for it.
+        here = view.line_of(at)
     if by > 0:
-        first = int(np.searchsorted(rows, at, side="right"))
+        first = int(np.searchsorted(places, here, side="right"))
         return int(rows[min(first + by, len(rows)) - 1]) if first < len(rows) else None
-    last = int(np.searchsorted(rows, at, side="left"))
+    last = int(np.searchsorted(places, here, side="left"))
     return int(rows[max(last + by, 0)]) if last > 0 and by < 0 else None
 
 

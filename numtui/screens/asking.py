@@ -6,17 +6,22 @@ from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from textual.screen import Screen
 
-from matchers.errors import UserError
 from numtui.actions import ACTIONS
 from numtui.keys import KeyReader
 from numtui.line_editor import LineEditor, Typed
+from numtui.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.session import Search, Session
+from numtui.view import Filter
 from numtui.widgets.inspector import Inspector
 from numtui.widgets.table import Table
 
 __all__ = ["Asking"]
+
+_QUERIES = ("keep", "filter")
+"""Questions whose answer is a filter query: words to keep are words that a key must contain."""
 
 
 class Asking(Screen[None]):
@@ -30,6 +35,10 @@ class Asking(Screen[None]):
     """What is being typed."""
     _origin = -1
     """The row that the search started from."""
+    _query = NO_QUERY
+    """What was typed of a query, as far as it meant something."""
+    _entered: Query | None = None
+    """The query to be listed when its rows are known."""
     _before: Search | None = None
     """The search before this one: `esc` brings it back, an empty one repeats it."""
 
@@ -62,9 +71,9 @@ class Asking(Screen[None]):
         do: Callable[[], None] = getattr(self, f"action_{name}")
         do()
 
-    def ask(self, kind: str, sign: str, value: str = "", words: tuple[str, ...] = ()) -> None:
+    def ask(self, kind: str, sign: str, value: str = "", words: tuple[str, ...] = (), *, many: bool = False) -> None:
         """Take what is typed from now on as the answer to a question, in place of the status line."""
-        self.editor = LineEditor(kind, sign, value, words=words)
+        self.editor = LineEditor(kind, sign, value, words=words, many=many)
         self.draw()
 
     def type(self, key: str, character: str | None) -> None:
@@ -75,7 +84,9 @@ class Asking(Screen[None]):
         typed = editor.key(key, character)
         if typed is Typed.ENTERED:
             self.editor = None
-            self._answered(editor)
+            if not self._answered(editor):
+                editor.refused = True
+                self.editor = editor
         elif typed is Typed.CANCELLED:
             self.editor = None
             if editor.kind == "search":
@@ -85,11 +96,45 @@ class Asking(Screen[None]):
         self.draw()
 
     def edited(self) -> None:
-        """Search as it is typed; the line itself says how many hits there are."""
+        """Search as it is typed; the line itself says how many hits there are, or what is wrong with a query."""
         editor = self.editor
-        if editor is None or editor.kind != "search":
+        if editor is None:
             return
-        self.search_for(editor.text)
+        editor.refused = False
+        if editor.kind == "search":
+            self.search_for(editor.text)
+        elif editor.kind in _QUERIES and (query := self._parsed(editor)) is not None:
+            self.evaluate(query)
+
+    def _parsed(self, editor: LineEditor) -> Query | None:
+        """The query that is being typed; None where it means nothing, which the line then says."""
+        if editor.wrong is None and self._query.text == editor.text.strip():
+            return self._query
+        editor.wrong, editor.told = None, ""
+        try:
+            self._query = parse_query(editor.text, self.session.saved)
+        except QueryError as error:
+            editor.wrong, editor.told = (error.start, error.end), str(error)
+            return None
+        return self._query
+
+    @abstractmethod
+    def evaluate(self, query: Query) -> None:
+        """Find the rows that a query wants, then `show_query` them; now or in a moment."""
+
+    def show_query(self, query: Query) -> None:
+        """The rows of a query are known: list them if it was entered, else tell how many they are."""
+        if query is self._entered:
+            self._entered = None
+            self.session.list_only(query)
+            if not len(self.session.view):
+                self.say("no row passes this filter: esc drops it")
+            self.draw()
+        elif query is self._query and self.editor is not None and self.editor.kind in _QUERIES:
+            c = self.session.comparison
+            passing = Filter(self.session.filter.groups, query).mask(c, self.session.wanted(query))
+            self.editor.told = f"{np.count_nonzero(passing):,} of {len(c):,} rows"
+            self.draw()
 
     @abstractmethod
     def search_for(self, text: str) -> None:
@@ -112,18 +157,27 @@ class Asking(Screen[None]):
         self._origin, self._before = self.session.cursor, self.session.search
         self.ask("search", "/")
 
-    def _answered(self, editor: LineEditor) -> None:
-        """Do what was asked for."""
+    def ask_query(self, kind: str, sign: str, value: str = "") -> None:
+        """Take what is typed as the filter."""
+        self._query = NO_QUERY
+        self.ask(kind, sign, value, completions(self.session.comparison, self.session.saved), many=True)
+        self.edited()
+
+    def _answered(self, editor: LineEditor) -> bool:
+        """Do what was asked for; False when the answer means nothing, which the line then says."""
         text = editor.text.strip()
         if editor.kind == "search":
             self._searched(editor.text)
-        elif editor.kind in ("keep", "filter"):
-            # Both are queries: the words of a text to keep are words that a key must contain.
-            self._filtered(text)
+        elif editor.kind in _QUERIES:
+            if (query := self._parsed(editor)) is None:
+                return False
+            self._entered = query
+            self.evaluate(query)
         elif editor.kind == "page" and text:
             self.write_page(Path(text).expanduser())
         elif text:
             self._commanded(text)
+        return True
 
     def _searched(self, text: str) -> None:
         if text:
@@ -134,16 +188,6 @@ class Asking(Screen[None]):
         elif self._before is not None:
             self.session.end_search(self._origin, self._before)
             self.say(self.session.next_hit())
-        self.draw()
-
-    def _filtered(self, text: str) -> None:
-        try:
-            self.session.set_query(text)
-        except UserError as error:
-            self.say(str(error), trouble=True)
-            return
-        if not len(self.session.view):
-            self.say("no row passes this filter: esc drops it")
         self.draw()
 
     def _commanded(self, text: str) -> None:

@@ -16,12 +16,19 @@ from numtui.edits import Edit
 from numtui.screens.asking import Asking
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
-from numtui.view import Group
+from numtui.view import Group, Order
 
 if TYPE_CHECKING:
     from numtui.sending import Page
 
 __all__ = ["Commands"]
+
+
+_SORTED = {
+    Order.DISPATCH: "order of dispatch",
+    Order.ERROR: "error, the largest first",
+    Order.CONFIDENCE: "confidence, the least sure first",
+}
 
 
 class Commands(Asking):
@@ -182,7 +189,16 @@ class Commands(Asking):
 
     # -- choose what is listed
 
+    def action_sort(self) -> None:
+        """The next order of the list."""
+        order = self.session.order.next
+        self.session.sort(order)
+        self.say(f"sorted by {_SORTED[order]}")
+
     def action_fold(self) -> None:
+        if self.session.order is not Order.DISPATCH:
+            self.say("only in order of dispatch there are stretches to fold: S sorts")
+            return
         self.session.toggle_fold()
         self.draw()
 
@@ -224,6 +240,9 @@ class Commands(Asking):
             self.draw()
         elif session.clear_filter():
             self.say(f"all {len(session.view):,} rows are listed")
+        elif session.order is not Order.DISPATCH:
+            session.sort(Order.DISPATCH)
+            self.say(f"sorted by {_SORTED[Order.DISPATCH]}")
         elif session.folded:
             self.action_fold()
 
@@ -386,10 +405,10 @@ class Commands(Asking):
         self.begin_search()
 
     def action_keep(self) -> None:
-        self.ask("keep", "& list only keys with: ")
+        self.ask_query("keep", "& list only keys with: ")
 
     def action_filter(self) -> None:
-        self.ask("filter", "filter: ", self.session.filter.query.text)
+        self.ask_query("filter", "filter: ", self.session.filter.query.text)
 
     def action_command(self) -> None:
         names = [name for action in ACTIONS for name in (action.name, *action.command)]

@@ -26,6 +26,7 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
+from numtui.query import Query
 from numtui.screens.commands import Commands
 from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits
@@ -80,6 +81,12 @@ class Explorer(Commands):
         """A search over large logs has ended."""
 
         search: Search
+
+    @dataclass
+    class Evaluated(Message):
+        """It is known which rows a query wants."""
+
+        query: Query
 
     @dataclass
     class Looked(Message):
@@ -337,6 +344,22 @@ class Explorer(Commands):
         if self.editor is not None and self.editor.kind == "search" and self.editor.text == event.search.text:
             self.show_hits(event.search)
             self.draw()
+
+    def evaluate(self, query: Query) -> None:
+        """At once; over large logs in a thread, so that typing goes on."""
+        if len(self.session.comparison) < SEARCH_AT_ONCE:
+            self.show_query(query)
+        else:
+            self.run_worker(lambda: self._evaluate(query), thread=True, group="query", exclusive=True)
+
+    def _evaluate(self, query: Query) -> None:
+        """In a worker's thread."""
+        self.session.wanted(query)
+        self.post_message(self.Evaluated(query))
+
+    @on(Evaluated)
+    def _evaluated(self, event: Evaluated) -> None:
+        self.show_query(event.query)
 
     def _start_loading(self) -> None:
         self._loading = Throttled(self._report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from numtui.inspection import wrap
 from numtui.line_editor import LineEditor
@@ -44,7 +45,15 @@ class StatusLine(Lines):
 
     def show_editor(self, editor: LineEditor) -> None:
         """The line that is being typed, and what it has found so far."""
-        self._say([join(_editor(editor), [(f"{editor.told} ", "key")], self.size.width)])
+        line = _editor(editor)
+        role = "red" if editor.wrong is not None else "key"
+        room = self.size.width - _width(line) - 2
+        if editor.refused and width_of(editor.told) > room:
+            told = wrap(editor.told, self.size.width - 2)[: _MOST - 1]
+            self._say([*([(f" {text}", role)] for text in told), line])
+        else:
+            # While it is typed, the list above must not move with every letter.
+            self._say([join(line, [(f"{safe_text(editor.told, max(room, 8))} ", role)], self.size.width)])
 
     def _say(self, lines: Sequence[Line]) -> None:
         shown = list(lines[:_MOST])
@@ -58,14 +67,14 @@ def _width(line: Line) -> int:
 
 
 def _editor(editor: LineEditor) -> Line:
-    text = editor.text
-    under = text[editor.at : editor.at + 1] or " "
-    return [
-        (f" {editor.sign}", "key"),
-        (safe_text(text[: editor.at]), ""),
-        (safe_text(under), "chosen"),
-        (safe_text(text[editor.at + 1 :]), ""),
+    text = editor.text + " "
+    start, end = editor.wrong if editor.wrong is not None else (len(text), len(text))
+    cuts = sorted({0, editor.at, editor.at + 1, min(start, len(text)), min(end, len(text)), len(text)})
+    pieces = [
+        (safe_text(text[i:j]), "chosen" if i == editor.at else "red" if start <= i < end else "")
+        for i, j in pairwise(cuts)
     ]
+    return [(f" {editor.sign}", "key"), *pieces]
 
 
 def _proposal(p: Proposal) -> Line:

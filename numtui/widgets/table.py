@@ -67,7 +67,7 @@ class Table(Lines):
         if not self.size.width:
             return []
         writer = self._writer_for(session)
-        lines: list[Line] = [writer.heading(session.names)]
+        lines: list[Line] = [writer.heading(session.names, session.order)]
         if not len(view):
             lines.append(
                 [("   no row is listed: esc drops the filters" if len(c) else "   the logs hold no operation", "dim")]

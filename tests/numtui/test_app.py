@@ -459,3 +459,34 @@ async def test_the_first_frame_shows_operations_of_both_runs(tmp_path: Path) -> 
         assert rows.size == (100, 30)
         shown = ["".join(segment.text for segment in rows.render_line(y)) for y in range(30)]
     assert sum(line.count("/op_") == 2 for line in shown) > 20
+
+
+async def test_a_filter_says_what_is_wrong_as_it_is_typed(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        await press(pilot, "f", *"op:mm is:rot")
+        assert "is:rot is unknown; expected one of red" in screen(pilot)
+        await press(pilot, "enter")
+        assert explorer.editor is not None, "what was typed is not lost"
+        assert len(explorer.session.view) == len(explorer.session.comparison)
+        await press(pilot, "backspace", "backspace", "backspace", "r", "tab")
+        assert explorer.editor is not None
+        assert explorer.editor.text == "op:mm is:re"
+        await press(pilot, "d")
+        assert f"1 of {len(explorer.session.comparison)} rows" in screen(pilot)
+        await press(pilot, "enter")
+        assert explorer.session.comparison.red[explorer.session.view.row].tolist() == [True]
+
+
+async def test_the_list_is_sorted_around_the_cursor(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        await press(pilot, "n")
+        row = explorer.session.cursor
+        await press(pilot, "S")
+        assert "error ▼" in screen(pilot)
+        assert "sorted by error" in screen(pilot)
+        assert (explorer.session.cursor, explorer.session.line) == (row, 0)
+        await press(pilot, "S")
+        assert "via ▲" in screen(pilot)
+        assert explorer.session.cursor == row
+        await press(pilot, "escape")
+        assert explorer.session.line == row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.query import QueryError, parse_query
-from numtui.view import FOLD_MIN, Filter, Group, Severity, build_view, rank_errors, step, step_error
+from numtui.query import QueryError, completions, exactly, parse_query
+from numtui.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, rank_errors, step, step_error
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -109,10 +111,11 @@ def test_an_empty_view_has_no_row() -> None:
 @given(st.lists(st.integers(0, 40), unique=True), st.integers(-1, 41), st.integers(1, 5))
 def test_step_agrees_with_the_slow_one(found: list[int], at: int, by: int) -> None:
     rows = np.array(sorted(found), np.int32)
+    view = build_view(comparison_of([E] * 42), Filter())
     below = [r for r in sorted(found) if r > at]
     above = [r for r in sorted(found, reverse=True) if r < at]
-    assert step(rows, at, by) == (below[:by][-1] if below else None)
-    assert step(rows, at, -by) == (above[:by][-1] if above else None)
+    assert step(view, rows, at, by) == (below[:by][-1] if below else None)
+    assert step(view, rows, at, -by) == (above[:by][-1] if above else None)
 
 
 def test_errors_in_order_of_size() -> None:
@@ -134,6 +137,40 @@ def test_map_keeps_the_worst_of_each_stretch() -> None:
     assert build_view(comparison_of([R, E]), Filter()).map(6).max() == Severity.RED
 
 
+def slow_order(c: Comparison, order: Order) -> list[int]:
+    """All rows in an order, with Python's own sorting."""
+
+    def key(row: int) -> tuple[float, int]:
+        if order is Order.ERROR:
+            return (-float(c.error[row]) if c.error[row] > 0 else math.inf, row)
+        if order is Order.CONFIDENCE:
+            return (float(c.pairing.confidence[c.pair[row]]) if c.pair[row] >= 0 else math.inf, row)
+        return (0, row)
+
+    return sorted(range(len(c)), key=key)
+
+
+@given(statuses, st.sampled_from(list(Order)), st.data())
+def test_sorted_lists_agree_with_the_slow_ones(found: list[Status], order: Order, data: st.DataObject) -> None:
+    n = len(found)
+    errors = data.draw(st.lists(st.sampled_from([math.nan, 0.0, 1e-9, 1e-3, 2.0]), min_size=n, max_size=n))
+    causes = data.draw(st.lists(st.integers(0, n - 1), max_size=3))
+    hidden = data.draw(st.frozensets(st.sampled_from(list(Group))))
+    c = comparison_of(found, errors=errors, causes=causes)
+    c.pairing.confidence[:] = np.arange(len(c.pairing)) * 7 % 5 / 5
+    view = build_view(c, Filter(frozenset(Group) - hidden), order=order)
+    listed = [row for row in slow_order(c, order) if view.passing[row]]
+    assert view.row.tolist() == listed
+    assert view.reds.tolist() == [row for row in listed if c.red[row]]
+    assert view.causes.tolist() == [row for row in listed if c.cause[row]]
+    for line, row in enumerate(listed):
+        assert view.line_of(row) == line
+        below = [r for r in listed[line + 1 :] if c.red[r]]
+        above = [r for r in reversed(listed[:line]) if c.red[r]]
+        assert step(view, view.reds, row, 1) == next(iter(below), None)
+        assert step(view, view.reds, row, -1) == next(iter(above), None)
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
@@ -146,35 +183,106 @@ def test_map_keeps_the_worst_of_each_stretch() -> None:
         ("WQ", [0, 1]),
         ("layers.1 op:add", [3]),
         ("module:layers.0", [0, 1, 2]),
+        ("module:layers", [0, 1, 2, 3, 4]),
+        ("module:layers.0.w", [0, 1]),
+        ("module:=layers.0", [2]),
+        ("module:=layers.*", [0, 1, 2, 3, 4]),
+        ("module:=layers.*.wq", [0, 1]),
+        ("op:mm,mul", [0, 1, 4]),
+        ("op:m", [0, 1, 4]),
+        ("-op:=m?", [2, 3, 4]),
         ("error>1e-4", [1]),
         ("error<=1e-4", [0, 2]),
+        ("-error<=1e-4", [1, 3, 4]),
+        ("eps>1000", [1]),
+        ("row>=4", [3, 4]),
         ("method:aligned conf<0.8", [0, 1, 2]),
-        ("conf>0.8", []),
+        ("conf>.8", []),
         ("phase:forward", [0, 1, 2, 3, 4]),
-        ("phase:backward", []),
+        ("phase:fwd,bwd", [0, 1, 2, 3, 4]),
+        ("phase:bwd", []),
         ("at:model.py dtype:bfloat16", []),
-        ("at:model.py shape:4", [0, 1, 2, 3, 4]),
+        ("at:model.py:1 shape:4", [0, 1, 2, 3, 4]),
+        ("file:=model.py", [0, 1, 2, 3, 4]),
+        ("file:model.py:9", [0, 1, 2, 3, 4]),
+        ("shape:4,8", [0, 1, 2, 3, 4]),
+        ('"op_0 mm"', []),
+        ('"layers.1"', [3, 4]),
+        ('-"layers.1"', [0, 1, 2]),
+        ('module:"layers.0",layers.1', [0, 1, 2, 3, 4]),
+        ('module:"layers.0,layers.1"', []),
+        ("-", []),
+        ("@mine", [0, 1]),
+        ("-@mine op:add", [2, 3]),
     ],
 )
 def test_queries(text: str, rows: list[int]) -> None:
     keys = ["layers.0.wq/op_0_mm", "layers.0.wq/op_1_mm", "layers.0/op_0_add", "layers.1/op_0_add", "layers.1/op_1_mul"]
     nan = float("nan")
     c = comparison_of([S, R, C, A, B], errors=[0, 1e-3, 1e-5, nan, nan], causes=[3], keys=keys, confidence=0.5)
-    assert np.flatnonzero(parse_query(text).mask(c)).tolist() == rows
+    saved = {"mine": "@wq op:mm", "wq": "module:wq"}
+    assert np.flatnonzero(parse_query(text, saved).mask(c)).tolist() == rows
+
+
+def test_a_number_in_a_name_is_a_whole_number() -> None:
+    c = comparison_of([E, E, E], keys=["layers.1.w1/op_0_mm", "layers.12.w1/op_0_mm", "layers.21/op_0_mm"])
+    assert np.flatnonzero(parse_query("module:layers.1").mask(c)).tolist() == [0]
+    assert np.flatnonzero(parse_query("module:1").mask(c)).tolist() == [0, 1]
+    assert np.flatnonzero(parse_query("module:layers.").mask(c)).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "told", "place"),
     [
-        ("status:rot", "status:rot is unknown; expected one of red, equal"),
-        ("error>much", "'error>much': expected a number after >, like error>1e-3"),
-        ("colour:red", "colour: is no field; there are at, dtype"),
+        ("status:rot", "status:rot is unknown; expected one of red, equal", "rot"),
+        ("is:red,rot op:mm", "is:rot is unknown", "rot"),
+        ("op:mm error>much", "'error>much': expected a number after >, like error>1e-3", "much"),
+        ("error>", "expected a number after >", ""),
+        ("error>nan", "expected a number after >", "nan"),
+        ("colour:red", "colour: is no field; there are at, cause, dtype", "colour:"),
+        ("error:1e-3", "error is compared with a number, like error>1e-3", "error:"),
+        ("op>3", "op is no number; there are error, eps, conf", "op"),
+        ("op:mm,", "op: a value is missing", ""),
+        ("cause:first", "cause: expected a number from 1 on, not 'first'", "first"),
+        ('wq "two words', "the quotation mark has no other one", '"two words'),
+        ("wq @yours", "there is no saved filter 'yours'; there are loop, broken", "@yours"),
+        ("@loop", "the saved filter 'loop' is made of itself", "@loop"),
+        ("@broken", "the saved filter 'broken': op is no number", "@broken"),
     ],
 )
-def test_a_query_that_means_nothing_says_what_was_expected(text: str, told: str) -> None:
+def test_a_query_that_means_nothing_says_what_was_expected_and_where(text: str, told: str, place: str) -> None:
     with pytest.raises(QueryError) as error:
-        parse_query(text)
+        parse_query(text, {"loop": "wq -@loop", "broken": "op>3"})
     assert told in str(error.value)
+    assert text[error.value.start : error.value.end] == place
+
+
+@given(st.text(st.sampled_from('ab:"- ,>=*1@\\'), max_size=12))
+def test_no_query_is_too_odd(text: str) -> None:
+    try:
+        query = parse_query(text)
+    except QueryError as found:
+        place = range(found.start, found.end)
+        assert place
+        assert place[0] >= 0
+        assert place[-1] <= len(text)
+        return
+    assert len(query.mask(comparison_of([E, R, A]))) == 3
+
+
+@pytest.mark.parametrize("module", ["layers.0.wq", "a b", 'say "no"', "x,y", "=odd", "tail*"])
+def test_a_name_is_found_by_its_exact_word(module: str) -> None:
+    c = comparison_of([E, E], keys=[f"{module}/op_0_mm", f"{module}2/op_0_mm"])
+    assert 0 in np.flatnonzero(parse_query(exactly("module", module)).mask(c))
+
+
+def test_completions_are_words_that_mean_something() -> None:
+    c = comparison_of([E, R], keys=["layers.0.wq/op_0_mm", "layers.1/op_0_add"])
+    words = completions(c, {"mine": "wq"})
+    assert {"status:red", "op:mm", "module:layers.0.wq", "file:model.py", "@mine", "error>"} <= set(words)
+    for word in words:
+        if word[-1] not in ":>":
+            parse_query(word, {"mine": "wq"})
 
 
 def test_a_million_rows_take_milliseconds() -> None:
@@ -192,5 +300,7 @@ def test_a_million_rows_take_milliseconds() -> None:
     )
     view = build_view(big, Filter(), folded=True)
     view.map(50)
-    assert step(view.reds, 500_000, 1) == 500_001
+    assert step(view, view.reds, 500_000, 1) == 500_001
+    by_error = build_view(big, Filter(), order=Order.ERROR)
+    assert step(by_error, by_error.reds, 1, 2) == 5
     rank_errors(view)

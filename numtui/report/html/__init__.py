@@ -21,8 +21,8 @@ from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.actions import Group as Heading
+from numtui.fields import STATUS_WORDS
 from numtui.glyphs import GLYPHS, STYLES
-from numtui.query import STATUS_WORDS
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import MEANING, Report

@@ -1,0 +1,217 @@
+"""The fields of a filter query: what may stand behind each, and which rows it wants.
+
+`FIELDS` are those that are followed by a colon, `NUMBERS` those that are compared with a number. Text of a log is
+looked up once per distinct name, never once per row.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.op_log import IntArray, OpLog, Phase, Strings
+from matchers.pairing import Method
+from matchers.status import Role, Status
+from matchers.tolerance import EPSILON
+
+__all__ = ["FIELDS", "Field", "Mask", "NUMBERS", "Number", "STATUS_WORDS", "keys_containing"]
+
+Mask = NDArray[np.bool_]
+
+STATUS_WORDS: dict[str, tuple[Status, ...]] = {
+    "red": tuple(s for s in Status if s.red),
+    "equal": (Status.EQUAL, Status.SAME_PRINT),
+    "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.RECOMPUTE, Status.IGNORED),
+    **{s.label: (s,) for s in Status if s is not Status.EQUAL},
+}
+"""What may stand behind `status:`, besides `cause`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field that takes words, with commas between several of which any will do.
+
+    Attributes:
+        about: what it is, for the help.
+        mask: the rows that have one of the values, which have been checked.
+        values: what each word it takes stands for; empty where any text will do.
+        number: it takes whole numbers from 1 on.
+        whole: a comma is part of the value.
+        names: the values that a comparison has, for completion.
+    """
+
+    about: str
+    mask: Callable[[Comparison, Sequence[str]], Mask]
+    values: Mapping[str, str] = field(default_factory=dict)
+    number: bool = False
+    whole: bool = False
+    names: Callable[[Comparison], Sequence[str]] = lambda _: ()
+
+    def wrong(self, value: str) -> str:
+        """What is wrong with one value; empty when nothing is."""
+        if not value and not self.values:
+            return "a value is missing"
+        if self.number and not (value.isascii() and value.isdigit() and int(value) > 0):
+            return f"expected a number from 1 on, not {value!r}"
+        if self.values and value not in self.values:
+            return f"expected one of {', '.join(self.values)}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column that is compared with a number; NaN where a row has none, which no comparison holds for."""
+
+    about: str
+    column: Callable[[Comparison], NDArray[np.float64]]
+
+
+def keys_containing(c: Comparison, text: str) -> Mask:
+    """bool[r]: the rows with a key on either side that contains `text`."""
+    return _either(c, lambda log: log.keys.containing(text))
+
+
+def _either(c: Comparison, of_log: Callable[[OpLog], Mask]) -> Mask:
+    """Lift a mask over the records of a log to the rows of the comparison: true when either side has it."""
+    out = np.zeros(len(c), bool)
+    for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
+        # The extra entry answers for record -1, a row that this side does not have.
+        out |= np.append(of_log(log), False)[at]
+    return out
+
+
+def _labels(members: Sequence[Phase] | Sequence[Method] | Sequence[Role], **short: str) -> dict[str, str]:
+    return {member.label: member.name for member in members} | short
+
+
+def _statuses(c: Comparison, words: Sequence[str]) -> Mask:
+    found = np.isin(c.status, [s for word in words if word != "cause" for s in STATUS_WORDS[word]])
+    return found | c.cause if "cause" in words else found
+
+
+def _followed(c: Comparison, numbers: Sequence[str]) -> Mask:
+    """The rows that start a first cause, numbered as the list of causes does, and the red ones that follow from it."""
+    wanted = [int(number) - 1 for number in numbers]
+    if c.flow is None:
+        return np.zeros(len(c), bool)  # nothing is paired yet
+    found = c.consequences
+    mask = np.isin(found.cause_of, wanted)
+    mask[[row for k in wanted if k < len(found.causes) for row in found.causes[k].rows]] = True
+    return mask
+
+
+def _method(c: Comparison) -> NDArray[np.int8]:
+    return np.append(c.pairing.method, np.int8(Method.NONE))[c.pair]
+
+
+def _confidence(c: Comparison) -> NDArray[np.float64]:
+    return np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
+
+
+def _units(c: Comparison) -> NDArray[np.float64]:
+    """The error in units of the coarser ε of the two sides."""
+    eps = np.zeros(len(c))
+    for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
+        # A last entry for index -1, which means that the log does not say.
+        table = np.array([EPSILON.get(name, 0.0) for name in log.dtypes] + [0.0])
+        eps = np.maximum(eps, np.append(table[log.dtype], 0.0)[at])
+    return np.divide(c.error, eps, out=np.full(len(c), np.nan), where=eps > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of interned text, of either side."""
+
+    table: Callable[[OpLog], Strings]
+    index: Callable[[OpLog], IntArray]
+    shown: Callable[[str], str] = str
+
+    def mask(self, c: Comparison, values: Sequence[str]) -> Mask:
+        tests = [_test(self.shown(value)) for value in values]
+        return _either(c, lambda log: self._hits(log, tests)[self.index(log)])
+
+    def names(self, c: Comparison) -> list[str]:
+        return list(dict.fromkeys(self.shown(name) for log in (c.a, c.b) for name in self.table(log)))
+
+    def _hits(self, log: OpLog, tests: Sequence[Callable[[str], object]]) -> Mask:
+        shown = (self.shown(name) for name in self.table(log))
+        # A last entry for index -1, which means that the log does not say.
+        return np.array([any(test(name) for test in tests) for name in shown] + [False], bool)
+
+
+def _test(value: str) -> Callable[[str], object]:
+    """Whether a name has `value` in it, or is it (`=value`, in which `*` and `?` stand for anything).
+
+    A number is never part of another one: `layers.1` is not in `layers.12`.
+    """
+    if value.startswith("=") and len(value) > 1:
+        return re.compile(fnmatch.translate(value[1:]), re.IGNORECASE).match
+    before = r"(?<!\d)" if value[:1].isdigit() else ""
+    after = r"(?!\d)" if value[-1:].isdigit() else ""
+    return re.compile(before + re.escape(value) + after, re.IGNORECASE).search
+
+
+def _text(about: str, column: _Column, *, whole: bool = False) -> Field:
+    return Field(about, column.mask, whole=whole, names=column.names)
+
+
+def _file(location: str) -> str:
+    """The file of `path/to/model.py:12`."""
+    path, colon, line = location.rpartition(":")
+    return path if colon and line.isdigit() else location
+
+
+_STATUS = Field(
+    "its status; `red`, `equal` and `other` stand for several, `cause` for the first causes",
+    _statuses,
+    {word: word for word in (*STATUS_WORDS, "cause")},
+)
+
+_PHASES = _labels(list(Phase), fwd="FORWARD", bwd="BACKWARD", opt="OPTIMIZER")
+_METHODS = _labels(list(Method))
+_ROLES = _labels([r for r in Role if r is not Role.NONE])
+
+FIELDS: dict[str, Field] = {
+    "status": _STATUS,
+    "is": _STATUS,
+    "role": Field(
+        "where a red row stands in the data flow",
+        lambda c, words: np.isin(c.role, [Role[_ROLES[word]] for word in words]),
+        _ROLES,
+    ),
+    "cause": Field("the first cause of this number, and the red rows that follow from it", _followed, number=True),
+    "phase": Field(
+        "part of the step",
+        lambda c, words: _either(c, lambda log: np.isin(log.phase, [Phase[_PHASES[word]] for word in words])),
+        _PHASES,
+    ),
+    "op": _text("the operation", _Column(lambda log: log.ops, lambda log: log.op)),
+    "module": _text("the module", _Column(lambda log: log.modules, lambda log: log.module)),
+    "file": _text("the source file", _Column(lambda log: log.locations, lambda log: log.location, _file)),
+    "at": _text("the source file and line", _Column(lambda log: log.locations, lambda log: log.location)),
+    "dtype": _text("the dtype of the output", _Column(lambda log: log.dtypes, lambda log: log.dtype)),
+    "shape": _text(
+        "the shape of the output, like `4,64`",
+        _Column(lambda log: log.shapes, lambda log: log.shape, lambda text: text.replace(" ", "")),
+        whole=True,
+    ),
+    "method": Field(
+        "how the pair was found", lambda c, words: np.isin(_method(c), [Method[_METHODS[w]] for w in words]), _METHODS
+    ),
+}
+
+_CONFIDENCE = Number("how sure the pair is, 0 to 1", _confidence)
+
+NUMBERS: dict[str, Number] = {
+    "error": Number("relative error", lambda c: c.error),
+    "eps": Number("error in units of the dtype's ε", _units),
+    "conf": _CONFIDENCE,
+    "confidence": _CONFIDENCE,
+    "row": Number("number of the row", lambda c: np.arange(1, len(c) + 1, dtype=np.float64)),
+}
