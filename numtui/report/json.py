@@ -56,6 +56,7 @@ def _head(r: Report) -> dict[str, Any]:
         "b": _log(r.logs[1]),
         "comparable": r.comparable,
         "notes": [asdict(note) for note in r.notes],
+        "judged_by": r.judged_by,
         "result": r.result,
         "red": r.red,
         "counts": {status.label: n for status, n in r.counts},

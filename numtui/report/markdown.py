@@ -72,6 +72,9 @@ def _lines(r: Report) -> Iterator[str]:
     yield "| --- | --- | ---: | --- |"
     for log in (a, b):
         yield f"| {log.side} | {plain(log.name, 60)} | {log.operations:,} | {code(log.path, 300)} |"
+    if r.judged_by:
+        yield ""
+        yield f"Judged with {code(r.judged_by, 300)}"
     yield from _failures(r)
     yield from _notes(r)
     yield ""

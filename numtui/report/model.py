@@ -254,6 +254,17 @@ class Report:
         return f"Nothing is red in {count(len(c), 'row')}." if len(c) else "Nothing to compare: both logs are empty."
 
     @property
+    def judged_by(self) -> str:
+        """What the user expects of the runs, as it was typed; empty where every pair was judged by itself."""
+        e = self.comparison.expectation
+        options = [
+            *([f"--expect {e.preset.value}"] if e.preset is not None else []),
+            *([f"--rtol {e.rtol:g}"] if e.rtol is not None else []),
+            *([f"--noise {e.noise.path}"] if e.noise is not None else []),
+        ]
+        return " ".join(options)
+
+    @property
     def cause_count(self) -> int:
         """How many first causes there are; rows of one place in the program are one."""
         return len(self.comparison.consequences.causes)
@@ -293,11 +304,11 @@ class Report:
         return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
-        """One row of the comparison in words; `explained` with a sentence, which takes about a millisecond."""
+        """One row of the comparison in words; `explained` with a sentence, which takes most of the time."""
         from matchers.explain import (
-            explain,
             format_eps,
             format_error,
+            headline,
             row_epsilon,
         )  # not for the rows in machine formats
 
@@ -322,7 +333,7 @@ class Report:
             location=log.location_text(record),
             line_a=int(c.a.line[i]) if i >= 0 else 0,
             line_b=int(c.b.line[j]) if j >= 0 else 0,
-            sentence=explain(c, row).headline if explained else "",
+            sentence=headline(c, row) if explained else "",
         )
 
     # -- what it fails on

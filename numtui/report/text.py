@@ -82,6 +82,8 @@ def _sides(r: Report, paint: _Paint) -> Iterator[str]:
 
 def _result(r: Report, paint: _Paint) -> Iterator[str]:
     yield paint(_RED, r.result) if r.red else r.result
+    if r.judged_by:
+        yield f"Judged with {safe_text(r.judged_by, 300)}"
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
         yield paint(_RED, line) if status.red else line

@@ -14,6 +14,7 @@ from matchers.comparison import Comparison, compare
 from matchers.explain import explain, format_eps, format_error, row_epsilon
 from matchers.facts import facts_of, inputs_of
 from matchers.parse import read_log
+from matchers.status import Status
 from numtui.actions import ACTIONS
 from numtui.query import parse_query
 from numtui.report.html import View
@@ -324,8 +325,16 @@ def test_it_says_what_the_program_says(pair: str, page: Page, planted: Compariso
             for side, maker, at in (("a", given.producer_a, c.at_a), ("b", given.producer_b, c.at_b)):
                 expected = int(at[maker]) if maker >= 0 and at[maker] != row else -1
                 assert mine[side]["maker"] == expected
-        if c.red[row]:
+        if c.status[row] in (Status.DIVERGED, Status.CLOSE):
             assert page_says["headline"] == explain(c, row).headline
+
+
+def test_what_the_page_says_itself_is_what_the_program_says(page: Page, planted: Comparison) -> None:
+    """Of a large comparison it has sentences for some rows only."""
+    browser = page(planted)
+    rows = np.flatnonzero((planted.status == Status.DIVERGED) | (planted.status == Status.CLOSE)).tolist()
+    told = browser.ask(f"(numtui.c.told = {{}}, {rows}.map((row) => numtui.c.headline(row)))")
+    assert told == [explain(planted, row).headline for row in rows]
 
 
 def test_a_row_is_markdown_for_a_discussion(page: Page, planted: Comparison) -> None:

@@ -17,7 +17,8 @@ import junitparser
 import numpy as np
 import pytest
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison, compare, noise_floor
+from matchers.expectation import Expect, Expectation
 from matchers.parse import read_log
 from matchers.status import Role, Status
 from numtui.report import FORMATS, ReportOptions, format_of, report_of, write
@@ -85,6 +86,15 @@ def test_the_end_of_a_name_tells_the_format() -> None:
     assert [format_of(f"x/r.{end}") for end in ("txt", "jsonl", "json", "csv", "md", "XML", "html", "log")] == [
         "text", "jsonl", "json", "csv", "markdown", "junit", "html", None,
     ]  # fmt: skip
+
+
+def test_what_is_expected_is_said() -> None:
+    """Who reads "nothing is red" has to know what was called red."""
+    noise = noise_floor(real().a, real().b, real().a)
+    c = compare(real().a, real().b, expectation=Expectation(Expect.REDUCTION_ORDER, rtol=1e-3, noise=noise))
+    for form in ("text", "json", "markdown", "html"):
+        assert f"--expect reduction-order --rtol 0.001 --noise {noise.path}" in text_of(c, form)
+        assert "--expect" not in text_of(real(), form).partition("<script")[0]
 
 
 # JSON

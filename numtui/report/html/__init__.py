@@ -16,6 +16,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final, TextIO
 
+import numpy as np
+
+from matchers.explain import headline
 from matchers.op_log import Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
@@ -32,8 +35,13 @@ from numtui.view import Group
 __all__ = ["View", "write"]
 
 _SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "table", "inspector", "plot", "main")
-_MAX_TOLD: Final = 300
-"""First causes whose sentences the page has from the program; it makes those of the other rows itself."""
+_MAX_TOLD: Final = 2000
+"""Rows whose sentences the page has from the program: first causes, then red and close ones. It makes the others, which
+say less, itself.
+"""
+
+_MAX_CAUSES: Final = 300
+"""First causes of which the page says what follows from them."""
 
 _TERMINALS_OWN: Final = frozenset({"switch", "save", "html", "palette", "command", "redraw", "suspend", "quit"})
 """Actions of the explorer that a page has no use for; nor can it change rules."""
@@ -108,7 +116,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
 def _page(r: Report, view: View) -> dict[str, Any]:
     """What the script has to know besides the rows."""
     c = r.comparison
-    causes = r.causes(_MAX_TOLD)
+    causes = r.causes(_MAX_CAUSES)
     cursor = view.cursor
     if cursor < 0 and r.red:
         cursor = causes[0].row.row if causes else int(c.red.argmax())
@@ -128,10 +136,8 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             for a in ACTIONS
             if a.id not in _TERMINALS_OWN and (a.group != Heading.RULES or a.id == "rules")
         ],
-        "told": {
-            str(cause.row.row): [safe_text(cause.row.sentence, 1000), safe_text(cause.follows, 1000)]
-            for cause in causes
-        },
+        "told": _told(r),
+        "follows": {str(cause.row.row): safe_text(cause.follows, 1000) for cause in causes},
         "state": {
             "hidden": sorted(view.hidden),
             "query": safe_text(view.query),
@@ -140,6 +146,13 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             "cursor": cursor,
         },
     }
+
+
+def _told(r: Report) -> dict[str, str]:
+    c = r.comparison
+    differing = np.flatnonzero(c.red | (c.status == Status.CLOSE))
+    rows = np.unique(np.concatenate((r.cause_rows, differing))[:_MAX_TOLD])
+    return {str(row): safe_text(headline(c, row), 1000) for row in rows.tolist()}
 
 
 def _status(status: Status) -> dict[str, Any]:

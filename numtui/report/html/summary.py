@@ -42,6 +42,8 @@ def _summary(r: Report) -> Iterator[str]:
         label = f'<td class="red">{status.label}</td>' if status.red else f"<td>{status.label}</td>"
         yield f'<tr><td class="number">{n:,}</td>{label}<td>{MEANING[status]}</td></tr>'
     yield "</table>"
+    if r.judged_by:
+        yield f"<p>judged with <code>{text(r.judged_by)}</code></p>"
     causes = r.causes(_MAX_CAUSES)
     yield from _rows("First causes", [(cause.row, cause.follows) for cause in causes], r.cause_count)
     if not causes:

@@ -126,13 +126,13 @@ class Comparison {
     return digits ? numberText(digits[row], this.arrays[`${name}${side}.exponent`][row]) : "";
   }
 
-  /** Verdict and role in a sentence; first causes have one from the program itself. */
+  /** Verdict and role in a sentence: the program's own, or where the page has none, one that says less. */
   headline(row) {
-    if (this.told[row]) return this.told[row][0];
+    if (this.told[row]) return this.told[row];
     const status = this.status(row), role = this.role(row), error = this.errorText(row);
     const what = this.slots[row] ? `${this.slots[row]} differs` : "the output differs";
     const units = this.units(row), by = error && error !== "0" ? `${what} by ${error}${units ? ` (${units} ε)` : ""}` : what;
-    if (status.label === "close") return `close: ${by}, within the tolerance of ${short(this.arrays.tolerance[row])}`;
+    if (status.label === "close") return `close: ${by.replace(/^the output /, "")}${this.tolerance(row, ", within the tolerance of ")}`;
     if (!status.red) return `${status.label}: ${status.meaning}`;
     if (status.label !== "diverged") return `${role}: ${status.meaning}`.replace(/^: /, "");
     if (role === "origin") return `ORIGIN: its inputs agree, ${by}`;
@@ -153,6 +153,12 @@ class Comparison {
       }
     }
     return null;
+  }
+
+  /** The tolerance with words before it; empty where nothing was judged by one. */
+  tolerance(row, words) {
+    const limit = this.arrays.tolerance[row];
+    return Number.isFinite(limit) ? words + short(limit) : "";
   }
 
   /** Why the two were paired, or that they were not. */

@@ -11,10 +11,10 @@ function inspect(c, row, go) {
   headline.id = "headline";
   panel.append(headline);
   if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no red row explains it"));
-  if (c.told[row]?.[1]) panel.append(element("p", {}, c.told[row][1]));
+  if (c.follows[row]) panel.append(element("p", {}, c.follows[row]));
   const role = c.roleMeaning[c.role(row)];
   if (role) panel.append(element("p", { className: "dim" }, `${c.role(row)}: ${role}`));
-  if (status.label === "diverged") panel.append(element("p", { className: "dim" }, `the tolerance is ${short(c.arrays.tolerance[row])}`));
+  if (status.label === "diverged") panel.append(element("p", { className: "dim" }, c.tolerance(row, "the tolerance is ")));
   if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "the same bits went in"));
   panel.append(element("p", { className: "dim" }, c.pairing(row)));
   const original = c.arrays.original[row];

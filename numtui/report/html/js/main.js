@@ -102,7 +102,18 @@ class Page {
     this.actions = this.makeActions();
     this.keys = new Map(this.c.keys.flatMap(({ id, keys }) => keys.map((key) => [key, id])));
     const rows = this.c.keys.map(({ label, help }) => element("tr", {}, element("td", {}, element("code", {}, label)), element("td", {}, help)));
-    by("keys").append(element("h2", {}, "Keys"), element("table", {}, ...rows));
+    by("keys").append(element("h2", {}, "Keys"), element("table", {}, ...rows), element("h2", {}, "Signs"), this.signs());
+  }
+
+  signs() {
+    const signs = [
+      ["●", "a first cause: no red row explains it"],
+      ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, label, meaning }) => [glyph, `${label}: ${meaning}`]),
+      ["≥", "before an error: a lower bound from the norms; the tensors themselves may differ by more"],
+      ["≈", "before an error: the distance of the tensors, estimated from their sketches"],
+      ["ε", "the error in units of the precision of the coarser dtype"],
+    ];
+    return element("table", {}, ...signs.map((texts) => element("tr", {}, ...texts.map((text) => element("td", {}, text)))));
   }
 
   toggle(group) {
