@@ -50,7 +50,7 @@ from matchers.tolerance import (
     own_tolerance,
     systematic_share,
 )
-from matchers.verdict import Verdicts, relative
+from matchers.verdict import Verdicts, longer_sums, relative
 
 __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 
@@ -143,7 +143,7 @@ class _Judged:
         self.open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
 
         by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
-        self.own = np.where(by_element, self._rounding(True), self._rounding(False))
+        self.own = longer_sums(a, b, i, j) * np.where(by_element, self._rounding(True), self._rounding(False))
         first = relative(a.outputs.first()[i], b.outputs.first()[j])
         self.norm = np.fmax(np.nan_to_num(first, posinf=np.inf), _norm_change(a, b, i, j))
         # a bound that the norms do not show is that of a single element

@@ -20,6 +20,7 @@ __all__ = [
     "default_tolerance",
     "elementwise",
     "growth",
+    "longer_sum",
     "of_scores",
     "own_tolerance",
     "systematic_share",
@@ -42,8 +43,10 @@ EPSILON = {
 TOLERANCE_IN_EPS = {"float64": 128.0, "complex128": 128.0, "float32": 128.0, "complex64": 128.0, "float16": 8.0}
 """Up to how many ε a pair is called close; 2 for the dtypes not named, whose sums are made in float32.
 
-128 ≈ 2·√4096: what the order of a sum of a few thousand terms can change.
+128 = 2·√4096: what the order of a sum of a few thousand terms can change; see `longer_sum`.
 """
+
+_TERMS, _LONGEST = 4096.0, 8.0
 
 EXTREMES = 8.0
 """Min and Max are single elements: what rounding does to one of them is not averaged out, as it is in a norm."""
@@ -51,6 +54,8 @@ EXTREMES = 8.0
 ACCUMULATED = 4.0
 """An error of the tensors themselves (from their sketches) is larger than that of their norms, over which rounding
 averages: where something differed before, so much more of it is still rounding."""
+
+_SUMMED_AS_THEY_ARE = ("float64", "complex128", "float32", "complex64")
 
 _DEFAULT_IN_EPS = 2.0
 _ELEMENTWISE_IN_EPS = {"float64": 4.0, "complex128": 4.0, "float32": 4.0, "complex64": 4.0}
@@ -81,6 +86,17 @@ def own_tolerance(dtype: str, by_element: bool) -> float:
     eps = EPSILON.get(dtype, 0.0)
     times = _ELEMENTWISE_IN_EPS.get(dtype, 1.0) if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
     return max(eps * times, RESOLUTION)
+
+
+def longer_sum(dtype: str, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much more the order of a sum of so many terms may change than tolerances allow for: √(terms/4096).
+
+    The error of a sum grows as the root of its length. From a quarter of a million terms on, sums are made in blocks,
+    and it grows no more. Shorter dtypes are summed in float32 and rounded once.
+    """
+    if dtype not in _SUMMED_AS_THEY_ARE:
+        return np.ones(len(terms))
+    return np.clip(np.sqrt(terms / _TERMS), 1.0, _LONGEST)
 
 
 _NAMES = (

@@ -25,13 +25,14 @@ from matchers.collectives import unfinished
 from matchers.estimate import estimates
 from matchers.features import shared_ids
 from matchers.op_log import STATISTICS, FloatArray, OpLog
+from matchers.reduction import reduction_length
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
-from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, own_tolerance
+from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, longer_sum, own_tolerance
 from matchers.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "relative"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "relative"]
 
 Int = NDArray[np.int64]
 
@@ -157,7 +158,9 @@ def _limits(
     a: OpLog, b: OpLog, i: Int, j: Int, alone: NDArray[np.bool_], policy: tuple[tuple[str, str], ...]
 ) -> tuple[FloatArray, FloatArray]:
     """Tolerances per pair: for norms, and for the tensors themselves."""
+    longer = longer_sums(a, b, i, j)
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
+    usual *= longer
     for names in policy:  # what is computed from a coarser number is no finer than it
         usual = np.maximum(usual, max(map(default_tolerance, names)))
     far = ACCUMULATED * usual
@@ -170,9 +173,22 @@ def _limits(
             def own(name: str, which: bool = which) -> float:
                 return own_tolerance(name, which)
 
-            limit = np.maximum(_by_dtype(a, own)[a.dtype[i]], _by_dtype(b, own)[b.dtype[j]])
+            limit = longer * np.maximum(_by_dtype(a, own)[a.dtype[i]], _by_dtype(b, own)[b.dtype[j]])
             usual, far = np.where(rows, limit, usual), np.where(rows, limit, far)
     return usual, far
+
+
+def longer_sums(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
+    """float64[p]: by how much more the pairs may differ than their dtypes tell, because they sum many terms."""
+    factors = []
+    for log, rows in ((a, i), (b, j)):
+        terms, dtype = reduction_length(log)[rows], log.dtype[rows]
+        factor = np.ones(len(rows))
+        for code, name in enumerate(log.dtypes):
+            which = (dtype == code) & (terms > 1)
+            factor[which] = longer_sum(name, terms[which])
+        factors.append(factor)
+    return np.maximum(*factors)
 
 
 def _slots(
