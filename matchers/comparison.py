@@ -30,6 +30,7 @@ from matchers.op_key import canonical
 from matchers.op_log import FloatArray, IntArray, OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
+from matchers.partial_sums import partial_sums
 from matchers.rename import realigned
 from matchers.repair import ForcedPair, apply_rules
 from matchers.resolve import Resolved, RuleUsage, resolve
@@ -277,6 +278,7 @@ def _compare(
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
     status = judgement.verdicts.status.copy()
     status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
+    status[partial_sums(a, b, pairing, status, flow)] = Status.PARTIAL
     verdicts = replace(judgement.verdicts, status=status)
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)

@@ -140,6 +140,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.SAME_PRINT: "same in print: every printed number is equal",
         Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, {within}",
         Status.UNFINISHED: "unfinished: the numbers were taken before the communication was done; they mean nothing",
+        Status.PARTIAL: "partial: a part of a sum that the other run adds up in another order; the total agrees",
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: the backward pass ran it again",
         Status.IGNORED: "ignored by a rule",
     }[status]

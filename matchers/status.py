@@ -16,13 +16,14 @@ class Status(IntEnum):
     CLOSE = 3
     SHARDED = 4
     UNFINISHED = 5
-    RECOMPUTE = 6
-    IGNORED = 7
-    ONLY_A = 8
-    ONLY_B = 9
-    SHAPE = 10
-    DIVERGED = 11
-    NAN = 12
+    PARTIAL = 6
+    RECOMPUTE = 7
+    IGNORED = 8
+    ONLY_A = 9
+    ONLY_B = 10
+    SHAPE = 11
+    DIVERGED = 12
+    NAN = 13
 
     @property
     def label(self) -> str:

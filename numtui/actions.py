@@ -135,7 +135,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("toggle_equal", "3", Group.LIST, "show or hide equal rows"),
     _a("toggle_only_a", "4", Group.LIST, "show or hide rows that only a has"),
     _a("toggle_only_b", "5", Group.LIST, "show or hide rows that only b has"),
-    _a("toggle_other", "6", Group.LIST, "show or hide the rest: recompute, sharded, unfinished, ignored"),
+    _a("toggle_other", "6", Group.LIST, "show or hide the rest: recompute, sharded, unfinished, partial sums, ignored"),
     _a("fold", "=", Group.LIST, "fold stretches of equal rows into one line each", footer="fold"),
     _a("reset", "escape", Group.LIST, "drop what is pending: a preview, the mark, the search, then the filters"),
     _a("mark", "m", Group.RULES, "mark a row; `m` on another: pair a of the one with b of the other", footer="mark"),

@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "red": tuple(s for s in Status if s.red),
     "equal": (Status.EQUAL, Status.SAME_PRINT),
-    "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.RECOMPUTE, Status.IGNORED),
+    "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.PARTIAL, Status.RECOMPUTE, Status.IGNORED),
     **{s.label: (s,) for s in Status if s is not Status.EQUAL},
 }
 """What may stand behind `status:`, besides `cause`."""

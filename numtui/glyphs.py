@@ -15,6 +15,7 @@ GLYPHS: Final[dict[Status, str]] = {
     Status.CLOSE: "≈",
     Status.SHARDED: "∥",
     Status.UNFINISHED: "…",
+    Status.PARTIAL: "Σ",
     Status.RECOMPUTE: "↻",
     Status.IGNORED: "·",
     Status.ONLY_A: "◀",

@@ -113,7 +113,7 @@ def _main_dtype(log: OpLog) -> str:
     return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
 
 
-_SELDOM = (Status.RECOMPUTE, Status.UNFINISHED, Status.SHARDED, Status.IGNORED)
+_SELDOM = (Status.RECOMPUTE, Status.UNFINISHED, Status.PARTIAL, Status.SHARDED, Status.IGNORED)
 """Rows that are neither red nor good, and not of one side only: told where there are any."""
 
 

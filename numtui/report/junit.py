@@ -27,7 +27,14 @@ _MAX_ROWS: Final = 5
 """Rows that the failure of one module tells; the rest is counted."""
 _MAX_TEXT: Final = 400
 
-_NOT_JUDGED: Final = (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.RECOMPUTE, Status.IGNORED)
+_NOT_JUDGED: Final = (
+    Status.PENDING,
+    Status.SHARDED,
+    Status.UNFINISHED,
+    Status.PARTIAL,
+    Status.RECOMPUTE,
+    Status.IGNORED,
+)
 
 
 @dataclass(frozen=True, slots=True)

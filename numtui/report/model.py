@@ -39,6 +39,7 @@ MEANING: Final = {
     Status.CLOSE: "different, within tolerance",
     Status.SHARDED: "different shards of one tensor, not judged",
     Status.UNFINISHED: "collectives logged before they had finished, not judged",
+    Status.PARTIAL: "parts of sums that are added up in another order, whose totals agree",
     Status.RECOMPUTE: "run again in the backward pass (checkpointing) on one side only",
     Status.IGNORED: "ignored by a rule",
     Status.ONLY_A: "no partner in b",

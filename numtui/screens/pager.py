@@ -80,7 +80,8 @@ def _wrapped(line: Line, width: int) -> list[Line]:
 
 _GLYPHS = """\
 ● first cause: its inputs agree, its output does not    ✗ diverged   ≠ other shape or dtype   ! NaN or Inf on one side
-≈ close   ≡ equal bits   = same print   ◀ only a   ▶ only b   ↻ recompute   ∥ sharded   … unfinished   · ignored
+≈ close   ≡ equal bits   = same print   ◀ only a   ▶ only b   ↻ recompute   ∥ sharded   … unfinished
+Σ partial sum: the runs add up in another order, and the total agrees   · ignored
 ≥ in front of an error: a lower bound, as two norms that agree do not bound it.   ε: in units of the dtype's epsilon
 +1 behind a key: the row is a group, a collective and its wait.   via values·.61: how it was found, how sure that is
 left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen"""

@@ -1,0 +1,94 @@
+"""Sums that the two runs add up in another order: (x + g) + h against x + (g + h).
+
+What is between the first addition and the last is then no tensor that both runs have, and its difference means nothing:
+gradients of a tensor that is used several times arrive in any order. Whether the sum is right is seen in the total.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.dataflow import DataFlow
+from matchers.op_log import OpLog, Ragged
+from matchers.pairing import Pairing
+from matchers.status import Status
+
+__all__ = ["partial_sums"]
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+_ADDITIONS = frozenset({"add", "add_"})
+_CASTS = frozenset({"_to_copy"})
+_TERMS = 6
+"""Additions that one sum is followed over; more gradients do not meet in practice."""
+_CAST = 2.0**-8
+"""How far a cast to bfloat16 moves a norm at most."""
+
+
+def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int:
+    """The red pairs that are parts of a sum whose total is no red pair, and that nothing else reads.
+
+    Args:
+        status: int8[p], the verdict of each pair.
+        flow: asked only when an addition is red.
+    """
+    red = np.flatnonzero(status >= Status.SHAPE)
+    red = red[_named(a, _ADDITIONS)[pairing.lead_a[red]] & _named(b, _ADDITIONS)[pairing.lead_b[red]]]
+    if not len(red):
+        return red
+    one, other = pairing.lead_a[red].astype(np.int64), pairing.lead_b[red].astype(np.int64)
+    sum_a, sum_b = _Sums(a, flow.a), _Sums(b, flow.b)
+    totals_a, totals_b = sum_a.totals(one), sum_b.totals(other)
+    judged = np.append((status > Status.PENDING) & (status <= Status.CLOSE), False)
+    found = np.zeros(len(red), bool)
+    for of_a in totals_a:
+        pair = np.where(of_a >= 0, pairing.of_a[of_a], -1)
+        for of_b in totals_b:
+            found |= judged[pair] & (of_b >= 0) & (pairing.of_b[of_b] == pair)
+        found |= judged[pair] & sum_b.may_read(pairing.lead_b[pair], other)
+    for of_b in totals_b:
+        pair = np.where(of_b >= 0, pairing.of_b[of_b], -1)
+        found |= judged[pair] & sum_a.may_read(pairing.lead_a[pair], one)
+    return red[found]
+
+
+class _Sums:
+    """The additions (and casts on the way) of one log that read a result which nothing else reads."""
+
+    def __init__(self, log: OpLog, flow: Ragged) -> None:
+        self._log, self._flow = log, flow
+        known = flow.value >= 0
+        reader, maker = flow.row[known].astype(np.int64), flow.value[known]
+        # the row behind the last stands for "none"
+        first, last = np.full(len(log) + 1, len(log), np.int64), np.full(len(log) + 1, -1, np.int64)
+        np.minimum.at(first, maker, reader)
+        np.maximum.at(last, maker, reader)
+        self._unread = last < 0
+        self._into = np.where((first == last) & np.append(_named(log, _ADDITIONS | _CASTS), False)[first], first, -1)
+
+    def totals(self, rows: Int) -> list[Int]:
+        """The additions that each row's result goes into, one after the other, as long as nothing else reads it."""
+        out = []
+        for _ in range(_TERMS):
+            rows = self._into[rows]
+            out.append(rows)
+        return out
+
+    def may_read(self, totals: NDArray[np.int32], rows: Int) -> Bool:
+        """Whether an addition reads something that nothing made and that may be the row's result after a cast, which
+        was not captured; only where nothing else is known to read that.
+        """
+        out = np.zeros(len(rows), bool)
+        made = self._log.outputs.first()
+        for k in np.flatnonzero(self._unread[rows] & (totals > rows)).tolist():
+            at = slice(self._flow.start[totals[k]], self._flow.start[totals[k] + 1])
+            read = self._log.inputs.value[at][self._flow.value[at] < 0]
+            out[k] = bool((np.abs(read - made[rows[k]]) <= _CAST * made[rows[k]]).any())
+        return out
+
+
+def _named(log: OpLog, ops: frozenset[str]) -> Bool:
+    """bool[n]: the row is one of these ops."""
+    return np.asarray(np.array([name in ops for name in log.ops] + [False])[log.op])
