@@ -122,7 +122,7 @@ def test_the_header_says_whose_runs_these_are() -> None:
     assert width_of(text(header(session, 60))) == 60
     every = text(header(session_of(*Status), 200))
     assert "✗ 3 red (1 nan)" in every
-    assert "↻ 1 recompute  … 1 unfinished  ∥ 1 sharded  · 1 ignored" in every
+    assert "↻ 1 recompute  … 1 unfinished  Σ 1 partial  ∥ 1 sharded  · 1 ignored" in every
     session = session_of(E, Status.SHARDED, Status.IGNORED)
     assert text(header(session, 84)).endswith("✗ 0 red  ≈ 0 close  = 1 equal  ◀ 0  ▶ 0  ∥ 1  · 1 ")
     assert text(header(session, 80)).endswith("✗ 0 red  ≈ 0  = 1  ◀ 0  ▶ 0  ∥ 1  · 1 ")
