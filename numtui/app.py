@@ -127,6 +127,7 @@ class Numtui(App[None]):
         """End on a signal: what is unsaved goes to the journal and is offered by the next session."""
         if self.session is not None:
             self.session.record()
+            self.session.keep()
         # Writing to a terminal that is gone may block for ever.
         last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
         last.daemon = True
@@ -141,6 +142,7 @@ class Numtui(App[None]):
         """End without Textual's page of locals; `run_app` raises what was caught."""
         if self.session is not None:
             self.session.record()
+            self.session.keep()
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:

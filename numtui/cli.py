@@ -269,6 +269,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_screen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
+    parser.add_argument(
+        "--no-session", action="store_true", help="neither go on where the last session ended nor keep this one"
+    )
 
 
 def _conditions(text: str) -> list[str]:
@@ -310,6 +313,7 @@ def _request(args: argparse.Namespace) -> OpenRequest:
         noise_path=None if noise is None else _third_log(noise, args.rank),
         color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
+        resume=not getattr(args, "no_session", True),
     )
 
 
@@ -385,6 +389,7 @@ def _demo(args: argparse.Namespace) -> int:
         rules_path=_DEMO_RULES,
         color=not args.no_color,
         theme=args.theme,
+        resume=False,
     )
     return _explore(request)
 
@@ -438,7 +443,9 @@ def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
                 continue
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="numtui-"))
             paths[side] = _copied(path, Path(folder) / f"{side[-1]}.log")
-        yield replace(request, path_a=paths["path_a"], path_b=paths["path_b"])
+        # A copy that vanishes is no log to come back to.
+        copied = (paths["path_a"], paths["path_b"]) != (request.path_a, request.path_b)
+        yield replace(request, path_a=paths["path_a"], path_b=paths["path_b"], resume=request.resume and not copied)
 
 
 def _copied(path: str, copy: Path) -> str:

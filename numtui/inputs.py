@@ -49,6 +49,7 @@ class OpenRequest:
         expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
+        resume: go on where the last sitting over these logs ended, and keep this one for the next.
     """
 
     path_a: str
@@ -62,6 +63,7 @@ class OpenRequest:
     noise_path: str | None = None
     color: bool = True
     theme: str | None = None
+    resume: bool = True
 
 
 @dataclass(frozen=True, slots=True)

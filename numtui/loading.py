@@ -17,6 +17,7 @@ from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.session import Session
+from numtui.session_store import SessionStore
 
 __all__ = ["Cancelled", "Loaded", "Throttled", "load", "open_heads", "warm"]
 
@@ -44,8 +45,11 @@ def open_heads(request: OpenRequest) -> Session:
     """
     a, b = (read_log(path, head=HEAD) for path in (request.path_a, request.path_b))
     journal = Journal(request.path_a, request.path_b, request.rules_path)
+    store = SessionStore(request.path_a, request.path_b) if request.resume else None
+    if store is not None:
+        store.load()
     names = (request.name_a, request.name_b)
-    return Session(preview(a, b), RuleFile.empty(request.rules_path), names=names, journal=journal)
+    return Session(preview(a, b), RuleFile.empty(request.rules_path), names=names, journal=journal, store=store)
 
 
 def load(request: OpenRequest, progress: Progress) -> Loaded:

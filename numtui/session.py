@@ -35,6 +35,8 @@ from numtui.edits import (
 )
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
+from numtui.resuming import Annotations, resume, sitting_of
+from numtui.session_store import SessionStore, Sitting
 
 __all__ = ["Job", "Look", "Proposal", "Search", "Session"]
 
@@ -98,12 +100,15 @@ class Session(Listing):
         *,
         names: tuple[str, str] = ("a", "b"),
         journal: Journal | None = None,
+        store: SessionStore | None = None,
     ) -> None:
         super().__init__(comparison)
         self.file = file
         self.rules: RuleSet = file.rules
         self.names = names
         self.journal = journal
+        self.store = store
+        self.annotations = Annotations()
         self.generation = 0
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None
@@ -313,6 +318,19 @@ class Session(Listing):
     def _propose(self, key: str, edits: tuple[Edit, ...]) -> None:
         self._serial += 1
         self.proposal = Proposal(key, edits, self._serial) if edits else None
+
+    # -- from one sitting to the next
+
+    def resume(self, kept: Sitting) -> str:
+        """Go on where an earlier sitting ended; what is as it was, in words."""
+        return resume(self, self.annotations, kept)
+
+    def keep(self) -> None:
+        """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
+        if self.store is not None and not self.comparison.a.partial:
+            sitting = sitting_of(self, self.annotations)
+            if sitting != self.store.known:
+                self.store.save(sitting)
 
     # -- the file and the journal
 

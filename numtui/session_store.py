@@ -38,11 +38,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def anchor_of(c: Comparison, row: int) -> Anchor:
-    """How to find a row again; `NOWHERE` for no row. Milliseconds in a log of a million records."""
-    if not 0 <= row < len(c):
-        return NOWHERE
-    return _record(c.a, int(c.row_a[row])), _record(c.b, int(c.row_b[row]))
+def anchor_of(c: Comparison, spot: tuple[int, int]) -> Anchor:
+    """How to find the row again that shows these records (-1: none). Milliseconds in a log of a million records."""
+    return _record(c.a, spot[0]), _record(c.b, spot[1])
 
 
 def row_of_anchor(c: Comparison, anchor: Anchor) -> int:
@@ -98,26 +96,27 @@ class SessionStore:
         self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b)}
         text = json.dumps(self._logs, sort_keys=True)
         self.path = self._folder / f"{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:24]}.json"
-        self._known = Sitting()
+        self.known = Sitting()
+        """What was read, or written, last."""
 
     def load(self) -> Sitting:
         """What was kept; a `Sitting()` where nothing was."""
-        self._known = self._read()
-        return self._known
+        self.known = self._read()
+        return self.known
 
     def save(self, sitting: Sitting) -> None:
         """Keep this. What another sitting over the same logs named, marked or noted meanwhile is kept too."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._locked():
-                merged = _merged(self._known, sitting, self._read())
+                merged = _merged(self.known, sitting, self._read())
                 with atomic_writer(self.path, mode=0o600) as out:
                     json.dump({"version": 1, "logs": self._logs, **_as_json(merged)}, out, indent=1)
         except OSError as error:
             self.problem = f"the session is not kept: {error.strerror or error} ({self._folder})"
         else:
             self.problem = None
-            self._known = sitting
+            self.known = sitting
 
     def _read(self) -> Sitting:
         try:

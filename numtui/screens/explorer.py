@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,6 +45,9 @@ __all__ = ["Explorer"]
 
 SEARCH_AT_ONCE = 20_000
 """Rows up to which a search takes less than a frame."""
+
+KEEP = 10.0
+"""Seconds between two looks whether something is to be kept for the next sitting."""
 
 PAUSE = 0.5
 """Seconds after which a digit stands alone: long enough to type a count over a slow line."""
@@ -402,6 +406,10 @@ class Explorer(Commands):
             self.say(str(self.session.rules.problems[0]), trouble=True)
         elif self.session.comparison.red.any():
             self.say("n goes to the first red row, o to the first origin")
+        if self.session.store is not None:
+            if told := self.session.resume(self.session.store.known):
+                self.say(told)
+            self.set_interval(KEEP, partial(self.run_worker, self.session.keep, thread=True, group="keep"))
         self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
         self._look()
         self.draw()
@@ -485,5 +493,6 @@ class Explorer(Commands):
         """End the session in order."""
         if self.session.journal is not None:
             self.session.journal.clear()
+        self.session.keep()
         self._stop_pause()
         self.app.exit(return_code=1 if self.session.comparison.red.any() else 0)

@@ -94,6 +94,8 @@ def _state(session: Session) -> Line:
     out: Line = []
     if session.journal is not None and session.journal.problem:
         out.append((f"{safe_text(session.journal.problem, 60)}  ", "red"))
+    if session.store is not None and session.store.problem:
+        out.append((f"{safe_text(session.store.problem, 60)}  ", "red"))
     if session.mark is not None:
         out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:

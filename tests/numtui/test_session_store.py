@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matchers.comparison import Comparison
+from matchers.rule_file import RuleFile
 from matchers.status import Status
+from numtui.edits import spot_of
+from numtui.session import Session
 from numtui.session_store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
+from numtui.view import Group, Order
 from tests.numtui.fakes import comparison_of, log_of
 
 E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B
@@ -41,11 +47,11 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
 def test_a_row_is_found_again_by_its_key_in_a_log_that_has_grown_in_front() -> None:
     keys = ["w/op_0_mm", "aw/op_0_mm", "w/op_0_mm", "w/op_0_mm"]
     before, after = comparison_of([E, E, A, B], keys=keys), comparison_of([A, E, E, A, B], keys=["new/op_0_x", *keys])
-    assert anchor_of(before, 2) == (("w/op_0_mm", 1), None)
-    assert [row_of_anchor(after, anchor_of(before, row)) for row in range(4)] == [1, 2, 3, 4]
+    assert anchor_of(before, spot_of(before, 2)) == (("w/op_0_mm", 1), None)
+    assert [row_of_anchor(after, anchor_of(before, spot_of(before, row))) for row in range(4)] == [1, 2, 3, 4]
     assert row_of_anchor(after, (("gone/op_0_mm", 0), None)) == -1
     assert row_of_anchor(after, (("w/op_0_mm", 7), None)) == -1
-    assert anchor_of(before, -1) == NOWHERE
+    assert anchor_of(before, spot_of(before, -1)) == NOWHERE
     assert row_of_anchor(after, NOWHERE) == -1
 
 
@@ -90,3 +96,45 @@ def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) 
     mine.save(Sitting(query="op:mm"))
     assert mine.problem is not None
     assert "the session is not kept" in mine.problem
+
+
+def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    c = comparison_of([E, Status.DIVERGED, Status.CLOSE, A, Status.DIVERGED, B])
+    first = session_of(c, tmp_path)
+    first.saved["heads"] = "op:mm"
+    first.set_query("@heads row>1")
+    first.toggle(Group.ONLY_B)
+    first.sort(Order.ERROR)
+    first.go(4)
+    first.annotations.notes[first.spot] = "Kim knows"
+    first.annotations.marks["k"] = first.spot
+    first.keep()
+    assert first.store is not None
+    first.store.save(replace(first.store.known, notes={**first.store.known.notes, HERE: "on a row that is gone"}))
+
+    second = session_of(c, tmp_path)
+    told = second.resume(second.store.load() if second.store is not None else Sitting())
+    assert told == "as the last session left it: at #5, 4 of 6 rows listed, esc lists all, 1 note"
+    assert (second.cursor, second.order, second.filter.groups) == (4, Order.ERROR, first.filter.groups)
+    assert second.view.row.tolist() == first.view.row.tolist()
+    assert second.annotations.notes == {second.spot: "Kim knows"}
+    assert second.annotations.marks == {"k": second.spot}
+    second.keep()
+    assert store(tmp_path).load().notes[HERE] == "on a row that is gone"
+
+
+def test_who_has_begun_already_is_not_moved(tmp_path: Path) -> None:
+    session = session_of(comparison_of([E, E, E]), tmp_path)
+    session.go(2)
+    assert session.resume(Sitting(cursor=anchor_of(session.comparison, (1, 1)), query="status:red")) == ""
+    assert (session.cursor, len(session.view)) == (2, 3)
+
+
+def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
+    session = session_of(comparison_of([E, E, E]), tmp_path)
+    assert "its filter is not understood: colour:red" in session.resume(Sitting(query="colour:red"))
+    assert len(session.view) == 3
+
+
+def session_of(c: Comparison, folder: Path) -> Session:
+    return Session(c, RuleFile.empty(Path("overrides.yaml")), store=store(folder))
