@@ -47,7 +47,9 @@ def page_of(session: Session) -> Page:
         hidden=frozenset(Group) - shown.groups,
         query=shown.query.text,
         search="" if session.search is None else session.search.text,
+        saved=session.saved,
         folded=session.folded,
+        order=session.order,
         cursor=session.cursor,
     )
     return Page(_report(session), view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from matchers.facts import facts_of, inputs_of
 from matchers.parse import read_log
 from matchers.status import Status
 from numtui.actions import ACTIONS
-from numtui.query import parse_query
+from numtui.query import QueryError, parse_query
 from numtui.report.html import View
 from numtui.terminal import safe_text
-from numtui.view import Filter, Group, build_view
+from numtui.view import Filter, Group, Order, build_view, sorted_rows
 from tests.browser.chromium import Chromium
 from tests.builders import log_text, training_step, write_log
 
@@ -187,15 +188,46 @@ def test_a_query_lists_what_it_lists_in_the_explorer(
     c = planted if pair == "planted" else lowered
     queries = [
         "attention", "-attention", "status:red", "is:cause", "status:close,only-b", "status:equal", "status:other",
-        "role:receiver", "phase:backward", "op:mm", "module:layers.3", "dtype:float", "shape:256,", "at:attention.py",
-        "method:exact", "method:aligned,values", "conf<0.9", "conf>=0.95", "error>1e-3", "error<=1e-3", "error>0",
-        "-status:red op:add phase:forward", "NORM",
+        "role:receiver", "phase:backward", "phase:fwd,opt", "op:mm", "op:mm,bmm", "op:=mm", "op:=*add*", "op:=m?",
+        "op:=[!m]*", "module:layers.3", "module:layers.1", "module:=layers.*.attention_norm", 'module:"layers.2"',
+        "dtype:float", "shape:256,", "shape:256,256", 'shape:"256, 256"', "at:attention.py", "at:attention.py:9",
+        "file:model", "file:=llama3/model.py", "method:exact", "method:aligned,values", "conf<0.9", "conf>=.95",
+        "error>1e-3", "error<=1e-3", "error>0", "error>inf", "eps>100", "eps<10", "row>100", "row<=7", "cause:1",
+        "cause:1,2", "cause:9", "-status:red op:add phase:forward", "NORM", '"op_0_mm"', "@mine", "-@mine norm",
     ]  # fmt: skip
-    browser = page(c)
+    saved = {"mine": "op:mm,add phase:fwd"}
+    browser = page(c, View(saved=saved))
     for query in queries:
-        browser.ask(f"numtui.listing.setQuery({query!r})")
-        expected = np.flatnonzero(parse_query(query).mask(c)).tolist()
+        browser.ask(f"numtui.listing.setQuery({json.dumps(query)})")
+        expected = np.flatnonzero(parse_query(query, saved).mask(c)).tolist()
         assert browser.ask("Array.from(numtui.listing.lines)") == expected, query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "status:bad",
+        "status:",
+        "op:",
+        "colour:red",
+        "error>much",
+        "error:1",
+        "status>1",
+        "cause:0",
+        'a"b',
+        "@none",
+        "@loop",
+    ],
+)
+def test_what_means_nothing_means_nothing_here_either(query: str, page: Page, planted: Comparison) -> None:
+    saved = {"loop": "mm @loop"}
+    with pytest.raises(QueryError):
+        parse_query(query, saved)
+    browser = page(planted, View(saved=saved))
+    failed = (
+        f"(() => {{ try {{ numtui.listing.setQuery({json.dumps(query)}); }} catch (e) {{ return e.message; }} }})()"
+    )
+    assert browser.ask(failed)
 
 
 def test_statuses_are_switched_by_number_and_by_click(page: Page, planted: Comparison) -> None:
@@ -218,18 +250,12 @@ def test_equal_stretches_fold_as_in_the_explorer(page: Page, planted: Comparison
     assert browser.ask("numtui.listing.lines.length") == len(view) + int(view.fold[0]) - 1
 
 
-@pytest.mark.parametrize(("order", "column"), [("error", "error"), ("confidence", "confidence")])
-def test_rows_can_be_sorted(order: str, column: str, page: Page, lowered: Comparison) -> None:
+@pytest.mark.parametrize("order", Order)
+def test_rows_are_sorted_as_in_the_explorer(order: Order, page: Page, lowered: Comparison) -> None:
     browser = page(lowered)
-    browser.ask(f"numtui.listing.setOrder({order!r})")
-    listed = np.array(browser.ask("Array.from(numtui.listing.lines)"))
-    assert sorted(listed.tolist()) == list(range(len(lowered)))
-    if column == "error":
-        values = np.nan_to_num(-lowered.error[listed], nan=1.0)
-    else:
-        sure = np.append(lowered.pairing.confidence, np.inf)[lowered.pair[listed]]
-        values = np.where(np.isfinite(sure), np.rint(sure * 1000), 2000)
-    assert (np.diff(values) >= 0).all()
+    browser.press(*["S"] * int(order))
+    assert browser.ask("document.querySelector('#order').value") == order.label
+    assert browser.ask("Array.from(numtui.listing.lines)") == sorted_rows(lowered, order).tolist()
 
 
 def test_search_goes_to_the_hits(page: Page, planted: Comparison) -> None:

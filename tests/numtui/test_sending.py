@@ -15,7 +15,7 @@ from matchers.status import Status
 from numtui.report.html import View, write
 from numtui.sending import free_path, page_of, row_of
 from numtui.session import Session
-from numtui.view import Group
+from numtui.view import Group, Order
 from tests.builders import training_step, write_log
 
 
@@ -33,9 +33,17 @@ def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
     s.set_query("phase:forward")
     s.search = s.hits("wk")
     s.toggle_fold()
+    s.sort(Order.ERROR)
+    s.saved = {"mine": "op:mm"}
     page = page_of(s)
     assert page.view == View(
-        hidden=frozenset({Group.EQUAL}), query="phase:forward", search="wk", folded=True, cursor=s.cursor
+        hidden=frozenset({Group.EQUAL}),
+        query="phase:forward",
+        saved={"mine": "op:mm"},
+        search="wk",
+        folded=True,
+        order=Order.ERROR,
+        cursor=s.cursor,
     )
 
 

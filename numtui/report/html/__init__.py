@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -24,13 +25,13 @@ from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.actions import Group as Heading
-from numtui.fields import STATUS_WORDS
+from numtui.fields import FIELDS, STATUS_WORDS
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import MEANING, Report
 from numtui.terminal import safe_text
-from numtui.view import Group
+from numtui.view import Group, Order
 
 __all__ = ["View", "write"]
 
@@ -78,13 +79,16 @@ class View:
 
     Attributes:
         hidden: groups of statuses that are switched off.
+        saved: queries by the names that `query` may call them by.
         cursor: the chosen row, -1 for the first cause or the first red row.
     """
 
     hidden: frozenset[Group] = frozenset()
     query: str = ""
     search: str = ""
+    saved: Mapping[str, str] = field(default_factory=dict)
     folded: bool = False
+    order: Order = Order.DISPATCH
     cursor: int = -1
 
 
@@ -124,7 +128,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "names": [safe_text(name, 60) for name in r.options.names],
         "statuses": [_status(status) for status in Status],
         "groupNames": [group.label for group in Group],
-        "words": {word: [s.label for s in found] for word, found in STATUS_WORDS.items()} | {"cause": []},
+        "fields": _fields(),
         "roles": ["", *(role.label for role in Role if role)],
         "roleMeaning": {role.label: meaning for role, meaning in _ROLE_MEANING.items()},
         "phases": [phase.label for phase in Phase],
@@ -142,9 +146,21 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             "hidden": sorted(view.hidden),
             "query": safe_text(view.query),
             "search": safe_text(view.search),
+            "saved": {safe_text(name): safe_text(query) for name, query in view.saved.items()},
             "folded": view.folded,
+            "order": view.order.label,
             "cursor": cursor,
         },
+    }
+
+
+def _fields() -> dict[str, dict[str, list[int]]]:
+    """The fields of a query that take words, and the numbers that each word stands for."""
+    members: dict[str, type[Phase | Method | Role]] = {"phase": Phase, "method": Method, "role": Role}
+    words = {word: [int(s) for s in found] for word, found in STATUS_WORDS.items()} | {"cause": []}
+    return {"status": words, "is": words} | {
+        name: {word: [int(kind[member])] for word, member in FIELDS[name].values.items()}
+        for name, kind in members.items()
     }
 
 

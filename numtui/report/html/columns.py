@@ -39,8 +39,6 @@ _LONGEST: Final = 1000
 _DIGITS: Final = 7
 _ABSENT, _NAN, _INF, _NEGATIVE_INF = 127, 126, 125, 124
 """Exponents that are none."""
-_STEPS: Final = 1000
-"""Confidence is kept to three decimals."""
 
 
 class Block:
@@ -136,8 +134,12 @@ def _verdicts(block: Block, c: Comparison) -> None:
     p = c.pairing
     block.add("method", np.append(p.method, np.int8(Method.NONE))[c.pair].astype(np.uint8))
     for name, column in (("confidence", p.confidence), ("runnerUpScore", p.runner_up_score)):
-        steps = np.rint(np.nan_to_num(column).clip(0, 1) * _STEPS).astype(np.int16)
-        block.add(name, np.append(steps, np.int16(-1))[c.pair])
+        block.add(name, np.append(column.astype(np.float32), np.float32(math.nan))[c.pair])
+    start = np.full(len(c), -1, np.int32)
+    for number, cause in enumerate(c.consequences.causes):
+        start[list(cause.rows)] = number
+    block.add("startOf", start)
+    block.add("causeOf", c.consequences.cause_of.astype(np.int32))
     block.add("original", c.original)
     block.head["slots"] = {str(row): safe_text(slot.name, _LONGEST) for row, slot in sorted(c.slots.items())}
 

@@ -45,10 +45,10 @@ class Comparison {
 
   /** `method .97`, as in the list. */
   via(row) {
-    const steps = this.arrays.confidence[row];
-    if (steps < 0) return "";
+    const confidence = this.arrays.confidence[row];
+    if (Number.isNaN(confidence)) return "";
     const method = this.methods[this.arrays.method[row]];
-    return steps >= 995 ? method : `${method} ${(steps / 1000).toFixed(2).slice(1)}`;
+    return confidence >= 0.995 ? method : `${method} ${confidence.toFixed(2).slice(1)}`;
   }
 
   /** The inputs of a row, with those of the other side at the same position. */
@@ -163,12 +163,12 @@ class Comparison {
 
   /** Why the two were paired, or that they were not. */
   pairing(row) {
-    const steps = this.arrays.confidence[row];
-    if (steps < 0) return this.has("A", row) ? "no partner in b" : "no partner in a";
+    const confidence = this.arrays.confidence[row];
+    if (Number.isNaN(confidence)) return this.has("A", row) ? "no partner in b" : "no partner in a";
     const method = this.methods[this.arrays.method[row]];
     const rival = this.text("keys", "runnerUp", row), score = this.arrays.runnerUpScore[row];
-    const runnerUp = rival && score >= 5 ? `; runner-up ${rival}, ${(score / 1000).toFixed(2)}` : "";
-    return `paired: ${method}, ${this.pairedBy[method]}, confidence ${(steps / 1000).toFixed(2)}${runnerUp}`;
+    const runnerUp = rival && score >= 0.005 ? `; runner-up ${rival}, ${score.toFixed(2)}` : "";
+    return `paired: ${method}, ${this.pairedBy[method]}, confidence ${confidence.toFixed(2)}${runnerUp}`;
   }
 
   /** A row to paste into a discussion. */

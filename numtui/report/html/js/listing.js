@@ -8,7 +8,7 @@ class Listing {
     this.shown = new Set(comparison.groupNames.keys());
     this.query = "";
     this.test = () => true;
-    this.order = "order";
+    this.order = "dispatch";
     this.folded = false;
     this.opened = new Set();
     this.search = "";
@@ -27,10 +27,10 @@ class Listing {
       if (opened.has(row) || (this.shown.has(group[c.arrays.status[row]]) && this.test(row))) passing.push(row);
     }
     this.passing = passing.length;
-    if (this.order !== "order") passing.sort(this.comparer());
+    if (this.order !== "dispatch") passing.sort(this.comparer());
     this.lines = Int32Array.from(passing);
     this.folds = new Int32Array(passing.length);
-    if (this.folded && this.order === "order") this.fold(keepFolded);
+    if (this.folded && this.order === "dispatch") this.fold(keepFolded);
     this.lineOfRow = new Int32Array(c.length).fill(-1);
     for (let line = 0; line < this.lines.length; line++) this.lineOfRow[this.lines[line]] = line;
     this.ranked = null;
@@ -40,10 +40,11 @@ class Listing {
   comparer() {
     const { error, confidence } = this.c.arrays;
     if (this.order === "confidence") {
-      const doubt = (row) => (confidence[row] < 0 ? Infinity : confidence[row]);
+      const doubt = (row) => (Number.isNaN(confidence[row]) ? 2 : confidence[row]);
       return (x, y) => doubt(x) - doubt(y) || x - y;
     }
-    const size = (row) => (Number.isNaN(error[row]) ? -1 : Math.min(error[row], Number.MAX_VALUE));
+    // A difference of nought is as little to look at as none that is known.
+    const size = (row) => (error[row] > 0 ? Math.min(error[row], Number.MAX_VALUE) : 0);
     return (x, y) => size(y) - size(x) || x - y;
   }
 
@@ -64,7 +65,7 @@ class Listing {
   /** The line of a row; of a hidden row the last line before it, in order of dispatch. */
   lineOf(row) {
     const line = this.lineOfRow[row] ?? -1;
-    if (line >= 0 || this.order !== "order") return Math.max(line, 0);
+    if (line >= 0 || this.order !== "dispatch") return Math.max(line, 0);
     let low = 0, high = this.lines.length;
     while (low < high) {
       const middle = (low + high) >> 1;

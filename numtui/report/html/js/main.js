@@ -19,6 +19,7 @@ class Page {
   restore(state) {
     for (const group of state.hidden) this.listing.shown.delete(group);
     this.listing.folded = state.folded;
+    this.listing.order = document.getElementById("order").value = state.order;
     this.listing.find(state.search);
     document.getElementById("search").value = state.search;
     document.getElementById("filter").value = state.query;
@@ -114,6 +115,15 @@ class Page {
       ["ε", "the error in units of the precision of the coarser dtype"],
     ];
     return element("table", {}, ...signs.map((texts) => element("tr", {}, ...texts.map((text) => element("td", {}, text)))));
+  }
+
+  /** By the next of the orders. */
+  sort() {
+    const field = document.getElementById("order");
+    field.selectedIndex = (field.selectedIndex + 1) % field.options.length;
+    this.listing.setOrder(field.value);
+    this.refresh();
+    return `sorted by ${field.value}`;
   }
 
   toggle(group) {
@@ -217,6 +227,7 @@ class Page {
       filter: focus("filter"), keep: focus("filter"),
       toggle_red: () => this.toggle(0), toggle_close: () => this.toggle(1), toggle_equal: () => this.toggle(2),
       toggle_only_a: () => this.toggle(3), toggle_only_b: () => this.toggle(4), toggle_other: () => this.toggle(5),
+      sort: () => this.sort(),
       fold: () => document.getElementById("fold").click(),
       reset: () => this.reset(),
       copy: () => this.copy((row) => c.name(row), "the key"), copy_row: () => this.copy((row) => c.markdown(row), "the row as Markdown"),

@@ -1,62 +1,130 @@
-/* The filter query, word for word that of the explorer (numtui/query.py): all words have to fit, `-` turns one round. */
+/* The filter query, word for word that of the explorer (numtui/query.py, numtui/fields.py). */
 
-const COMPARED = /^(error|conf|confidence)(>=|<=|>|<)(.+)$/s;
+const WORD = /(?:[^\s"]|"[^"]*(?:"|$))+/g;
+const PARTS = /^(-(?=.))?(?:([A-Za-z]+)(:|>=|<=|>|<))?(.*)$/s;
+const VALUE = /(?:[^,"]|"[^"]*")*/y;
 const OPERATORS = { ">": (x, y) => x > y, "<": (x, y) => x < y, ">=": (x, y) => x >= y, "<=": (x, y) => x <= y };
-const TABLES = { dtype: ["dtypes", "dtype"], shape: ["shapes", "shape"], at: ["locations", "location"] };
+
+/** Columns that are compared with a number; NaN, which no comparison holds for, where a row has none. */
+const NUMBERS = {
+  error: (c) => (row) => c.arrays.error[row],
+  eps: (c) => (row) => c.arrays.error[row] / c.arrays.epsilon[row],
+  conf: (c) => (row) => c.arrays.confidence[row],
+  confidence: (c) => (row) => c.arrays.confidence[row],
+  row: () => (row) => row + 1,
+};
+
+/** Columns of text, as they are looked for: the table, the column, and what of an entry counts. */
+const COLUMNS = {
+  file: ["locations", "location", (text) => text.replace(/:\d+$/, "")],
+  at: ["locations", "location", (text) => text],
+  dtype: ["dtypes", "dtype", (text) => text],
+  shape: ["shapes", "shape", (text) => text.replaceAll(" ", "")],
+};
+const KEY_PARTS = {
+  op: (key) => key.slice(key.lastIndexOf("/") + 1).replace(/^op_\d+_/, ""),
+  module: (key) => key.slice(0, Math.max(key.lastIndexOf("/"), 0)),
+};
 
 /** A function from row to boolean; throws an Error with a sentence for a word that means nothing. */
-function parseQuery(text, comparison) {
-  const words = text.split(/\s+/).filter(Boolean).map((word) => {
-    const negated = word.startsWith("-") && word.length > 1;
-    const test = parseWord(negated ? word.slice(1) : word, comparison);
-    return negated ? (row) => !test(row) : test;
+function parseQuery(text, c, within = []) {
+  const tests = (text.match(WORD) ?? []).map((word) => {
+    if ((word.match(/"/g) ?? []).length % 2) throw new Error("the quotation mark has no other one");
+    const [, minus, name, sign, value] = PARTS.exec(word);
+    const test = name === undefined ? parseText(value, c, within) : sign === ":" ? parseField(name, value, c) : parseNumber(name, sign, value, c);
+    return minus ? (row) => !test(row) : test;
   });
-  return (row) => words.every((test) => test(row));
+  return (row) => tests.every((test) => test(row));
 }
 
-function parseWord(word, c) {
-  const compared = COMPARED.exec(word);
-  if (compared) {
-    const [, name, sign, number] = compared, limit = Number(number), compare = OPERATORS[sign];
-    if (number.trim() === "" || Number.isNaN(limit)) throw new Error(`'${word}': expected a number after ${sign}, like ${name}${sign}1e-3`);
-    if (name === "error") return (row) => compare(c.arrays.error[row], limit);
-    return (row) => c.arrays.confidence[row] >= 0 && compare(c.arrays.confidence[row] / 1000, limit);
+/** Text that a key contains, or the name of a saved filter. */
+function parseText(value, c, within) {
+  if (!value.startsWith("@") || value.length === 1) return keyContains(value.replaceAll('"', ""), c);
+  const name = value.slice(1), saved = c.state.saved[name];
+  if (saved === undefined) throw new Error(`there is no saved filter '${name}'`);
+  if (within.includes(name)) throw new Error(`the saved filter '${name}' is made of itself`);
+  return parseQuery(saved, c, [...within, name]);
+}
+
+function parseNumber(name, sign, value, c) {
+  if (!(name in NUMBERS)) throw new Error(`${name} is no number; there are ${Object.keys(NUMBERS).join(", ")}`);
+  const limit = Number(value.replace(/^([+-]?)inf(inity)?$/i, "$1Infinity")), compare = OPERATORS[sign], column = NUMBERS[name](c);
+  if (value.trim() === "" || Number.isNaN(limit)) throw new Error(`'${name}${sign}${value}': expected a number after ${sign}, like ${name}${sign}1e-3`);
+  return (row) => compare(column(row), limit);
+}
+
+function parseField(name, value, c) {
+  const fields = [...Object.keys(c.fields), "cause", ...Object.keys(COLUMNS), ...Object.keys(KEY_PARTS)];
+  if (name in NUMBERS) throw new Error(`${name} is compared with a number, like ${name}>1e-3`);
+  if (!fields.includes(name)) throw new Error(`${name}: is no field; there are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
+  const values = (name === "shape" ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
+  const known = c.fields[name];
+  for (const each of values) {
+    if (known && !(each in known)) throw new Error(`${each ? `${name}:${each} is unknown;` : `${name}:`} expected one of ${Object.keys(known).join(", ")}`);
+    if (!known && !each) throw new Error(`${name}: a value is missing`);
+    if (name === "cause" && !(/^\d+$/.test(each) && Number(each) > 0)) throw new Error(`cause: expected a number from 1 on, not '${each}'`);
   }
-  const colon = word.indexOf(":");
-  if (colon < 0) return keyContains(word, c);
-  const field = word.slice(0, colon), value = word.slice(colon + 1), names = value.split(",");
-  if (field === "op") return keyPart(value, c, (key) => key.slice(key.lastIndexOf("/") + 1).replace(/^op_\d+_/, ""));
-  if (field === "module") return keyPart(value, c, (key) => key.slice(0, Math.max(key.lastIndexOf("/"), 0)));
-  if (TABLES[field]) return tableContains(...TABLES[field], value, c);
-  const known = { status: c.words, is: c.words, role: c.roles.slice(1), phase: c.phases, method: c.methods.slice(1) }[field];
-  if (!known) throw new Error(`${field}: is no field; there are status, is, role, phase, method, op, module, dtype, shape, at, error> and conf<`);
-  const choices = Array.isArray(known) ? known : Object.keys(known);
-  const unknown = names.find((name) => !choices.includes(name));
-  if (unknown !== undefined) throw new Error(`${field}:${unknown} is unknown; expected one of ${choices.join(", ")}`);
-  if (field === "role") return (row) => names.includes(c.role(row));
-  if (field === "method") return (row) => names.includes(c.methods[c.arrays.method[row]]);
-  if (field === "phase") {
-    const codes = names.map((name) => c.phases.indexOf(name));
-    return (row) => codes.includes(c.arrays.phaseA[row]) || codes.includes(c.arrays.phaseB[row]);
+  if (name === "cause") return fromCause(values.map((number) => Number(number) - 1), c);
+  if (name in KEY_PARTS) return inKeys(values, c, KEY_PARTS[name]);
+  if (name in COLUMNS) return inColumn(values, c, ...COLUMNS[name]);
+  return oneOf(name, new Set(values.flatMap((word) => known[word])), values.includes("cause"), c);
+}
+
+function betweenCommas(value) {
+  const parts = [];
+  for (let at = 0; ; at = VALUE.lastIndex + 1) {
+    VALUE.lastIndex = at;
+    parts.push(VALUE.exec(value)[0]);
+    VALUE.lastIndex = at + parts.at(-1).length;
+    if (VALUE.lastIndex === value.length) return parts;
   }
-  const codes = new Set(names.flatMap((name) => c.words[name].map((label) => c.code[label])));
-  const causes = names.includes("cause");
-  return (row) => codes.has(c.arrays.status[row]) || (causes && c.isCause(row));
+}
+
+/** A status, a role, a method, or a phase of either side, by its number. */
+function oneOf(name, codes, causes, c) {
+  const { arrays } = c;
+  if (name === "phase") return (row) => codes.has(arrays.phaseA[row]) || codes.has(arrays.phaseB[row]);
+  const column = { status: arrays.status, is: arrays.status, role: arrays.role, method: arrays.method }[name];
+  return (row) => codes.has(column[row]) || (causes && c.isCause(row));
+}
+
+/** The rows that start a first cause, and the red ones that follow from it. */
+function fromCause(numbers, c) {
+  return (row) => numbers.includes(c.arrays.causeOf[row]) || numbers.includes(c.arrays.startOf[row]);
 }
 
 /** Rows with a key on either side that contains a text. */
-function keyContains(text, c) { return keyPart(text, c, (key) => key); }
-
-/** Texts are looked up once per distinct text, not once per row. */
-function keyPart(text, c, part) {
+function keyContains(text, c) {
   const needle = text.toLowerCase();
-  const hit = c.tables.keys.map((key) => part(key).toLowerCase().includes(needle));
-  const { keyA, keyB } = c.arrays;
-  return (row) => hit[keyA[row]] === true || hit[keyB[row]] === true;
+  return inTable(c, "keys", "key", (key) => key.toLowerCase().includes(needle));
 }
 
-function tableContains(table, column, text, c) {
-  const needle = text.toLowerCase();
-  const hit = c.tables[table].map((entry) => entry.toLowerCase().includes(needle));
-  return (row) => hit[c.arrays[`${column}A`][row]] === true || hit[c.arrays[`${column}B`][row]] === true;
+function inKeys(values, c, part) { return inColumn(values, c, "keys", "key", part); }
+
+function inColumn(values, c, table, column, shown) {
+  const tests = values.map((value) => textTest(shown === COLUMNS.shape[2] ? shown(value) : value));
+  return inTable(c, table, column, (entry) => tests.some((test) => test.test(shown(entry))));
+}
+
+/** A text is looked at once per distinct text, not once per row. */
+function inTable(c, table, column, test) {
+  const hit = c.tables[table].map(test), { [`${column}A`]: a, [`${column}B`]: b } = c.arrays;
+  return (row) => hit[a[row]] === true || hit[b[row]] === true;
+}
+
+/** Whether a name has a value in it, or is it (`=value`, with `*` and `?`). A number is never part of another one. */
+function textTest(value) {
+  if (value.startsWith("=") && value.length > 1) return new RegExp(`^${globPattern(value.slice(1))}$`, "is");
+  const before = /^\d/.test(value) ? "(?<!\\d)" : "", after = /\d$/.test(value) ? "(?!\\d)" : "";
+  return new RegExp(before + literal(value) + after, "i");
+}
+
+function literal(text) { return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"); }
+
+/** A glob as a regular expression: `*`, `?`, `[abc]`, `[!abc]`. */
+function globPattern(glob) {
+  return glob.replace(/\[(!?)(\]?[^\]]*)\]|[\s\S]/g, (part, not, set) => {
+    if (set !== undefined) return `[${not ? "^" : ""}${set.replace(/[\\\]^[]/g, "\\$&")}]`;
+    return part === "*" ? ".*" : part === "?" ? "." : literal(part);
+  });
 }
