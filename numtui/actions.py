@@ -93,6 +93,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("previous_red", "N  [ c", Group.FIND, "previous red row"),
     _a("next_cause", "o", Group.FIND, "next first cause (an origin of the difference)", footer="next origin"),
     _a("previous_cause", "O", Group.FIND, "previous first cause"),
+    _a("causes", "C", Group.FIND, "the first causes and what follows from each: how many rows, where, how large"),
     _a("larger_error", "e", Group.FIND, "the next larger error; from a row without one, the largest"),
     _a("smaller_error", "E", Group.FIND, "the next smaller error"),
     _a("search", "/", Group.FIND, "search in the keys of both sides as you type; empty: the last search again"),
@@ -119,8 +120,14 @@ ACTIONS: tuple[Action, ...] = (
         footer="producer",
     ),
     _a("consumer", "c", Group.FLOW, "to the first operation that consumes the output, `2c` the second"),
-    _a("back", "ctrl+o", Group.FLOW, "back to where the last jump started", command="jump-back"),
+    _a("why", "w", Group.FLOW, "why is this red? The way back to its first cause", footer="why red"),
+    _a("neighbours", "P", Group.FLOW, "all that the row reads and all that reads it, in both runs, to choose from"),
+    _a("back", "ctrl+o  ' '", Group.FLOW, "back to where the last jump started", command="jump-back"),
     _a("forward", "ctrl+i", Group.FLOW, "forward again"),
+    _a("places", "J", Group.FLOW, "marked rows, notes and where jumps started, to choose from", command="marks jumps"),
+    _a("mark_letter", "M letter", Group.FLOW, "mark the row with a letter", shown="Ma"),
+    _a("go_mark", "' letter", Group.FLOW, "to the row that is marked with the letter", shown="'a"),
+    _a("note", '"', Group.FLOW, "write a note on the row; an empty one takes it away"),
     _a("keep", "&", Group.LIST, "list only rows whose key contains a text; empty: all again"),
     _a(
         "filter",
@@ -150,6 +157,12 @@ ACTIONS: tuple[Action, ...] = (
     _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
     _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown, to paste into an issue"),
     _a("html", "H", Group.PROGRAM, "write an HTML page of all this: same rules, filters and row (`:html FILE`)"),
+    _a(
+        "comparability",
+        "!",
+        Group.PROGRAM,
+        "what the two runs do not have in common: seeds, batch, weights, dtypes, …",
+    ),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
     _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),
     _a("palette", "ctrl+p", Group.PROGRAM, "every action, to search in"),
@@ -169,6 +182,7 @@ _LABELS = {
 }
 
 _NAMES = {
+    "'": "apostrophe",
     "]": "right_square_bracket",
     "[": "left_square_bracket",
 }

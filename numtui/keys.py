@@ -12,6 +12,9 @@ from numtui.actions import ACTIONS, Action, sequences
 
 __all__ = ["KeyReader"]
 
+_LETTER = "letter"
+"""What stands in a sequence for any letter or digit."""
+
 _MOST = 7
 """Digits of a count that are kept: more rows than any log has."""
 
@@ -25,6 +28,8 @@ class KeyReader:
     """
 
     digits: str = ""
+    letter: str = ""
+    """The letter that the last sequence ended with, where it may be any."""
     prefix: tuple[str, ...] = ()
     _sequences: dict[tuple[str, ...], Action] = field(default_factory=sequences)
 
@@ -32,7 +37,7 @@ class KeyReader:
     def pending(self) -> str:
         """What has been typed so far, for the status line."""
         return self.digits + "".join(
-            {"right_square_bracket": "]", "left_square_bracket": "["}.get(k, k) for k in self.prefix
+            {"right_square_bracket": "]", "left_square_bracket": "[", "apostrophe": "'"}.get(k, k) for k in self.prefix
         )
 
     def feed(self, key: str) -> Action | bool:
@@ -43,9 +48,14 @@ class KeyReader:
             sequence was dropped); False when the key is not one of these: it is a command of its own, and `count()`
             has what was typed in front of it.
         """
+        self.letter = ""
         if self.prefix:
-            typed, self.prefix = (*self.prefix, key), ()
-            return self._sequences.get(typed, True)
+            begun, self.prefix = self.prefix, ()
+            if action := self._sequences.get((*begun, key)):
+                return action
+            if len(key) == 1 and key.isalnum():
+                self.letter = key
+            return self._sequences.get((*begun, _LETTER), True) if self.letter else True
         if key.isascii() and key.isdigit() and (key != "0" or self.digits):
             self.digits = (self.digits + key)[:_MOST]
             return True
@@ -58,6 +68,10 @@ class KeyReader:
         """The count that was typed, which is used up by asking."""
         digits, self.digits = self.digits, ""
         return int(digits) if digits else None
+
+    def await_letter(self, name: str) -> None:
+        """The next letter is for this action, as if the keys in front of it had been typed."""
+        self.prefix = next(keys[:-1] for keys, action in self._sequences.items() if action.id == name)
 
     def settle(self) -> Action | None:
         """The person paused: a single digit is the command it stands for, a longer count goes on waiting."""

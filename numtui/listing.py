@@ -5,7 +5,7 @@ No screen and no rules here: the session adds the rules, the widgets draw.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from matchers.explain import Explanation, InputFact, explain
 from matchers.op_log import IntArray
 from numtui.edits import Spot, spot_of
 from numtui.fields import Mask, keys_containing
+from numtui.places import Places, row_of
 from numtui.query import Query, parse_query
 from numtui.view import (
     Filter,
@@ -67,6 +68,7 @@ class Listing:
         self.saved: dict[str, str] = {}
         """Filter queries by name."""
         self.search: Search | None = None
+        self.places = Places()
         self._jumps = _Jumps()
         self._opened: Mask | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
@@ -82,15 +84,14 @@ class Listing:
 
     def row_of(self, spot: Spot) -> int:
         """The row that shows these records now; -1 when none does."""
-        c = self.comparison
-        for record, at in ((spot[0], c.at_a), (spot[1], c.at_b)):
-            if 0 <= record < len(at):
-                return int(at[record])
-        return -1
+        return row_of(self.comparison, spot)
 
     def explain(self) -> Explanation | None:
         """What is known about the row under the cursor; None when there is no row."""
-        return explain(self.comparison, self.cursor) if self.cursor >= 0 else None
+        if self.cursor < 0:
+            return None
+        told, note = explain(self.comparison, self.cursor), self.places.note(self.comparison, self.cursor)
+        return replace(told, notes=(f"note: {note}", *told.notes)) if note else told
 
     def show_comparison(self, comparison: Comparison) -> None:
         """Another comparison of the same logs (or of all of them, after their heads); the cursor keeps its record."""
@@ -269,6 +270,36 @@ class Listing:
 
     def forward(self) -> bool:
         return self._jump(self._jumps.forward, self._jumps.back)
+
+    @property
+    def jumps(self) -> list[int]:
+        """The rows that jumps started from, the last one first, each once."""
+        rows = (self.row_of(spot) for spot in reversed(self._jumps.back))
+        return list(dict.fromkeys(row for row in rows if row >= 0))
+
+    def mark_row(self, letter: str) -> str:
+        """Mark the row under the cursor with a letter; in words."""
+        if self.cursor < 0:
+            return "there is no row to mark"
+        self.places.marks[letter] = self.spot
+        return f"marked {letter}: '{letter} comes back here"
+
+    def go_mark(self, letter: str) -> str:
+        """To the row that is marked with a letter; what happened, in words, where that is not plain."""
+        if letter not in self.places.marks:
+            known = " ".join(sorted(self.places.marks))
+            return f"nothing is marked {letter}; " + (f"there are {known}" if known else "M and a letter mark a row")
+        row = self.row_of(self.places.marks[letter])
+        self.go(row)
+        return "" if row >= 0 else f"the operation that was marked {letter} is not in these logs"
+
+    def annotate(self, text: str) -> str:
+        """Put a note on the row under the cursor, or take it away; in words."""
+        if self.cursor < 0:
+            return "there is no row to put a note on"
+        had = self.places.note(self.comparison, self.cursor)
+        self.places.set_note(self.comparison, self.cursor, self.spot, text)
+        return "noted" if text else "the note is gone" if had else ""
 
     def _jump(self, source: list[Spot], target: list[Spot]) -> bool:
         self._jumps.kind = ""

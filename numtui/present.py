@@ -23,11 +23,13 @@ from numtui.text import Line, Piece, fit, fit_line, side_titles, width_of
 from numtui.view import Order, Severity, View
 
 __all__ = [
+    "CAUSE",
     "Columns",
     "RowWriter",
-    "usual_key",
+    "error_bar",
     "map_pieces",
     "short_dtype",
+    "usual_key",
 ]
 
 CAUSE = "●"
@@ -138,15 +140,15 @@ class RowWriter:
         pad = " " * (self.columns.number + 2)
         return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …".replace(",", " "), "dim")], width)
 
-    def row(self, row: int, map_piece: Piece, window: str, marked: bool) -> Line:
-        """One row of the comparison."""
+    def row(self, row: int, map_piece: Piece, window: str, marked: bool, tag: str = " ") -> Line:
+        """One row of the comparison; `tag` is a sign for what a person has put on it, shown where no first cause is."""
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
         role = STYLES.get(status, "dim")
         cause = bool(c.cause[row])
         number = str(row + 1).rjust(w.number)
         glyph = "m" if marked else GLYPHS[status]
-        line: Line = [map_piece, (window + (CAUSE if cause else " "), "cause" if cause else "")]
+        line: Line = [map_piece, (window + (CAUSE if cause else tag), "cause" if cause else "")]
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""

@@ -175,6 +175,8 @@ class Asking(Screen[None]):
             self.evaluate(query)
         elif editor.kind == "page" and text:
             self.write_page(Path(text).expanduser())
+        elif editor.kind == "note":
+            self.say(self.session.annotate(text))
         elif text:
             self._commanded(text)
         return True

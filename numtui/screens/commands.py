@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from matchers.errors import UserError
 from numtui.actions import ACTIONS
 from numtui.edits import Edit
-from numtui.screens.asking import Asking
+from numtui.screens.overviews import Overviews
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
 from numtui.view import Group, Order
@@ -31,7 +31,7 @@ _SORTED = {
 }
 
 
-class Commands(Asking):
+class Commands(Overviews):
     """The actions, on a screen that can draw a session and run its jobs."""
 
     _went_back = -1

@@ -221,6 +221,8 @@ class Explorer(Commands):
             # It was typed for what has just been opened over this screen.
             self.app.post_message(events.Key(event.key, event.character))
             return
+        if self.typed_ahead(event):
+            return
         self._message, self._trouble, self._warning = "", False, ""
         self._stop_pause()
         self.draw()
@@ -312,6 +314,7 @@ class Explorer(Commands):
     def _matched(self, event: Matched) -> None:
         if self.session.accept(event.job) and not event.job.preview:
             self._work = ""
+            self.stop_learning()
             self._warn(rule_trouble(self.session))
             self._look()
         self.draw()

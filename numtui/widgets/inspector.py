@@ -22,7 +22,7 @@ class Inspector(Lines):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._top = 0
-        self._about: tuple[int, int, int] = (-1, -1, -1)
+        self._about: tuple[int, int, int, str] = (-1, -1, -1, "")
         self._told: Explanation | None = None
         self._inspection = Inspection((), ())
 
@@ -34,7 +34,8 @@ class Inspector(Lines):
 
     def show(self, session: Session) -> None:
         """Bring it up to the session's cursor."""
-        about = (id(session.comparison), session.cursor, id(session.realignments))
+        note = session.places.note(session.comparison, session.cursor)
+        about = (id(session.comparison), session.cursor, id(session.realignments), note)
         if about != self._about:
             if about[:2] != self._about[:2]:
                 self._top, self.chosen = 0, -1

@@ -76,6 +76,9 @@ class Table(Lines):
         pieces = self._map_for(view)
         first, last = self._window(view)
         marked = session.row_of(session.mark) if session.mark is not None else -1
+        tags = {row: '"' for row, _ in session.places.noted(c)} | {
+            row: letters[-1] for row, letters in session.places.letters(c).items()
+        }
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
             window = "┃" if first <= y <= last else " "
@@ -83,7 +86,7 @@ class Table(Lines):
             if fold:
                 lines.append(writer.fold(fold, pieces[y], window, self.size.width))
             else:
-                lines.append(writer.row(row, pieces[y], window, row == marked))
+                lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, " ")))
         lines.extend([pieces[y], (" ", "")] for y in range(len(view) - self.top, self.rows))
         return lines
 

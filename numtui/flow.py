@@ -1,0 +1,149 @@
+"""The data flow around one row: what it reads, what reads it, and the way back to the first cause of its difference.
+
+Pure functions of a comparison. Following a way back may visit every red row, so it is not for the screen's own thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison
+from matchers.dataflow import consumers
+from matchers.status import Status
+
+__all__ = ["Hop", "Neighbour", "Way", "consuming", "producing", "way_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A row that makes what another one reads, or reads what that one makes.
+
+    Attributes:
+        row: the neighbour.
+        sides: the runs in which it is so: "a", "b" or "ab".
+        position: which input is read (0-based).
+    """
+
+    row: int
+    sides: str
+    position: int
+
+
+def producing(c: Comparison, row: int) -> tuple[Neighbour, ...]:
+    """The rows that made the inputs of a row, as far as they are known, by the position of the input."""
+    found: dict[tuple[int, int], str] = {}
+    for side, position, maker in _makers(c, row):
+        found[position, maker] = found.get((position, maker), "") + side
+    return tuple(Neighbour(maker, sides, position) for (position, maker), sides in sorted(found.items()))
+
+
+def consuming(c: Comparison, row: int) -> tuple[Neighbour, ...]:
+    """The rows that read what a row made, in the order of the step."""
+    if c.flow is None:
+        return ()
+    found: dict[tuple[int, int], str] = {}
+    members = c.members(row)
+    for side, log, flow, at, records in (
+        ("a", c.a, c.flow.a, c.at_a, members[0]),
+        ("b", c.b, c.flow.b, c.at_b, members[1]),
+    ):
+        for record in records:
+            for reader in consumers(log, record, flow):
+                if at[reader] == row:
+                    continue
+                position = int(np.flatnonzero(flow[reader] == record)[0])
+                key = int(at[reader]), position
+                if side not in found.get(key, ""):
+                    found[key] = found.get(key, "") + side
+    return tuple(Neighbour(reader, sides, position) for (reader, position), sides in sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One row on the way back, and through which input of which side it reads the next one.
+
+    `position` is -1 on the last hop.
+    """
+
+    row: int
+    side: str = ""
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a row came to be red.
+
+    Attributes:
+        hops: from the row to the first cause, each reading what the next one made; only the row where no flow is known.
+        cause: the first cause, -1 where none is known.
+        proven: every row on the way is red. Otherwise some agree in print, or are not judged, and carry it unseen.
+    """
+
+    hops: tuple[Hop, ...]
+    cause: int
+    proven: bool
+
+    @property
+    def arrives(self) -> bool:
+        """Whether data flow leads to the cause; otherwise the row is its consequence by its place alone."""
+        return self.hops[-1].row == self.cause
+
+
+def way_back(c: Comparison, row: int) -> Way:
+    """The shortest way from a row to its first cause: over red rows where there is one, else over rows that are not
+    known to have equal bits.
+    """
+    known = c.consequences
+    number = int(known.cause_of[row])
+    wanted = np.zeros(len(c), bool)
+    wanted[list(known.causes[number].rows) if number >= 0 else np.flatnonzero(c.cause)] = True
+    if wanted[row]:
+        return Way((Hop(row),), row, proven=True)
+    for passing, proven in ((c.red | c.cause, True), (c.status != Status.EQUAL, False)):
+        hops = _shortest(c, row, passing, wanted)
+        if hops:
+            return Way(hops, hops[-1].row, proven)
+    return Way((Hop(row),), known.causes[number].rows[0] if number >= 0 else -1, proven=False)
+
+
+def _shortest(c: Comparison, start: int, passing: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> tuple[Hop, ...]:
+    """Breadth first against the data flow; empty when no wanted row is reached."""
+    came: dict[int, tuple[int, str, int]] = {start: (-1, "", -1)}
+    waiting = deque([start])
+    while waiting:
+        row = waiting.popleft()
+        for side, position, maker in _makers(c, row):
+            if maker in came or not passing[maker]:
+                continue
+            came[maker] = (row, side, position)
+            if wanted[maker]:
+                return _hops(came, maker)
+            waiting.append(maker)
+    return ()
+
+
+def _hops(came: dict[int, tuple[int, str, int]], last: int) -> tuple[Hop, ...]:
+    hops = [Hop(last)]
+    row, side, position = came[last]
+    while row >= 0:
+        hops.append(Hop(row, side, position))
+        row, side, position = came[row]
+    return tuple(reversed(hops))
+
+
+def _makers(c: Comparison, row: int) -> Iterator[tuple[str, int, int]]:
+    """(side, position of the input, row that made it) of a row's inputs, those of a first."""
+    if c.flow is None:
+        return
+    members = c.members(row)
+    for side, flow, at, records in (("a", c.flow.a, c.at_a, members[0]), ("b", c.flow.b, c.at_b, members[1])):
+        for record in records:
+            for position, maker in enumerate(flow[record].tolist()):
+                if maker >= 0 and at[maker] != row:
+                    yield side, position, int(at[maker])

@@ -1,0 +1,207 @@
+"""What the panels over the list say: first causes and what follows, the way back, neighbours, places, comparability.
+
+Pure text. An `Entry` is one thing to choose, on one line or several; a panel (screens/panel.py) shows a list of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from matchers.comparison import Comparison
+from matchers.consequences import Cause
+from matchers.explain import format_error
+from matchers.run_info import Weight
+from matchers.status import Status
+from numtui.flow import Hop, Neighbour, Way
+from numtui.glyphs import GLYPHS, STYLES
+from numtui.inspection import wrap
+from numtui.present import CAUSE, error_bar
+from numtui.terminal import safe_text
+from numtui.text import Line, fit, width_of
+
+__all__ = ["Entry", "cause_entries", "neighbour_entries", "note_entries", "place_entries", "row_line", "way_entries"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing on a panel; `row` is the row of the comparison that it stands for, -1 for what cannot be chosen."""
+
+    lines: tuple[Line, ...]
+    row: int = -1
+
+
+_WIDE = 110
+"""From this width on there is room for a bar."""
+
+
+def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = "") -> Line:
+    """A row on one line: number, signs, keys, error, source line.
+
+    Args:
+        tag: short text in front.
+        aside: what is said at the end, in place of the source line.
+    """
+    status = Status(int(c.status[row]))
+    role = STYLES.get(status, "dim")
+    number = str(row + 1).rjust(max(len(str(len(c))), 3))
+    bar = 6 if width >= _WIDE else 0
+    place = min(max(width // 4, 16), 44)
+    room = width - width_of(tag) - len(number) - 6 - 9 - bar - place
+    error = float(c.error[row])
+    told = "" if math.isnan(error) else format_error(error, bool(c.bound[row]))
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    aside = safe_text(aside or log.location_text(record), 200)
+    cause = bool(c.cause[row])
+    return [
+        (f"{tag}{number} ", ""),
+        (CAUSE + " " if cause else "  ", "cause"),
+        (f"{GLYPHS[status]} ", role),
+        (fit(keys(c, row), max(room, 8), keep_end=True) + " ", ""),
+        (told.ljust(9) + (error_bar(error, bar - 1) + " " if bar else ""), role),
+        (fit(aside, place, keep_end=True), "dim"),
+    ]
+
+
+def keys(c: Comparison, row: int) -> str:
+    """The key of a row; both where they differ."""
+    found = [safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0]
+    return " ⇄ ".join(dict.fromkeys(found))
+
+
+def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:
+    """The first causes, those that explain most first.
+
+    Args:
+        follows: for each what follows from it, in a sentence.
+    """
+    indent = " " * 6
+    entries = []
+    for number, (cause, sentence) in enumerate(zip(c.consequences.causes, follows, strict=True), 1):
+        lines = [row_line(c, cause.rows[0], width, f" {number:>3}  ")]
+        lines += [[(indent + text, "")] for text in wrap(sentence, width - len(indent) - 1)]
+        if growth := _growth(c, cause):
+            lines += [[(indent + text, "dim")] for text in wrap(growth, width - len(indent) - 1)]
+        entries.append(Entry(tuple(lines), cause.rows[0]))
+    return entries
+
+
+def _growth(c: Comparison, cause: Cause) -> str:
+    """The largest error of each part of the step as a curve: `forward 2–31 ▃▄▄▅ 1e-02 → 4e-01`."""
+    told = []
+    for phase in dict.fromkeys(step.phase for step in cause.growth):
+        steps = [step for step in cause.growth if step.phase is phase]
+        placed = [step.place for step in steps if step.place]
+        layers = "–".join(dict.fromkeys((*placed[:1], *placed[-1:])))
+        sizes = dict.fromkeys(format_error(step.error, bool(c.bound[step.row])) for step in (steps[0], steps[-1]))
+        each = -(-len(steps) // _CURVE)
+        curve = "".join(
+            _LEVELS[_level(max(step.error for step in steps[at : at + each]))] for at in range(0, len(steps), each)
+        )
+        told.append(" ".join(part for part in (phase.label, layers, curve, " → ".join(sizes)) if part))
+    return "growth: " + " · ".join(told) if len(cause.growth) > 1 else ""
+
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_CURVE = 32
+"""Cells that a curve may take; of more layers than that, each cell shows the worst of several."""
+
+
+def _level(error: float) -> int:
+    """The height of an error in a curve: 0 at 1e-8, the most at 1, even in the exponent."""
+    if error <= 0:
+        return 0
+    top = len(_LEVELS) - 1
+    return top if math.isinf(error) else min(max(round((math.log10(error) + 8) / 8 * top), 0), top)
+
+
+def way_entries(c: Comparison, way: Way, width: int) -> list[Entry]:
+    """The hops of the way back, the row itself first, and what is to be said about the way."""
+    entries = [Entry((row_line(c, hop.row, width, "  ", _read(c, hop)),), hop.row) for hop in way.hops]
+    if way.cause < 0:
+        return [*entries, _said("no first cause is known for this row", width)]
+    if not way.arrives:
+        said = "no data flow is known that leads from here to it: the row is put down to this cause by its place alone"
+        return [*entries, _said(said, width), Entry((row_line(c, way.cause, width, "  "),), way.cause)]
+    if not way.proven:
+        said = "some rows on the way agree in print, or are not judged: nothing shows that the difference went this way"
+        return [*entries, _said(said, width)]
+    return entries
+
+
+def _read(c: Comparison, hop: Hop) -> str:
+    """The source line, and which input the next hop made."""
+    log, record = (c.a, int(c.row_a[hop.row])) if c.row_a[hop.row] >= 0 else (c.b, int(c.row_b[hop.row]))
+    place = log.location_text(record)
+    return place if hop.position < 0 else f"{place}  ↓ input {hop.position}"
+
+
+def neighbour_entries(
+    c: Comparison, row: int, before: Sequence[Neighbour], after: Sequence[Neighbour], width: int
+) -> list[Entry]:
+    """What a row reads and what reads it, around the row itself."""
+
+    def listed(found: Iterable[Neighbour], sign: str) -> list[Entry]:
+        return [
+            Entry((row_line(c, n.row, width, f"  {sign} {n.position:<3} {_sides(c, row, n.sides)} "),), n.row)
+            for n in found
+        ]
+
+    entries = [_heading("input  made by"), *listed(before, "←")]
+    if not before:
+        entries.append(_said("nothing that was captured: parameters, data, or what is not recorded", width))
+    entries += [_heading("the row"), Entry((row_line(c, row, width, " " * 11),), row), _heading("read by, as input")]
+    entries += listed(after, "→")
+    if not after:
+        entries.append(_said("nothing that was captured", width))
+    return entries
+
+
+def _sides(c: Comparison, row: int, sides: str) -> str:
+    """Which run it is so in, where the row has both and they do not agree."""
+    both = c.row_a[row] >= 0 and c.row_b[row] >= 0
+    return "  " if not both or sides == "ab" else f"{sides} "
+
+
+def place_entries(
+    c: Comparison, letters: dict[int, str], noted: Sequence[tuple[int, str]], jumps: Sequence[int], width: int
+) -> list[Entry]:
+    """Marks, notes, and where jumps started; each heading only where there is something under it."""
+    entries: list[Entry] = []
+    if letters:
+        entries.append(_heading("marks"))
+        entries += [Entry((row_line(c, row, width, f"  '{marks:<4} "),), row) for row, marks in sorted(letters.items())]
+    if noted:
+        entries.append(_heading("notes"))
+        for row, text in noted:
+            lines: list[Line] = [[(" " * 8 + part, "key")] for part in wrap(text, width - 9)]
+            entries.append(Entry((row_line(c, row, width, " " * 8), *lines), row))
+    if jumps:
+        entries.append(_heading("jumps, the last one first"))
+        entries += [Entry((row_line(c, row, width, " " * 8),), row) for row in jumps]
+    return entries
+
+
+_WEIGHTS = {Weight.FATAL: ("not comparable", "red"), Weight.SUSPICIOUS: ("with care", "close")}
+
+
+def note_entries(c: Comparison, width: int) -> list[Entry]:
+    """What the two runs do not have in common, gravest first."""
+    label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
+    entries = []
+    for note in c.comparability.notes:
+        text, role = _WEIGHTS.get(note.weight, ("harmless", "dim"))
+        first, *rest = wrap(note.text, width - label - 2)
+        lines: list[Line] = [[(f" {text:<{label}}", role), (first, "")]]
+        lines += [[(" " * (label + 1) + part, "")] for part in rest]
+        entries.append(Entry(tuple(lines)))
+    return entries
+
+
+def _heading(text: str) -> Entry:
+    return Entry(([(f" {text}", "title")],))
+
+
+def _said(text: str, width: int) -> Entry:
+    return Entry(tuple([(f"   {part}", "close")] for part in wrap(text, width - 4)))

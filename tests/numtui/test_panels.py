@@ -1,0 +1,148 @@
+"""The panels over the list, on a screen that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matchers.status import Status
+from numtui.overview import cause_entries, note_entries, place_entries, row_line
+from numtui.screens.explorer import Explorer
+from numtui.text import width_of
+from tests.builders import training_step
+from tests.numtui.fakes import comparison_of
+from tests.numtui.test_app import opened, press, request, screen, settled
+from tests.numtui.test_flow import diverging
+
+CAUSE = "layers.1.attention.wk/op_0_mm"
+
+
+def key(explorer: Explorer) -> str:
+    session = explorer.session
+    found: str = session.comparison.a.keys[session.spot[0]]
+    return found
+
+
+async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "C")
+        shown = screen(pilot)
+        assert "first causes (1)" in shown
+        assert "explains all red rows" in shown
+        assert "growth: forward 1–2" in shown
+        await press(pilot, "enter")
+        assert key(explorer) == CAUSE
+        await press(pilot, "C", "q")
+        assert pilot.app.screen is explorer
+
+
+async def test_why_is_this_red(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "w")
+        assert "this row is not red" in screen(pilot)
+        await press(pilot, "G", "N", "w")
+        assert "steps back to its first cause" in screen(pilot)
+        await press(pilot, "enter")
+        assert key(explorer) == CAUSE, "the first cause is chosen at first"
+        await press(pilot, "w")
+        assert "no red row explains it" in screen(pilot)
+        await press(pilot, "ctrl+o", "w", "k", "enter")
+        assert key(explorer) == "layers.1.attention/op_0_bmm", "the hop before it"
+
+
+async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
+    """What has to be found out first takes a while in large logs; a person types on."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        from textual import events
+
+        for name in ("C", "enter", "j"):
+            pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        session = explorer.session
+        assert session.comparison.a.keys[session.comparison.row_a[session.cursor - 1]] == CAUSE
+        at = session.cursor
+        for name in ("C", "escape", "j"):
+            pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
+        await settled(pilot)
+        assert pilot.app.screen is explorer, "esc gives up"
+        assert session.cursor == at + 1
+
+
+async def test_the_data_flow_around_a_row(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "/", *"0.attention/op_1__softmax", "enter", "P")
+        shown = screen(pilot)
+        assert "← 0" in shown
+        assert "layers.0.attention/op_2_bmm" in shown
+        await press(pilot, "enter")
+        assert key(explorer) == "layers.0.attention/op_0_bmm"
+        await press(pilot, "P", "G", "enter")
+        assert key(explorer) == "layers.0.attention/op_1__softmax"
+        await press(pilot, "apostrophe", "apostrophe")
+        assert key(explorer) == "layers.0.attention/op_0_bmm"
+
+
+async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, "J")
+        assert "no row is marked" in screen(pilot)
+        await press(pilot, *"7G", "M", "b", "G", "apostrophe", "b")
+        assert session.cursor == 6
+        await press(pilot, "apostrophe", "x")
+        assert "nothing is marked x; there are b" in screen(pilot)
+        await press(pilot, "quotation_mark", *"[odd] one", "enter")
+        assert "note: [odd] one" in screen(pilot)
+        assert session.places.noted(session.comparison) == [(6, "[odd] one")]
+        await press(pilot, "g", "J")
+        shown = screen(pilot)
+        assert "'b" in shown
+        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, the last one first")
+        await press(pilot, "j", "enter")
+        assert session.cursor == 6
+        await press(pilot, "quotation_mark", "ctrl+u", "enter")
+        assert session.places.notes == {}
+        await press(pilot, "colon", *"go-mark", "enter", "b")
+        assert session.cursor == 6, "by its name an action waits for the letter"
+
+
+async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "exclamation_mark")
+        assert "nothing is known that stands against" in screen(pilot)
+    async with opened(request(tmp_path, training_step(), training_step(seed=1)), size=(80, 24)) as (pilot, explorer):
+        await press(pilot, "exclamation_mark")
+        shown = screen(pilot)
+        assert "not comparable" in shown
+        assert "other weights before the step" in shown
+        await press(pilot, "j", "exclamation_mark")
+        assert explorer.is_current
+
+
+async def test_a_note_stays_with_its_operation_when_rules_change_the_rows(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, *"12G", "quotation_mark", *"look", "enter")
+        before = key(explorer)
+        await press(pilot, *"5G", "x", "enter", "J", "enter")
+        assert key(explorer) == before
+        assert session.places.note(session.comparison, session.cursor) == "look"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    c = comparison_of(
+        [Status.EQUAL, Status.DIVERGED, Status.ONLY_B, Status.NAN],
+        causes=[1],
+        errors=[0, 1e-3, float("nan"), float("inf")],
+    )
+    lines = [row_line(c, row, width, "  tag ", "aside") for row in range(len(c))]
+    for entry in (
+        *cause_entries(c, ["explains all"], width),
+        *place_entries(c, {1: "ab"}, [(2, "x" * 300)], [3], width),
+        *note_entries(c, width),
+    ):
+        lines += entry.lines
+    assert max(sum(width_of(text) for text, _ in line) for line in lines) <= width
