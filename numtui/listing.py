@@ -13,9 +13,9 @@ from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.explain import Explanation, InputFact, explain
 from matchers.op_log import IntArray
+from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of
 from numtui.fields import Mask, keys_containing
-from numtui.places import Places, row_of
 from numtui.query import Query, parse_query
 from numtui.view import (
     Filter,
@@ -68,7 +68,7 @@ class Listing:
         self.saved: dict[str, str] = {}
         """Filter queries by name."""
         self.search: Search | None = None
-        self.places = Places()
+        self.annotations = Annotations()
         self._jumps = _Jumps()
         self._opened: Mask | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
@@ -90,7 +90,7 @@ class Listing:
         """What is known about the row under the cursor; None when there is no row."""
         if self.cursor < 0:
             return None
-        told, note = explain(self.comparison, self.cursor), self.places.note(self.comparison, self.cursor)
+        told, note = explain(self.comparison, self.cursor), self.annotations.note(self.comparison, self.cursor)
         return replace(told, notes=(f"note: {note}", *told.notes)) if note else told
 
     def show_comparison(self, comparison: Comparison) -> None:
@@ -281,15 +281,15 @@ class Listing:
         """Mark the row under the cursor with a letter; in words."""
         if self.cursor < 0:
             return "there is no row to mark"
-        self.places.marks[letter] = self.spot
+        self.annotations.marks[letter] = self.spot
         return f"marked {letter}: '{letter} comes back here"
 
     def go_mark(self, letter: str) -> str:
         """To the row that is marked with a letter; what happened, in words, where that is not plain."""
-        if letter not in self.places.marks:
-            known = " ".join(sorted(self.places.marks))
+        if letter not in self.annotations.marks:
+            known = " ".join(sorted(self.annotations.marks))
             return f"nothing is marked {letter}; " + (f"there are {known}" if known else "M and a letter mark a row")
-        row = self.row_of(self.places.marks[letter])
+        row = self.row_of(self.annotations.marks[letter])
         self.go(row)
         return "" if row >= 0 else f"the operation that was marked {letter} is not in these logs"
 
@@ -297,8 +297,8 @@ class Listing:
         """Put a note on the row under the cursor, or take it away; in words."""
         if self.cursor < 0:
             return "there is no row to put a note on"
-        had = self.places.note(self.comparison, self.cursor)
-        self.places.set_note(self.comparison, self.cursor, self.spot, text)
+        had = self.annotations.note(self.comparison, self.cursor)
+        self.annotations.set_note(self.comparison, self.cursor, self.spot, text)
         return "noted" if text else "the note is gone" if had else ""
 
     def _jump(self, source: list[Spot], target: list[Spot]) -> bool:

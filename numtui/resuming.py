@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from matchers.comparison import Comparison
-from numtui.edits import Spot, spot_of
+from numtui.annotations import Annotations, Lost
+from numtui.edits import spot_of
 from numtui.listing import Listing
 from numtui.query import QueryError
-from numtui.session_store import Anchor, Sitting, anchor_of, row_of_anchor
+from numtui.session_store import Sitting, anchor_of, row_of_anchor
 from numtui.view import Group, Order
 
-__all__ = ["Annotations", "Lost", "resume", "sitting_of"]
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Marks and notes on rows that these logs do not have (any more): kept all the same."""
-
-    marks: Mapping[str, Anchor] = field(default_factory=dict)
-    notes: Mapping[Anchor, str] = field(default_factory=dict)
-
-
-@dataclass
-class Annotations:
-    """What a person wrote on rows, by the records that the rows show."""
-
-    marks: dict[str, Spot] = field(default_factory=dict)
-    notes: dict[Spot, str] = field(default_factory=dict)
-    lost: Lost = field(default_factory=Lost)
+__all__ = ["resume", "sitting_of"]
 
 
 def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:

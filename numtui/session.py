@@ -35,7 +35,7 @@ from numtui.edits import (
 )
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
-from numtui.resuming import Annotations, resume, sitting_of
+from numtui.resuming import resume, sitting_of
 from numtui.session_store import SessionStore, Sitting
 
 __all__ = ["Job", "Look", "Proposal", "Search", "Session"]
@@ -108,7 +108,6 @@ class Session(Listing):
         self.names = names
         self.journal = journal
         self.store = store
-        self.annotations = Annotations()
         self.generation = 0
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None

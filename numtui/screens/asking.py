@@ -122,6 +122,11 @@ class Asking(Screen[None]):
     def evaluate(self, query: Query) -> None:
         """Find the rows that a query wants, then `show_query` them; now or in a moment."""
 
+    def filter_by(self, text: str) -> None:
+        """List what a query wants, as if it had been typed."""
+        self._entered = parse_query(text, self.session.saved)
+        self.evaluate(self._entered)
+
     def show_query(self, query: Query) -> None:
         """The rows of a query are known: list them if it was entered, else tell how many they are."""
         if query is self._entered:

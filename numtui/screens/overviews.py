@@ -91,15 +91,22 @@ class Overviews(Asking):
     def _show_causes(self, follows: list[str]) -> None:
         c = self.session.comparison
         at = int(c.consequences.cause_of[self.session.cursor])
-        self.app.push_screen(
-            Panel(
-                f"first causes ({len(follows)})",
-                partial(cause_entries, c, follows),
-                opened_by="C",
-                row=c.consequences.causes[at].rows[0] if at >= 0 else -1,
-            ),
-            self._picked,
+
+        def picked(choice: Picked | None) -> None:
+            if choice is None:
+                return
+            self.go_to(choice.row)
+            if choice.key == "f":
+                self.filter_by(f"cause:{choice.number + 1}")
+
+        panel = Panel(
+            f"first causes ({len(follows)})",
+            partial(cause_entries, c, follows),
+            keys={"f": "lists only what follows from it"},
+            opened_by="C",
+            row=c.consequences.causes[at].rows[0] if at >= 0 else -1,
         )
+        self.app.push_screen(panel, picked)
 
     def action_why(self) -> None:
         """The way from the row under the cursor back to its first cause."""
@@ -137,7 +144,7 @@ class Overviews(Asking):
     def action_places(self) -> None:
         """Marks, notes, and where jumps started."""
         session = self.session
-        c, places = session.comparison, session.places
+        c, places = session.comparison, session.annotations
         letters, noted, jumps = places.letters(c), places.noted(c), session.jumps
         if not (letters or noted or jumps):
             self.say('no row is marked (Ma) or has a note ("), and nothing was jumped from')
@@ -174,7 +181,7 @@ class Overviews(Asking):
         """A note on the row, to be typed."""
         session = self.session
         if session.cursor >= 0:
-            self.ask("note", "note: ", session.places.note(session.comparison, session.cursor))
+            self.ask("note", "note: ", session.annotations.note(session.comparison, session.cursor))
 
     def action_comparability(self) -> None:
         """What the two runs do not have in common."""

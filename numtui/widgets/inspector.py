@@ -34,7 +34,7 @@ class Inspector(Lines):
 
     def show(self, session: Session) -> None:
         """Bring it up to the session's cursor."""
-        note = session.places.note(session.comparison, session.cursor)
+        note = session.annotations.note(session.comparison, session.cursor)
         about = (id(session.comparison), session.cursor, id(session.realignments), note)
         if about != self._about:
             if about[:2] != self._about[:2]:

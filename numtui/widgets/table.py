@@ -76,8 +76,8 @@ class Table(Lines):
         pieces = self._map_for(view)
         first, last = self._window(view)
         marked = session.row_of(session.mark) if session.mark is not None else -1
-        tags = {row: '"' for row, _ in session.places.noted(c)} | {
-            row: letters[-1] for row, letters in session.places.letters(c).items()
+        tags = {row: '"' for row, _ in session.annotations.noted(c)} | {
+            row: letters[-1] for row, letters in session.annotations.letters(c).items()
         }
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y

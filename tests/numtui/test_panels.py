@@ -33,6 +33,11 @@ async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:
         assert "growth: forward 1–2" in shown
         await press(pilot, "enter")
         assert key(explorer) == CAUSE
+        await press(pilot, "g", "C", "f")
+        session = explorer.session
+        assert session.filter.query.text == "cause:1"
+        assert key(explorer) == CAUSE
+        assert len(session.view) == session.comparison.red.sum()
         await press(pilot, "C", "q")
         assert pilot.app.screen is explorer
 
@@ -95,7 +100,7 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
         assert "nothing is marked x; there are b" in screen(pilot)
         await press(pilot, "quotation_mark", *"[odd] one", "enter")
         assert "note: [odd] one" in screen(pilot)
-        assert session.places.noted(session.comparison) == [(6, "[odd] one")]
+        assert session.annotations.noted(session.comparison) == [(6, "[odd] one")]
         await press(pilot, "g", "J")
         shown = screen(pilot)
         assert "'b" in shown
@@ -103,7 +108,7 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
         await press(pilot, "j", "enter")
         assert session.cursor == 6
         await press(pilot, "quotation_mark", "ctrl+u", "enter")
-        assert session.places.notes == {}
+        assert session.annotations.notes == {}
         await press(pilot, "colon", *"go-mark", "enter", "b")
         assert session.cursor == 6, "by its name an action waits for the letter"
 
@@ -128,7 +133,7 @@ async def test_a_note_stays_with_its_operation_when_rules_change_the_rows(tmp_pa
         before = key(explorer)
         await press(pilot, *"5G", "x", "enter", "J", "enter")
         assert key(explorer) == before
-        assert session.places.note(session.comparison, session.cursor) == "look"
+        assert session.annotations.note(session.comparison, session.cursor) == "look"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

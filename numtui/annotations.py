@@ -1,13 +1,15 @@
-"""Rows that a person wants to find again: marked with a letter, or with a note on them."""
+"""What a person puts on rows, to find them again: marks with a letter, and notes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from matchers.comparison import Comparison
 from numtui.edits import Spot
+from numtui.session_store import Anchor
 
-__all__ = ["Places", "row_of"]
+__all__ = ["Annotations", "Lost", "row_of"]
 
 
 def row_of(c: Comparison, spot: Spot) -> int:
@@ -18,12 +20,21 @@ def row_of(c: Comparison, spot: Spot) -> int:
     return -1
 
 
+@dataclass(frozen=True)
+class Lost:
+    """Marks and notes on rows that these logs do not have (any more): kept all the same."""
+
+    marks: Mapping[str, Anchor] = field(default_factory=dict)
+    notes: Mapping[Anchor, str] = field(default_factory=dict)
+
+
 @dataclass
-class Places:
+class Annotations:
     """Marks by their letter, notes by the records they are on: a note stays where it is when rules change the rows."""
 
     marks: dict[str, Spot] = field(default_factory=dict)
     notes: dict[Spot, str] = field(default_factory=dict)
+    lost: Lost = field(default_factory=Lost)
 
     def note(self, c: Comparison, row: int) -> str:
         """The note on a row, empty where there is none."""
