@@ -81,12 +81,14 @@ _HOW_BY_BITS = {
 
 
 def row_epsilon(c: Comparison, row: int) -> float:
-    """ε of the coarser dtype of a row's two sides; NaN where neither has one."""
+    """ε that a row is judged by: of the coarser dtype of its two sides, or of the dtype policy; NaN without either."""
     found = [
         EPSILON[log.dtype_text(record)]
         for log, record in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
         if record >= 0 and log.dtype_text(record) in EPSILON
     ]
+    if found:
+        found += [EPSILON[name] for names in c.policy for name in names]
     return max(found, default=math.nan)
 
 
