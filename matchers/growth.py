@@ -12,6 +12,10 @@ red operation excuses nothing, so everything that a bug reaches beyond noise sta
 
 Where a third run has measured more noise at the operation (noise.py), that takes the place of the second term.
 
+Whole numbers do not round, but noise can decide them: which of two scores that are nearly equal is the larger. Ranks
+may differ where the ranked values agree, and whole numbers where what they were made from differs by noise; what is
+picked by them may differ by anything.
+
 Size alone lets a bug hide behind noise of its size: 1 % in bfloat16 is one ε. But rounding points in all directions and
 leaves norms nearly as they are, while a wrong factor moves them by all of its error. So the norm is judged too: a
 change of it beyond the share that rounding can have (`systematic_share`), and beyond what the inputs' norms changed
@@ -29,17 +33,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.dataflow import DataFlow
+from matchers.estimate import estimates
 from matchers.features import shared_ids
 from matchers.noise import NoiseFloor
 from matchers.op_log import NO_DIGEST, FloatArray, OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Status
 from matchers.tolerance import (
+    ANYTHING,
     COPIES,
+    DECIDED,
     EPSILON,
     EXTREMES,
     NOISE,
     NORM_GROWTH,
+    RANKING,
     RESOLUTION,
     UNKNOWN_SCORES,
     counting,
@@ -134,13 +142,17 @@ class _Judged:
         self.i, self.j = i, j
         n = len(pairing)
         self.status, self.error = verdicts.status, verdicts.error
-        rounds = np.array([name in EPSILON for name in a.dtypes] + [True])
-        rounds_b = np.array([name in EPSILON for name in b.dtypes] + [True])
         self.open = np.isin(self.status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(self.error) & ~fixed
-        self.open &= rounds[a.dtype[i]] & rounds_b[b.dtype[j]]
         by_slot = np.zeros(n, bool)
         by_slot[list(verdicts.slots)] = True
         self.open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
+        # bool[p]: what comes out are whole numbers, which do not round, but may be decided by what does
+        self.whole = _whole(a)[a.dtype[i]] | _whole(b)[b.dtype[j]]
+        ranked = by_slot & ~self.whole & np.array([name in RANKING for name in a.ops] + [False])[a.op[i]]
+        self.judged_by = self.error.copy()
+        self.judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
+        self.whole |= ranked
+        self.ranked = ranked
 
         by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
         self.own = longer_sums(a, b, i, j) * np.where(by_element, self._rounding(True), self._rounding(False))
@@ -185,6 +197,11 @@ def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -
     return own if exact else max(own, default_tolerance("bool"))
 
 
+def _whole(log: OpLog) -> NDArray[np.bool_]:
+    """bool[dtypes + 1], the dtypes that do not round."""
+    return np.array([name not in EPSILON for name in log.dtypes] + [False])
+
+
 def _other_dtype(a: OpLog, b: OpLog, i: Int, j: Int) -> NDArray[np.bool_]:
     ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
     return np.asarray(ids_a[a.dtype[i]] != ids_b[b.dtype[j]])
@@ -208,6 +225,7 @@ class _Walk:
         self.carried: list[float] = np.where(known, judged.error, 0.0).tolist()
         self.norms: list[float] = np.where(self._settled, 0.0, judged.norm).tolist()
         self.blocked: list[bool] = (~judged.open & (judged.status >= Status.SHAPE)).tolist()
+        self.whole: list[bool] = (judged.whole & ~self._settled).tolist()
         self._sketched = bool(judged.a.texts("Sketch")) and bool(judged.b.texts("Sketch"))
         pairing = judged.pairing
         self._a = _Side(judged.a, pairing.of_a, flow.a, self)
@@ -238,9 +256,10 @@ class _Walk:
         """A function that judges a pair by what it received, and returns whether arithmetic explains it."""
         of = self._judged
         own, error, norm, share, own_norm, times, enlarges = (
-            column.tolist() for column in (of.own, of.error, of.norm, of.share, of.own_norm, of.times, of.growth)
+            column.tolist() for column in (of.own, of.judged_by, of.norm, of.share, of.own_norm, of.times, of.growth)
         )
         noise, noise_norm, measured = of.noise.tolist(), of.noise_norm.tolist(), of.measured.tolist()
+        decided = (of.whole & ~of.ranked).tolist()
 
         def judge(k: int, received: _Received) -> bool:
             grown = max(enlarges[k], received.score) * received.error
@@ -248,6 +267,10 @@ class _Walk:
             if noise[k] > 0:
                 grown, norm_grown = max(grown, NOISE * noise[k]), max(norm_grown, NOISE * noise_norm[k])
             limit = times[k] * (own[k] + grown)
+            if decided[k]:
+                limit = DECIDED * math.sqrt(received.error)
+            elif received.picked:
+                limit = max(limit, ANYTHING)
             norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
             ground = Ground.EXPLAINED
             if error[k] > limit:
@@ -275,6 +298,7 @@ class _Walk:
         made_a, made_b = one.makers(i), other.makers(j)
         digested, valued = min(len(digests_a), len(digests_b)), min(len(x), len(y))
         error = norm = score = 0.0
+        picked = False
         for at in range(max(len(made_a), len(made_b))):
             if at < digested and digests_a[at] == digests_b[at] != _NO_DIGEST:
                 continue
@@ -292,18 +316,23 @@ class _Walk:
             for side, maker in ((one, a), (other, b)):
                 if maker >= 0:
                     error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
+                    picked |= side.decided(maker)
                     if scores:
                         score = max(score, side.magnitude(maker))
-        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES)
+        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES, picked)
 
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """The largest error, change of a norm, and size of a score, among the inputs that no red row explains."""
+    """The largest error, change of a norm, and size of a score, among the inputs that no red row explains.
+
+    `picked`: one of them are whole numbers that noise has decided otherwise.
+    """
 
     error: float
     norm: float
     score: float = 0.0
+    picked: bool = False
 
 
 _NO_DIGEST = int(NO_DIGEST)
@@ -376,6 +405,11 @@ class _Side:
     def error_of(self, record: int) -> float:
         pair = self.pair_of[record]
         return self._walk.carried[pair] if pair >= 0 else self._errors.get(record, 0.0)
+
+    def decided(self, record: int) -> bool:
+        """Whether the record made other whole numbers."""
+        pair = self.pair_of[record]
+        return pair >= 0 and self._walk.whole[pair]
 
     def norm_of(self, record: int) -> float:
         pair = self.pair_of[record]

@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ACCUMULATED",
+    "ANYTHING",
     "COPIES",
+    "DECIDED",
     "EPSILON",
     "EXTREMES",
     "NOISE",
     "NORM_GROWTH",
+    "RANKING",
     "RESOLUTION",
     "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
@@ -163,6 +166,18 @@ COPIES = frozenset(
     }
 )
 """Operations that hand elements on, maybe beside others that are so large that the error cannot be seen (a mask)."""
+
+RANKING = frozenset(
+    {"topk", "sort", "msort", "kthvalue", "max", "min", "median", "nanmedian", "mode", "cummax", "cummin"}
+)
+"""Operations that return values and, beside them, which they were."""
+
+DECIDED = 4.0
+"""Of whole numbers that values with an error e decide, a share of about e may be others, and the error of the numbers
+themselves is about the root of that share."""
+
+ANYTHING = 2.0
+"""The relative error of two tensors of one size that have nothing to do with each other is 1.4."""
 
 _COMMON_DIRECTION = 1 / 8
 _CHANCE = 5.0

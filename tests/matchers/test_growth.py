@@ -223,6 +223,36 @@ def test_whole_numbers_do_not_round() -> None:
     assert c.red.all()
 
 
+def routed(scores: Array, k: int = 2, offset: float = 0.0) -> OpLog:
+    """A router that sends rows of values to the places with the highest scores."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.take_along_axis(scores, order, axis=1) + np.float32(offset)
+    table = np.random.default_rng(5).normal(size=(scores.shape[1], 8)).astype(np.float32)
+    first = Step(key="router/op_0_mm", gives=[scores])
+    top = Step(key="router/op_1_topk", gives=[best, order], reads=[scores], made=[first.key])
+    odd = Step(key="router/op_2_remainder", gives=[order % 2], reads=[order], made=[top.key])
+    picked = Step(key="router/op_3_index", gives=[table[order]], reads=[table, order], made=["", top.key])
+    return captured_log([first, top, odd, picked])
+
+
+def test_a_near_tie_may_be_decided_otherwise() -> None:
+    scores = values(4096).reshape(512, 8)
+    scores[:8, 1] = scores[:8, 0] = 9.0
+    noise = off(scores, 1e-6, 1)
+    c = compare(routed(scores), routed(noise))
+    assert [Status(s) for s in c.status[1:]] == [Status.DIVERGED] * 3, "whole numbers do not round"
+    assert not compare(routed(scores), routed(noise), expectation=ORDER).red.any()
+
+
+def test_ranks_of_other_values_are_no_near_tie() -> None:
+    scores = values(4096).reshape(512, 8)
+    noise = off(scores, 1e-6, 1)
+    wrong = compare(routed(scores), routed(np.roll(noise, 1, axis=0)), expectation=ORDER)
+    assert wrong.red.all()
+    shifted = compare(routed(scores), routed(noise, offset=0.01), expectation=ORDER)
+    assert causes(shifted) == ["router/op_1_topk"]
+
+
 def test_operations_that_are_not_steady_are_named() -> None:
     x, y = values(), values(seed=3)
 
