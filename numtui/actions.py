@@ -11,11 +11,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["ACTIONS", "Action", "Group", "by_group", "key_label", "main", "readme_table", "sequences", "update_readme"]
+__all__ = [
+    "ACTIONS",
+    "Action",
+    "Group",
+    "by_group",
+    "conflicts",
+    "key_label",
+    "key_name",
+    "main",
+    "readme_table",
+    "remapped",
+    "sequences",
+    "update_readme",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +195,23 @@ _LABELS = {
     "f1": "F1",
 }
 
-_NAMES = {
-    "'": "apostrophe",
-    "]": "right_square_bracket",
-    "[": "left_square_bracket",
+_RENAMED = {
+    "solidus": "slash",
+    "reverse_solidus": "backslash",
+    "commercial_at": "at",
+    "hyphen_minus": "minus",
+    "plus_sign": "plus",
+    "low_line": "underscore",
 }
-"""Textual's names of the keys that begin a sequence and are not letters."""
+"""Where Textual's name of a sign is not Unicode's."""
+
+
+def key_name(key: str) -> str:
+    """Textual's name of a key: `right_square_bracket` for `]`."""
+    if len(key) != 1 or key.isalnum():
+        return key
+    name = unicodedata.name(key, key).lower().replace("-", "_").replace(" ", "_")
+    return _RENAMED.get(name, name)
 
 
 def key_label(key: str) -> str:
@@ -194,18 +219,39 @@ def key_label(key: str) -> str:
     return "".join(_LABELS.get(part, part) for part in key.split(" "))
 
 
-def by_group() -> Iterator[tuple[str, tuple[Action, ...]]]:
+def remapped(keys: Mapping[str, tuple[str, ...]]) -> tuple[Action, ...]:
+    """The registry with other keys for some actions, by their ids."""
+    return tuple(replace(a, keys=keys[a.id], shown=None) if a.id in keys else a for a in ACTIONS)
+
+
+def conflicts(actions: Sequence[Action]) -> Iterator[tuple[Action, Action, str]]:
+    """Two actions and the key that both have, or with which a sequence of the second begins."""
+    of: dict[str, Action] = {}
+    first: dict[str, Action] = {}
+    for action in actions:
+        for key in action.keys:
+            if key in of:
+                yield of[key], action, key
+            of[key] = action
+            if " " in key:
+                first.setdefault(key.split(" ")[0], action)
+    for key, action in first.items():
+        if key in of:
+            yield of[key], action, key
+
+
+def by_group(actions: Sequence[Action] = ACTIONS) -> Iterator[tuple[str, tuple[Action, ...]]]:
     """The actions under their headings."""
-    for heading in dict.fromkeys(a.group for a in ACTIONS):
-        yield heading, tuple(a for a in ACTIONS if a.group == heading)
+    for heading in dict.fromkeys(a.group for a in actions):
+        yield heading, tuple(a for a in actions if a.group == heading)
 
 
-def sequences() -> dict[tuple[str, ...], Action]:
+def sequences(actions: Sequence[Action] = ACTIONS) -> dict[tuple[str, ...], Action]:
     """The actions that take more than one key, by the Textual names of the keys."""
     found = {}
-    for action in ACTIONS:
+    for action in actions:
         for key in action.keys:
-            parts = tuple(_NAMES.get(part, part) for part in key.split(" "))
+            parts = tuple(map(key_name, key.split(" ")))
             if len(parts) > 1:
                 found[parts] = action
     return found

@@ -37,11 +37,17 @@ _PATIENCE = 3.0
 """Seconds that an orderly end may take after a signal; a terminal that is gone must not hold the process."""
 
 
-def _palette() -> type:
+def _actions() -> type:
     # The palette is opened seldom, and what it needs is not free to import.
     from numtui.screens.palette import ActionProvider
 
     return ActionProvider
+
+
+def _places() -> type:
+    from numtui.screens.palette import PlaceProvider
+
+    return PlaceProvider
 
 
 class Numtui(App[None]):
@@ -49,7 +55,7 @@ class Numtui(App[None]):
 
     TITLE = "numtui"
     CSS_PATH = "app.tcss"
-    COMMANDS: ClassVar = {_palette}
+    COMMANDS: ClassVar = {_actions, _places}
 
     @dataclass
     class Prepared(Message):
@@ -64,7 +70,7 @@ class Numtui(App[None]):
         self.animation_level = "none"
         if request.theme is not None and request.theme not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            raise InputError(f"--theme {request.theme}: there is no such theme; there are {known}")
+            raise InputError(f"theme {request.theme}: there is no such theme; there are {known}")
         self.theme = request.theme or "ansi-dark"
         self.error: UserError | None = None
         """Why there is nothing to show."""
@@ -166,7 +172,7 @@ def run_app(request: OpenRequest) -> int:
     app = Numtui(request)
     try:
         with drawing_on_terminal():
-            app.run(mouse=False)
+            app.run(mouse=request.mouse)
     finally:
         if app.session is not None and app.session.journal is not None:
             app.session.journal.close()

@@ -269,6 +269,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_screen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
+    parser.add_argument("--mouse", action="store_true", help="take the mouse (else it selects text as ever)")
     parser.add_argument(
         "--no-session", action="store_true", help="neither go on where the last session ended nor keep this one"
     )
@@ -313,6 +314,7 @@ def _request(args: argparse.Namespace) -> OpenRequest:
         noise_path=None if noise is None else _third_log(noise, args.rank),
         color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
+        mouse=getattr(args, "mouse", False),
         resume=not getattr(args, "no_session", True),
     )
 
@@ -389,6 +391,7 @@ def _demo(args: argparse.Namespace) -> int:
         rules_path=_DEMO_RULES,
         color=not args.no_color,
         theme=args.theme,
+        mouse=args.mouse,
         resume=False,
     )
     return _explore(request)
@@ -415,9 +418,30 @@ def _explore(request: OpenRequest) -> int:
         if not reopen_keyboard():
             _complain("there is no terminal to read keys from; this is the text report")
             return _report(ready, Target("text"))
+        ready = _configured(ready)
         from numtui.app import run_app
 
         return run_app(ready)
+
+
+def _configured(request: OpenRequest) -> OpenRequest:
+    """The request with the user's own settings, which what was said on the command line goes before.
+
+    Raises:
+        InputError: the settings mean nothing.
+    """
+    from numtui.config import load_config
+
+    config = load_config()
+    return replace(
+        request,
+        keys=config.keys,
+        editor=config.editor,
+        theme=request.theme or config.theme,
+        color=request.color and config.color,
+        mouse=request.mouse or config.mouse,
+        resume=request.resume and config.session,
+    )
 
 
 def _report(

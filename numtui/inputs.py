@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from matchers.errors import InputError
@@ -49,6 +49,9 @@ class OpenRequest:
         expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
+        keys: by the id of an action, the keys that do it in place of its own.
+        mouse: take the mouse; otherwise the terminal's own selection works.
+        editor: command that shows a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
         resume: go on where the last sitting over these logs ended, and keep this one for the next.
     """
 
@@ -63,6 +66,9 @@ class OpenRequest:
     noise_path: str | None = None
     color: bool = True
     theme: str | None = None
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mouse: bool = False
+    editor: str | None = None
     resume: bool = True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from numtui.actions import ACTIONS, Action, sequences
+from numtui.actions import ACTIONS, Action, key_name, sequences
 
 __all__ = ["KeyReader"]
 
@@ -31,14 +31,18 @@ class KeyReader:
     letter: str = ""
     """The letter that the last sequence ended with, where it may be any."""
     prefix: tuple[str, ...] = ()
-    _sequences: dict[tuple[str, ...], Action] = field(default_factory=sequences)
+    actions: tuple[Action, ...] = ACTIONS
+    _sequences: dict[tuple[str, ...], Action] = field(init=False)
+    _typed: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sequences = sequences(self.actions)
+        self._typed = {key_name(part): part for a in self.actions for key in a.keys for part in key.split(" ")}
 
     @property
     def pending(self) -> str:
         """What has been typed so far, for the status line."""
-        return self.digits + "".join(
-            {"right_square_bracket": "]", "left_square_bracket": "[", "apostrophe": "'"}.get(k, k) for k in self.prefix
-        )
+        return self.digits + "".join(self._typed.get(k, k) for k in self.prefix)
 
     def feed(self, key: str) -> Action | bool:
         """Take a key.
@@ -77,7 +81,7 @@ class KeyReader:
         """The person paused: a single digit is the command it stands for, a longer count goes on waiting."""
         if len(self.digits) != 1 or self.prefix:
             return None
-        action = next((a for a in ACTIONS if self.digits in a.keys), None)
+        action = next((a for a in self.actions if self.digits in a.keys), None)
         if action is not None:
             self.digits = ""
         return action

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.control import Control
 from textual._compositor import ChopsUpdate
+from textual.binding import BindingsMap
 from textual.strip import Strip
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from textual.app import App
+    from textual.binding import BindingType
     from textual.screen import Screen
 
-__all__ = ["bound_action", "crash_of", "output_waits", "tightened"]
+__all__ = ["bound_action", "rebind", "crash_of", "output_waits", "tightened"]
 
 
 class _TightUpdate(ChopsUpdate):
@@ -64,6 +66,11 @@ def bound_action(screen: Screen[Any], key: str) -> str | None:
     """The action that a key is bound to on a screen, after the user's keymap."""
     bindings = screen._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
     return bindings[0].action if bindings else None
+
+
+def rebind(screen: Screen[Any], bindings: list[BindingType]) -> None:
+    """Give a screen these bindings in place of those of its class."""
+    screen._bindings = BindingsMap(bindings)  # noqa: SLF001 - Textual's keymap cannot take a key from an action
 
 
 def crash_of(app: App[Any]) -> Exception | None:

@@ -19,8 +19,9 @@ EXAMPLES = REPOSITORY / "examples"
 
 @pytest.fixture(autouse=True)
 def _own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Journals and crash reports of a test go to a folder of its own; colour settings of the caller are dropped."""
+    """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     # Programs that a test starts import this checkout, from whatever folder they run in.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from textual.screen import Screen
 
-from numtui.actions import ACTIONS
+from numtui.actions import ACTIONS, Action
 from numtui.keys import KeyReader
 from numtui.line_editor import LineEditor, Typed
 from numtui.query import NO_QUERY, Query, QueryError, completions, parse_query
@@ -28,6 +28,8 @@ class Asking(Screen[None]):
     """A screen with a session and a line to type into."""
 
     session: Session
+    actions: tuple[Action, ...] = ACTIONS
+    """The registry, with the user's own keys."""
     reader: KeyReader
     table: Table
     inspector: Inspector
@@ -168,6 +170,11 @@ class Asking(Screen[None]):
         self.ask(kind, sign, value, completions(self.session.comparison, self.session.saved), many=True)
         self.edited()
 
+    def list_only(self, text: str) -> None:
+        """List the rows of a query, as if it had been typed."""
+        self._entered = query = parse_query(text, self.session.saved)
+        self.evaluate(query)
+
     def _answered(self, editor: LineEditor) -> bool:
         """Do what was asked for; False when the answer means nothing, which the line then says."""
         text = editor.text.strip()
@@ -216,7 +223,7 @@ class Asking(Screen[None]):
         elif name == "html" and argument:
             self.write_page(Path(argument).expanduser())
         else:
-            action = next((a for a in ACTIONS if name in (a.name, a.id, *a.command)), None)
+            action = next((a for a in self.actions if name in (a.name, a.id, *a.command)), None)
             if action is None:
                 self.say(f"{name}: there is no such command; ctrl+p lists them all", trouble=True)
             else:

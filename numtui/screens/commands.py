@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS
 from numtui.edits import Edit
 from numtui.screens.overviews import Overviews
 from numtui.session import Job
@@ -376,7 +375,7 @@ class Commands(Overviews):
     def action_help(self) -> None:
         from numtui.screens.pager import Pager, help_lines
 
-        self.app.push_screen(Pager("numtui", help_lines(), "?"))
+        self.app.push_screen(Pager("numtui", help_lines(self.actions), "?"))
 
     def action_palette(self) -> None:
         self.app.action_command_palette()
@@ -411,5 +410,5 @@ class Commands(Overviews):
         self.ask_query("filter", "filter: ", self.session.filter.query.text)
 
     def action_command(self) -> None:
-        names = [name for action in ACTIONS for name in (action.name, *action.command)]
+        names = [name for action in self.actions for name in (action.name, *action.command)]
         self.ask("command", ":", "", tuple(names))

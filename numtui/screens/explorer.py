@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -22,7 +22,7 @@ from textual.message import Message
 from textual.timer import Timer
 
 from matchers.errors import RulesError, UserError
-from numtui.actions import ACTIONS
+from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
@@ -30,7 +30,7 @@ from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.query import Query
 from numtui.screens.commands import Commands
 from numtui.session import Job, Look, Search, Session
-from numtui.shims import bound_action, output_waits
+from numtui.shims import bound_action, output_waits, rebind
 from numtui.summary import rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
@@ -53,10 +53,10 @@ PAUSE = 0.5
 """Seconds after which a digit stands alone: long enough to type a count over a slow line."""
 
 
-def _bindings() -> list[BindingType]:
-    """A binding per action; Textual's keymap can move each by its id."""
+def _bindings(actions: Sequence[Action] = ACTIONS) -> list[BindingType]:
+    """A binding per action that has a key of its own."""
     found: list[BindingType] = []
-    for action in ACTIONS:
+    for action in actions:
         single = ["comma" if key == "," else key for key in action.keys if " " not in key]
         if single:
             found.append(Binding(",".join(single), action.id, action.help, show=False, id=action.id))
@@ -121,7 +121,10 @@ class Explorer(Commands):
     def __init__(self, session: Session, request: OpenRequest | None = None) -> None:
         super().__init__()
         self.session = session
-        self.reader = KeyReader()
+        if request is not None and request.keys:
+            self.actions = remapped(request.keys)
+            rebind(self, _bindings(self.actions))
+        self.reader = KeyReader(actions=self.actions)
         self._request = request
         self._loading: Throttled | None = None
         self._work = ""
@@ -198,7 +201,7 @@ class Explorer(Commands):
             status.show_editor(self.editor)
         else:
             status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
-        self.query_one(Footer).show(session.proposal)
+        self.query_one(Footer).show(session.proposal, self.actions)
         if self.table.size:
             self.drawn.set()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.actions import by_group
+from numtui.actions import ACTIONS, Action, by_group
 from numtui.inspection import wrap
 from numtui.screens.modal import Modal
 from numtui.text import Line, fit, width_of
@@ -87,12 +87,12 @@ _GLYPHS = """\
 left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen"""
 
 
-def help_lines() -> list[Line]:
+def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
     """The help, from the registry of actions."""
     lines: list[Line] = [[(f"  {text}", "")] for text in _GLYPHS.splitlines()]
-    for heading, actions in by_group():
+    for heading, group in by_group(actions):
         lines += [[], [(f" {heading}", "title")]]
-        lines.extend([(f"  {fit(action.label, 20)}", "key"), (f" {action.help}", "")] for action in actions)
+        lines.extend([(f"  {fit(action.label, 20)}", "key"), (f" {action.help}", "")] for action in group)
     lines += [
         [],
         [(" In short", "title")],

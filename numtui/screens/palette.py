@@ -1,4 +1,4 @@
-"""The command palette's commands: the registry of actions, and nothing else."""
+"""The command palette: every action of the registry, and every module and source file of the two logs."""
 
 from __future__ import annotations
 
@@ -9,28 +9,62 @@ from typing import Any
 from rich.text import Text
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from numtui.actions import ACTIONS, Action
+from numtui.actions import Action
+from numtui.fields import FIELDS
+from numtui.query import exactly
+from numtui.screens.asking import Asking
+from numtui.terminal import safe_text
 
-__all__ = ["ActionProvider"]
+__all__ = ["ActionProvider", "PlaceProvider"]
+
+
+_MOST = 30
+"""Modules and files that are offered for what was typed."""
 
 
 class ActionProvider(Provider):
     """Every action of the explorer, with its keys."""
 
+    @property
+    def _actions(self) -> tuple[Action, ...]:
+        screen = self.screen
+        assert isinstance(screen, Asking)
+        return screen.actions
+
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
-        for action in ACTIONS:
+        for action in self._actions:
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:
         """Those that match."""
         matcher = self.matcher(query)
-        for action in ACTIONS:
+        for action in self._actions:
             if (score := matcher.match(_text(action))) > 0:
                 yield Hit(score, _shown(action), self._runner(action), text=_text(action))
 
     def _runner(self, action: Action) -> Callable[[], Any]:
         return partial(self.screen.run_action, action.id)
+
+
+class PlaceProvider(Provider):
+    """Every module and source file: to list only what it did."""
+
+    async def search(self, query: str) -> Hits:
+        """Those that contain every word of what was typed; the shortest first, which have the least else in them."""
+        screen = self.screen
+        assert isinstance(screen, Asking)
+        words = query.lower().split()
+        # A score for each of thousands of names would take longer than a frame: their text is compared instead.
+        found = [
+            (len(name), field, name)
+            for field in ("module", "file")
+            for name in FIELDS[field].names(screen.session.comparison)
+            if name and all(word in name.lower() for word in words)
+        ]
+        for length, field, name in sorted(found)[:_MOST]:
+            shown = Text.assemble((f"{field:<14} ", "bold"), safe_text(name, 200))
+            yield Hit(1 / (1 + length), shown, partial(screen.list_only, exactly(field, name)), text=f"{field} {name}")
 
 
 def _text(action: Action) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from numtui.actions import ACTIONS, key_label
+from collections.abc import Sequence
+
+from numtui.actions import ACTIONS, Action, key_label
 from numtui.session import Proposal
 from numtui.text import Line, width_of
 from numtui.widgets.lines import Lines
@@ -13,15 +15,15 @@ __all__ = ["Footer"]
 class Footer(Lines):
     """As many of the registry's footer actions as fit; help is always among them."""
 
-    def show(self, proposal: Proposal | None = None) -> None:
+    def show(self, proposal: Proposal | None = None, actions: Sequence[Action] = ACTIONS) -> None:
         """The keys that make sense now: with a proposal, those that answer it."""
         if proposal is not None:
             shown = [("enter", "do it"), (proposal.key, "do it"), ("esc", "leave it")]
             if len(proposal.edits) > 1:
                 shown.insert(2, ("tab", f"another way ({proposal.chosen + 1}/{len(proposal.edits)})"))
         else:
-            shown = [(key_label(a.keys[0]), a.footer) for a in ACTIONS if a.footer is not None]
-        last, rest = shown[-1], shown[:-1]
+            shown = [(key_label(a.keys[0]), a.footer) for a in actions if a.footer is not None and a.keys]
+        *rest, last = shown or [("", "")]
         room = self.size.width - _width(last)
         line: Line = []
         for item in rest:

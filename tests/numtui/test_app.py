@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from textual import events
 from textual.app import App
@@ -26,6 +28,7 @@ from numtui.screens.explorer import Explorer
 from numtui.screens.opening import FirstRows, Opening
 from numtui.screens.pager import Pager
 from numtui.screens.rules import RuleList
+from numtui.view import Group
 from tests.builders import Op, op, training_step, write_log
 
 WRONG = """\
@@ -431,9 +434,7 @@ async def test_a_file_that_is_no_log_ends_with_its_error(tmp_path: Path) -> None
 
 
 def test_an_unknown_theme_is_an_error_of_the_user(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    with pytest.raises(InputError, match="--theme mauve"):
+    with pytest.raises(InputError, match="theme mauve"):
         Numtui(replace(request(tmp_path), theme="mauve"))
 
 
@@ -490,3 +491,36 @@ async def test_the_list_is_sorted_around_the_cursor(tmp_path: Path) -> None:
         assert explorer.session.cursor == row
         await press(pilot, "escape")
         assert explorer.session.line == row
+
+
+async def test_keys_of_ones_own_are_bound_and_told(tmp_path: Path) -> None:
+    asked = replace(
+        request(tmp_path, rules=WRONG),
+        keys={"next_red": ("+", "Z Z"), "fold": ("_",), "toggle_red": ("7",), "html": ()},
+    )
+    async with opened(asked) as (pilot, explorer):
+        assert "+ next red" in screen(pilot)
+        red = int(np.flatnonzero(explorer.session.comparison.red)[0])
+        await press(pilot, "n")
+        assert explorer.session.cursor == 0, "its old key does nothing"
+        await press(pilot, "plus")
+        assert explorer.session.cursor == red
+        await press(pilot, "g", "Z", "Z")
+        assert explorer.session.cursor == red
+        await press(pilot, "_")
+        assert explorer.session.folded
+        await press(pilot, "7")
+        explorer.settle()
+        assert Group.RED not in explorer.session.filter.groups
+        await press(pilot, "?", "space")
+        assert "+ ZZ" in screen(pilot)
+
+
+async def test_the_palette_lists_what_a_module_did(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p", *"attention wk")
+        await pilot.pause(0.3)
+        assert "layers.1.attention.wk" in screen(pilot)
+        await press(pilot, "down", "enter")
+        assert explorer.session.filter.query.text.startswith("module:=layers.")
+        assert 0 < len(explorer.session.view) < 5

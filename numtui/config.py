@@ -1,0 +1,184 @@
+"""The user's own settings: `~/.config/numtui/config.yaml`, which nobody needs to have.
+
+    keys:                 # by the names that `:` takes; these keys replace the ones an action has
+      next-red: [n, "] c"]
+      page-down: [ctrl+f, space]
+      html: []            # no key; the palette still has it
+    theme: nord           # a theme of the explorer (default: the terminal's own colours)
+    color: false          # as --no-color
+    mouse: true           # as --mouse
+    session: false        # as --no-session
+    editor: code -g {file}:{line}
+
+Whatever is wrong in it is an error that says where: a setting that is passed over in silence looks like a bug.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matchers.errors import InputError
+from numtui.actions import ACTIONS, conflicts, key_label, remapped
+
+if TYPE_CHECKING:
+    from matchers.yaml_tree import Node
+
+__all__ = ["Config", "config_path", "load_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings.
+
+    Attributes:
+        keys: by the id of an action, the keys that do it in place of its own.
+        theme: name of a theme, None for the terminal's own colours.
+        color, mouse, session: as the options of the command line.
+        editor: the command that shows a line of a file, with `{file}` and `{line}` in it; None for `$VISUAL`.
+    """
+
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    theme: str | None = None
+    color: bool = True
+    mouse: bool = False
+    session: bool = True
+    editor: str | None = None
+
+
+def config_path() -> Path:
+    """Where the settings are (`$XDG_CONFIG_HOME/numtui/config.yaml`)."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    # The specification wants a relative path to be ignored.
+    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "numtui" / "config.yaml"
+
+
+def load_config(path: Path | None = None) -> Config:
+    """The settings of a file; without one, those that everybody has.
+
+    Raises:
+        InputError: the file cannot be read, or something in it means nothing; the text says where and what would.
+    """
+    path = config_path() if path is None else path
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return _Reader(path, text).config()
+
+
+class _Reader:
+    """From the tree of a file to the settings."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        from matchers.yaml_tree import Lines  # with PyYAML: 20 ms that whoever has no settings need not wait for
+
+        self._path, self._text, self._lines = path, text, Lines(text)
+
+    def config(self) -> Config:
+        from matchers.yaml_tree import TreeError, read_tree
+
+        try:
+            root = read_tree(self._text).root
+        except TreeError as error:
+            raise self._wrong(error.index, str(error)) from None
+        values: dict[str, object] = {}
+        for name, node in self._pairs(root, "settings"):
+            if name.text == "keys":
+                values["keys"] = self._keys(node)
+            elif name.text in ("theme", "editor"):
+                values[name.text] = self._word(node, name.text)
+            elif name.text in ("color", "mouse", "session"):
+                values[name.text] = self._switch(node, name.text)
+            else:
+                known = "keys, theme, color, mouse, session, editor"
+                raise self._wrong(name.start, f"{name.text!r} is no setting; there are {known}")
+        return Config(**values)  # type: ignore[arg-type]
+
+    def _wrong(self, index: int, message: str) -> InputError:
+        line, column = self._lines.number(index) + 1, self._lines.column(index) + 1
+        return InputError(f"{self._path}:{line}:{column}: {message}")
+
+    def _pairs(self, node: Node, what: str) -> Iterator[tuple[Node, Node]]:
+        if node.null:
+            return
+        if node.kind != "map":
+            raise self._wrong(node.start, f"{what} are written as `name: value`, one on a line")
+        seen = set()
+        for name, value in node.pairs:
+            if name.text in seen:
+                raise self._wrong(name.start, f"{name.text!r} is set twice")
+            seen.add(name.text)
+            yield name, value
+
+    def _word(self, node: Node, name: str) -> str:
+        if node.kind != "text" or node.null or not node.text.strip():
+            raise self._wrong(node.start, f"{name}: a text is expected")
+        return node.text
+
+    def _switch(self, node: Node, name: str) -> bool:
+        if node.kind != "text" or node.quoted or node.text not in ("true", "false"):
+            raise self._wrong(node.start, f"{name}: expected true or false")
+        return node.text == "true"
+
+    def _keys(self, node: Node) -> dict[str, tuple[str, ...]]:
+        ids = {name: action.id for action in ACTIONS for name in (action.name, action.id)}
+        found: dict[str, tuple[str, ...]] = {}
+        where: dict[str, Node] = {}
+        for name, value in self._pairs(node, "keys"):
+            if name.text not in ids:
+                raise self._wrong(name.start, f"{name.text!r} is no action; the help (?) and ctrl+p name them all")
+            given = value.items if value.kind == "list" else [value]
+            for key in given:
+                if (wrong := _wrong_key(key.text) if key.kind == "text" else "a key is expected") != "":
+                    raise self._wrong(key.start, f"{name.text}: {wrong}")
+            found[ids[name.text]] = tuple(key.text for key in given)
+            where[ids[name.text]] = value
+        for one, other, taken in conflicts(remapped(found)):
+            # Whichever of the two stands in this file is the one to mend.
+            mine, theirs = (one, other) if one.id in found else (other, one)
+            raise self._wrong(
+                where[mine.id].start,
+                f"{mine.name}: the key {key_label(taken)} does {theirs.name} already; give that one another key too",
+            )
+        return found
+
+
+_NAMED = frozenset(
+    {
+        "up",
+        "down",
+        "left",
+        "right",
+        "home",
+        "end",
+        "pageup",
+        "pagedown",
+        "insert",
+        "delete",
+        "backspace",
+        "enter",
+        "tab",
+    }
+    | {"escape", "space"}
+)
+_CHORD = re.compile(r"(ctrl|shift|alt)\+([a-z0-9]|[a-z]+)|f([1-9]|1[0-9]|2[0-4])|shift\+tab")
+
+
+def _wrong_key(text: str) -> str:
+    """What is wrong with a key or a sequence of keys (`z z`); empty when nothing is."""
+    parts = text.split(" ")
+    for part in parts:
+        if len(part) == 1 and part.isprintable():
+            if part.isdigit() and len(parts) > 1:
+                return f"{text!r}: a digit begins a count, it cannot be part of a sequence"
+            continue
+        if part not in _NAMED and not _CHORD.fullmatch(part):
+            return f"{text!r} is no key; keys are written as x, X, ctrl+x, f5, pagedown, or several with blanks: z z"
+    return ""
