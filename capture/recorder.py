@@ -228,6 +228,8 @@ class Recorder:
         tracer = self.tracer
         if tracer is None:
             return
+        if self.settings.perturb is not None and not self._perturbed:
+            say("nothing was perturbed (--perturb): no model that has parameters was called in the step")
         try:
             tracer.stop()
             tracer.finish()

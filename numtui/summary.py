@@ -74,6 +74,12 @@ def _facts(session: Session) -> Iterator[str]:
     elif all(dtypes):
         # Said once here, so that the rows need not be red for it.
         yield f"{dtypes[0]} ⇄ {dtypes[1]}" + (", judged at the coarser ε" if c.policy else "")
+    if c.expectation.preset is not None:
+        yield f"expect {c.expectation.preset.value}"
+    elif c.expectation.rtol is not None:
+        yield f"rtol {c.expectation.rtol:g}"
+    if c.expectation.noise is not None:
+        yield "noise measured"
     seeds = [log.header.run.get("seed") for log in (c.a, c.b)]
     if seeds[0] is not None and seeds[0] == seeds[1]:
         yield safe_text(f"seed {seeds[0]}", 24)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import capture
 from capture.perturb import perturb
 from tests.capture.conftest import LOOP, Script
 
@@ -57,3 +59,9 @@ def test_a_captured_run_is_perturbed_when_asked_and_says_so(script: Script) -> N
     assert moved.run["batch_digest"] == plain.run["batch_digest"]
     assert moved.run["rng_digests"]["torch"] == plain.run["rng_digests"]["torch"]
     assert moved.ops == plain.ops
+
+
+def test_that_nothing_was_perturbed_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with capture.trace(nn.Linear(2, 2), path=tmp_path / "log", perturb=0):
+        torch.ones(3).sum()
+    assert "nothing was perturbed" in capfd.readouterr().err

@@ -9,6 +9,8 @@ import pytest
 from numtui.cli import main
 from numtui.inputs import OpenRequest
 from numtui.loading import load
+from numtui.session import Session
+from numtui.summary import header
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -81,3 +83,5 @@ def test_the_explorer_expects_the_same(tmp_path: Path) -> None:
     loaded = load(request, lambda what, _fraction: told.append(what))
     assert not loaded.comparison.red.any()
     assert any(what.startswith("noise: ") for what in told)
+    session = Session(loaded.comparison, loaded.file)
+    assert "noise measured" in "".join(text for text, _ in header(session, 200))
