@@ -68,6 +68,9 @@ def _lines(r: Report) -> Iterator[str]:
     a, b = r.logs
     yield f"## {plain(r.result)}"
     yield ""
+    if r.warning:
+        yield f"**{plain(r.warning, 2000)}**"
+        yield ""
     yield "| | run | operations | log |"
     yield "| --- | --- | ---: | --- |"
     for log in (a, b):

@@ -19,9 +19,12 @@ import pytest
 
 from matchers.comparison import Comparison, compare, noise_floor
 from matchers.expectation import Expect, Expectation
+from matchers.op_log import Phase
+from matchers.pairing import Method
 from matchers.parse import read_log
+from matchers.rules import SECTIONS
 from matchers.status import Role, Status
-from numtui.report import FORMATS, ReportOptions, format_of, report_of, write
+from numtui.report import CONDITIONS, FORMATS, ReportOptions, format_of, report_of, write
 from numtui.report.csv import COLUMNS
 from tests.builders import Op, training_step, write_log
 from tests.conftest import REPOSITORY
@@ -126,6 +129,17 @@ def test_the_schema_forgets_no_field() -> None:
         assert set(value) == set(SCHEMA["$defs"][name]["properties"]), name
     told = set(SCHEMA["$defs"]["told_row"]["properties"])
     assert set(report["causes"][0]) == told | set(SCHEMA["$defs"]["cause"]["properties"])
+
+
+def test_the_schema_knows_every_word() -> None:
+    words = SCHEMA["$defs"]
+    assert set(words["status"]["enum"]) == {s.label for s in Status if s is not Status.PENDING}
+    assert set(words["role"]["enum"]) == {None, *(r.label for r in Role if r)}
+    assert words["phase"]["enum"] == [p.label for p in Phase]
+    assert words["method"]["enum"] == [m.label for m in Method if m]
+    assert words["condition"]["enum"] == list(CONDITIONS)
+    rule = SCHEMA["properties"]["rules"]["properties"]["used"]["items"]["properties"]
+    assert set(rule["section"]["enum"]) == {kind.section for kind in SECTIONS}
 
 
 def test_json_of_a_hostile_log(hostile: Comparison) -> None:
@@ -247,6 +261,16 @@ def test_junit_stays_small(tmp_path: Path) -> None:
 
 
 # Markdown
+
+
+def test_what_cannot_be_compared_is_said_before_any_row(tmp_path: Path) -> None:
+    a = read_log(write_log(tmp_path / "a.log", training_step()))
+    b = read_log(write_log(tmp_path / "b.log", []))
+    heading, _, warning, *_ = text_of(compare(a, b), "markdown").splitlines()
+    assert heading.startswith("## ")
+    assert warning == "**Not comparable: b holds no operation.**"
+    page = text_of(compare(a, b), "html")
+    assert page.index("Not comparable: b holds no operation.") < page.index("<table>")
 
 
 def test_markdown_is_a_bug_report() -> None:
