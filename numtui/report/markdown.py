@@ -41,7 +41,8 @@ def code(text: str, limit: int = _MAX_KEY) -> str:
     return f"{fence}{blank}{text}{blank}{fence}".replace("|", "\\|")
 
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>+~|!&-])")
+_SPECIAL: Final = re.compile(r"([\\`*\[\]<>~|&]|(?<![^\W_])_|_(?![^\W_]))")
+"""What is mark-up in the middle of a line; an underscore within a word is none."""
 _LINKS: Final = re.compile(r"([@#])|(:)(?=//)|(www)(?=\.)", re.IGNORECASE)
 
 

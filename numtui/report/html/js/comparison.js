@@ -92,7 +92,7 @@ class Comparison {
       if (a || b) facts.push([label, a, b, differenceText(a, b, this.scale(name, row))]);
     }
     const digest = this.arrays.digest?.[row] ?? 0;
-    if (digest) facts.push(["bits", digest === 1 ? "the same" : "", "", digest === 1 ? "0" : "≠"]);
+    if (digest) facts.push(["bits", digest === 1 ? "the same" : "other ones", digest === 1 ? "the same" : "other ones", digest === 1 ? "" : "≠"]);
     for (const [label, name] of [["NaN", "nan"], ["Inf", "inf"], ["zeros", "zero"]]) {
       const [a, b] = ["A", "B"].map((side) => this.arrays[name + side]?.[row] ?? -1);
       if (Math.max(a, b) > 0) facts.push([label, ...[a, b].map((n) => (n < 0 ? "" : String(n))), a === b ? "" : "≠"]);

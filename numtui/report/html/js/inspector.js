@@ -25,7 +25,13 @@ function inspect(c, row, go) {
 function factTable(c, row) {
   const table = headed(c, "");
   for (const [name, a, b, difference] of c.facts(row)) {
-    table.append(tableRow([name, a, b, difference], difference && difference !== "0"));
+    const made = tableRow([name, a, b, difference], difference && difference !== "0");
+    if (a === b && difference === "") {
+      // What both sides have in common takes the room of both.
+      made.children[1].colSpan = 2;
+      made.children[2].remove();
+    }
+    table.append(made);
   }
   return table;
 }
