@@ -24,7 +24,6 @@ from matchers.op_log import Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
-from numtui.actions import Group as Heading
 from numtui.fields import FIELDS, STATUS_WORDS
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.report.html.columns import block_of
@@ -44,8 +43,6 @@ say less, itself.
 _MAX_CAUSES: Final = 300
 """First causes of which the page says what follows from them."""
 
-_TERMINALS_OWN: Final = frozenset({"switch", "save", "html", "palette", "command", "redraw", "suspend", "quit"})
-"""Actions of the explorer that a page has no use for; nor can it change rules."""
 _BROWSERS_OWN: Final = frozenset({"ctrl+f", "f1"})
 """Keys that people expect the browser to answer."""
 
@@ -138,7 +135,6 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "keys": [
             {"id": a.id, "keys": [k for k in a.keys if k not in _BROWSERS_OWN], "label": a.label, "help": a.help}
             for a in ACTIONS
-            if a.id not in _TERMINALS_OWN and (a.group != Heading.RULES or a.id == "rules")
         ],
         "told": _told(r),
         "follows": {str(cause.row.row): safe_text(cause.follows, 1000) for cause in causes},

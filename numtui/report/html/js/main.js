@@ -101,8 +101,10 @@ class Page {
     }
     document.addEventListener("keydown", (event) => this.key(event));
     this.actions = this.makeActions();
-    this.keys = new Map(this.c.keys.flatMap(({ id, keys }) => keys.map((key) => [key, id])));
-    const rows = this.c.keys.map(({ label, help }) => element("tr", {}, element("td", {}, element("code", {}, label)), element("td", {}, help)));
+    // What changes rules, and what is a terminal's, the page does not know.
+    const known = this.c.keys.filter(({ id }) => this.actions[id]);
+    this.keys = new Map(known.flatMap(({ id, keys }) => keys.map((key) => [key, id])));
+    const rows = known.map(({ label, help }) => element("tr", {}, element("td", {}, element("code", {}, label)), element("td", {}, help)));
     by("keys").append(element("h2", {}, "Keys"), element("table", {}, ...rows), element("h2", {}, "Signs"), this.signs());
   }
 
