@@ -53,6 +53,8 @@ _SAMPLE, _STRETCH = 4_096, 256
 """Free rows that the weights are learned on, at most, and how many of them in a row."""
 _LESSON = 2_000
 """Pairs that one lesson looks at, at most."""
+_AT_ONCE = 1 << 17
+"""Candidates that are looked at at once."""
 _FEW = 200
 _SEVERAL = 8
 """Rows of a kind that are so close are several in a row: their order may be what drifted."""
@@ -141,12 +143,24 @@ def align(f: Features) -> Alignment:
         if turn == 0 and copies:  # what they repeat comes first: it says more about them than anything else
             rows_a, rows_b = rows_a[f.a.original[rows_a] < 0], rows_b[f.b.original[rows_b] < 0]
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
-        seen = observe(f, i, j, order, state.of_a, state.of_b)
-        compete(state, i, j, weights.score(seen), np.where(seen.without_values, max(least, _BLIND), least))
+        score, blind = _weighed(f, state, order, weights, i, j)
+        compete(state, i, j, score, np.where(blind, max(least, _BLIND), least))
     order = expected(f, state)
     i, j = leftovers(f, order, np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0))
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, order, weights)
+
+
+def _weighed(
+    f: Features, state: State, order: Order, weights: Weights, i: Int, j: Int
+) -> tuple[Float, NDArray[np.bool_]]:
+    """(score, no number of the two can be compared) of candidates; a part at a time, for the sake of memory."""
+    score, blind = np.zeros(len(i)), np.zeros(len(i), bool)
+    for start in range(0, len(i), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        seen = observe(f, i[part], j[part], order, state.of_a, state.of_b)
+        score[part], blind[part] = weights.score(seen), seen.without_values
+    return score, blind
 
 
 def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int, Int]:

@@ -26,9 +26,12 @@ _STRAY = 96
 """An anchor further than so many rows from where its neighbours point is not believed."""
 
 
-def _groups(key: NDArray[np.uint64]) -> tuple[Int, Int, Int]:
-    """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number."""
-    order = np.argsort(key, kind="stable")
+def _groups(key: NDArray[np.uint64], most: int | None) -> tuple[Int, Int, Int]:
+    """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number.
+
+    `most`: 1 where only rows that are alone with their key matter; the others are in no order then.
+    """
+    order = np.argsort(key, kind=None if most == 1 else "stable")
     ordered = key[order]
     new = np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(key) else np.zeros(0, bool)
     first = np.flatnonzero(new)
@@ -41,8 +44,8 @@ def ranked_join(a: NDArray[np.uint64], b: NDArray[np.uint64], most: int | None =
 
     `most`: only keys that occur at most so often.
     """
-    order_a, rank_a, size_a = _groups(a)
-    order_b, _, size_b = _groups(b)
+    order_a, rank_a, size_a = _groups(a, most)
+    order_b, _, size_b = _groups(b, most)
     if not len(order_a) or not len(order_b):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     key_a, key_b = a[order_a], b[order_b]

@@ -224,6 +224,10 @@ class Comparison:
         a, b = int(self.row_a[row]), int(self.row_b[row])
         return ((a,) if a >= 0 else ()), ((b,) if b >= 0 else ())
 
+    def final(self) -> Comparison:
+        """The same rows without what a comparison under other rules would start from, which is most of the memory."""
+        return replace(self, kept=_Kept(flow=self.kept.flow))
+
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""
         return _compare(self.a, self.b, rules, self.expectation, self.kept, progress)

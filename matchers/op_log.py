@@ -109,7 +109,9 @@ class KeyColumn(Sequence[str]):
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
-            return [decode(self.raw(i)) for i in range(*row.indices(len(self)))]
+            first, end, step = row.indices(len(self))
+            text = decode(self._blob[self.start[first] : self.start[max(first, end)]])
+            return text.split("\n")[:-1] if step == 1 else [self[i] for i in range(first, end, step)]
         return decode(self.raw(row)) if row >= 0 else ""
 
     def __iter__(self) -> Iterator[str]:

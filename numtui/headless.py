@@ -51,6 +51,8 @@ def report(
     comparison, rules_path = _compared(request)
     shown = any(target == ("text", None) for target in targets)
     _warn(comparison, rules_too=not shown)
+    if all(target.form in _ROWS_ONLY for target in targets):
+        comparison = comparison.final()
     paths = request.path_a, request.path_b
     options = ReportOptions(
         names=(request.name_a, request.name_b),
@@ -68,6 +70,8 @@ def report(
     return bool(made.failures)
 
 
+_ROWS_ONLY = frozenset({"jsonl", "csv"})
+"""Forms that tell the rows and nothing about how the two logs were matched."""
 _MOST_FAILURES = 10
 
 

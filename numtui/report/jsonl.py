@@ -32,6 +32,8 @@ _CONFIDENCE_STEPS = 1000
 """Confidence is written to three decimals: more would be noise, and would differ between machines."""
 ERROR = "%.6g"
 """As many digits as the norms have that it is made of."""
+_SPREAD = 8
+"""Up to so many times as many records as are asked for are looked up in one go."""
 _DENSE = 1 << 22
 """Up to so many codes a table of all of them is quicker than sorting the rows."""
 
@@ -45,17 +47,20 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     """Write every row of `c`. The text is pure ASCII, so no byte of a log reaches a terminal as it was."""
     if len(c) == 0:
         return
-    keys_a, keys_b = _keys(c.a), _keys(c.b)
+    keys_a, keys_b = _Keys(c.a), _Keys(c.b)
     special = _special_rows(c, keys_a, keys_b)
     verdict, place = _verdict(c), _place(c)
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
         error = _errors(c.error[rows])
+        records_a, records_b = c.row_a[rows].tolist(), c.row_b[rows].tolist()
         lines = [
-            f'{{"a":{a},"b":{b},"a_key":"{keys_a[a]}","b_key":"{keys_b[b]}"{v}{e}{p}'
-            for a, b, v, e, p in zip(
-                c.row_a[rows].tolist(),
-                c.row_b[rows].tolist(),
+            f'{{"a":{a},"b":{b},"a_key":"{key_a}","b_key":"{key_b}"{v}{e}{p}'
+            for a, b, key_a, key_b, v, e, p in zip(
+                records_a,
+                records_b,
+                keys_a.of(records_a),
+                keys_b.of(records_b),
                 verdict[rows].tolist(),
                 error,
                 place[rows].tolist(),
@@ -68,7 +73,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
         out.write("".join(lines))
 
 
-def _special_rows(c: Comparison, keys_a: list[str], keys_b: list[str]) -> dict[int, str]:
+def _special_rows(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> dict[int, str]:
     """The fields `a`, `b`, `a_key`, `b_key` of the rows that are no plain pair: alone, or a group."""
     grouped = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair]) if len(c.pairing) else np.zeros(0, np.int64)
     alone = np.flatnonzero(c.pair < 0)
@@ -84,7 +89,7 @@ def _special_rows(c: Comparison, keys_a: list[str], keys_b: list[str]) -> dict[i
     }
 
 
-def _records(members: list[int], keys: list[str]) -> tuple[str, str]:
+def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
     """Positions and keys of one side of a row, as JSON: null, a value, or a list."""
     if not members:
         return "null", "null"
@@ -209,11 +214,28 @@ def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., st
     return of_row
 
 
-def _keys(log: OpLog) -> list[str]:
-    """The keys of a log as they stand between the quotes of a JSON string."""
-    # A record that a side does not have is looked up at -1, also in an empty log; its line is replaced afterwards.
-    keys = list(log.keys) or [""]
-    return keys if log.keys.plain else [json_string(k)[1:-1] for k in keys]
+class _Keys:
+    """The keys of a log as they stand between the quotes of a JSON string; never all of them at once."""
+
+    def __init__(self, log: OpLog) -> None:
+        self._keys = log.keys
+        self._plain = log.keys.plain
+
+    def __getitem__(self, record: int) -> str:
+        return self._quoted(self._keys[record])
+
+    def of(self, records: list[int]) -> list[str]:
+        """The keys of some records; of -1, which a row without a record on this side has, any text."""
+        first, last = min((r for r in records if r >= 0), default=0), max(records)
+        if last - first > _SPREAD * len(records):
+            return [self[record] for record in records]
+        block = self._keys[first : last + 1] or [""]
+        if not self._plain:
+            block = list(map(self._quoted, block))
+        return [block[max(record - first, 0)] for record in records]
+
+    def _quoted(self, key: str) -> str:
+        return key if self._plain else json_string(key)[1:-1]
 
 
 def _values(column: NDArray[Any], row: IntArray) -> NDArray[np.int64]:
