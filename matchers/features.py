@@ -23,6 +23,7 @@ from matchers.placement import parse_placement, part_of
 __all__ = ["Features", "Side", "fingerprint", "float_bits", "mix", "shared_ids"]
 
 Int = NDArray[np.int64]
+Ids = NDArray[np.int32]
 Hash = NDArray[np.uint64]
 _U = np.uint64
 
@@ -93,11 +94,11 @@ class Side:
     kind: Int
     op: Int
     shape: Int
-    phase: Int
-    location: Int
-    module: Int
-    pattern: Int
-    place: Int
+    phase: NDArray[np.int8]
+    location: Ids
+    module: Ids
+    pattern: Ids
+    place: Ids
     known: NDArray[np.int8]
     site: Int
     context: Int
@@ -202,9 +203,9 @@ def _name_columns(log: OpLog, names: NameColumns, op: Int, ops: int) -> dict[str
     after = np.concatenate((op[1:], [-1]))[: len(op)]
     width = ops + 2
     return {
-        "module": names.path[log.module],
-        "pattern": names.pattern[log.module],
-        "place": names.place[log.module],
+        "module": names.path.astype(np.int32)[log.module],
+        "pattern": names.pattern.astype(np.int32)[log.module],
+        "place": names.place.astype(np.int32)[log.module],
         "known": np.where(names.nameless[log.module], np.int8(-1), np.int8(0)),
         "site": site,
         "context": (site * width + before + 1) * width + after + 1,
@@ -315,8 +316,8 @@ class Features:
             kind=kind,
             op=op,
             shape=shape,
-            phase=phase,
-            location=location,
+            phase=phase.astype(np.int8),
+            location=location.astype(np.int32),
             **_name_columns(log, names, op, self.ops),
             stats=_log(stats),
             signs=np.packbits(np.signbit(stats), axis=0, bitorder="little")[0],
