@@ -107,6 +107,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("previous_red", "N  [ c", Group.FIND, "previous red row"),
     _a("next_cause", "o", Group.FIND, "next first cause (an origin of the difference)", footer="next origin"),
     _a("previous_cause", "O", Group.FIND, "previous first cause"),
+    _a("plot", "v", Group.FIND, "the error over depth, from the first operation to the last; `enter` goes to a row"),
     _a("causes", "C", Group.FIND, "the first causes and what follows from each: how many rows, where, how large"),
     _a("larger_error", "e", Group.FIND, "the next larger error; from a row without one, the largest"),
     _a("smaller_error", "E", Group.FIND, "the next smaller error"),

@@ -25,6 +25,7 @@ __all__ = [
     "osc52",
     "reopen_keyboard",
     "safe_text",
+    "speaks_unicode",
     "wants_color",
 ]
 
@@ -78,6 +79,15 @@ def is_dumb_terminal() -> bool:
 def wants_color(stream: Any, *, no_color: bool = False) -> bool:
     """Whether to colour what is written to `stream`: a capable terminal, and nobody said no (`NO_COLOR`)."""
     return not no_color and not os.environ.get("NO_COLOR") and is_terminal(stream) and not is_dumb_terminal()
+
+
+def speaks_unicode() -> bool:
+    """Whether braille and other drawing characters can be shown: a UTF-8 locale, and not the console of Linux, whose
+    fonts lack them.
+    """
+    import locale  # for one picture
+
+    return "utf" in locale.nl_langinfo(locale.CODESET).lower() and os.environ.get("TERM") != "linux"
 
 
 def reopen_keyboard() -> bool:

@@ -108,6 +108,20 @@ class Overviews(Asking):
         )
         self.app.push_screen(panel, picked)
 
+    def action_plot(self) -> None:
+        """The error over depth."""
+        from numtui.screens.plot import PlotScreen
+
+        if not len(self.session.comparison):
+            self.say("the logs hold no operation")
+            return
+
+        def chosen(row: int | None) -> None:
+            if row is not None:
+                self.go_to(row)
+
+        self.app.push_screen(PlotScreen(self.session), chosen)
+
     def action_why(self) -> None:
         """The way from the row under the cursor back to its first cause."""
         c, row = self.session.comparison, self.session.cursor

@@ -151,3 +151,29 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     ):
         lines += entry.lines
     assert max(sum(width_of(text) for text, _ in line) for line in lines) <= width
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_the_plot_leads_to_a_row(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), size) as (pilot, explorer):
+        await press(pilot, "v")
+        shown = screen(pilot)
+        assert "error over depth" in shown
+        assert "forward" in shown.splitlines()[-5]
+        await press(pilot, "o")
+        assert CAUSE in screen(pilot)
+        await press(pilot, "+", "+")
+        assert "rows " in screen(pilot).splitlines()[0]
+        await press(pilot, "right", "left", "enter")
+        assert key(explorer) == CAUSE
+        await press(pilot, "v", "n", "0", "q")
+        assert key(explorer) == CAUSE, "closing it leaves the cursor where it was"
+
+
+async def test_the_plot_without_braille(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numtui.screens.plot.speaks_unicode", lambda: False)
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
+        await press(pilot, "v")
+        drawn = screen(pilot).splitlines()[:-5]
+        assert all(line.isascii() for line in drawn)
+        assert any("@" in line for line in drawn[1:])
