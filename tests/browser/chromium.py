@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,9 @@ __all__ = ["NAMES", "Chromium"]
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 """What the program is called on the systems that have it."""
+
+_PATIENCE = 60
+"""Seconds until a test fails instead of waiting; nothing takes a tenth of that on a machine with other work."""
 
 
 class Chromium:
@@ -79,8 +83,9 @@ class Chromium:
     def wait_for(self, expression: str) -> None:
         """Wait until an expression is true, looking again at every frame."""
         self.ask(
-            "new Promise((done) => { const look = () => "
-            f"({expression}) ? done(true) : requestAnimationFrame(look); look(); }})"
+            "new Promise((done, fail) => {"
+            f" setTimeout(() => fail(new Error('waited in vain for ' + {json.dumps(expression)})), {1000 * _PATIENCE});"
+            f" const look = () => ({expression}) ? done(true) : requestAnimationFrame(look); look(); }})"
         )
 
     def press(self, *keys: str) -> None:
@@ -117,6 +122,8 @@ class Chromium:
     def _message(self) -> dict[str, Any]:
         """The next message of the browser; events are noted on the way."""
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], 2 * _PATIENCE)
+            assert ready, "the browser does not answer"
             more = os.read(self._read, 1 << 20)
             assert more, "the browser has ended"
             self._rest += more
