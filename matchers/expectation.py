@@ -43,3 +43,15 @@ class Expectation:
     def explains(self) -> bool:
         """Whether differences are to be explained by what came in, or by noise."""
         return self.noise is not None or self.preset in (Expect.REDUCTION_ORDER, Expect.LOW_PRECISION)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is expected."""
+        return self.preset is None and self.rtol is None and self.noise is None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of the command line that ask for it."""
+        preset = () if self.preset is None else ("--expect", self.preset.value)
+        rtol = () if self.rtol is None else ("--rtol", f"{self.rtol:g}")
+        return (*preset, *rtol, *(() if self.noise is None else ("--noise", self.noise.path)))

@@ -257,13 +257,7 @@ class Report:
     @property
     def judged_by(self) -> str:
         """What the user expects of the runs, as it was typed; empty where every pair was judged by itself."""
-        e = self.comparison.expectation
-        options = [
-            *([f"--expect {e.preset.value}"] if e.preset is not None else []),
-            *([f"--rtol {e.rtol:g}"] if e.rtol is not None else []),
-            *([f"--noise {e.noise.path}"] if e.noise is not None else []),
-        ]
-        return " ".join(options)
+        return " ".join(self.comparison.expectation.options)
 
     @property
     def cause_count(self) -> int:

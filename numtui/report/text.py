@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
-from matchers.status import Role
+from matchers.status import Role, Status
 from numtui.report.model import MEANING, Log, Report, RowFacts
 from numtui.report.words import count
 from numtui.terminal import safe_text
@@ -239,8 +239,10 @@ def _rules(r: Report) -> Iterator[str]:
 def _next(r: Report) -> Iterator[str]:
     """What to type to look closer; nothing where nothing is red."""
     if r.red and r.options.paths is not None:
-        yield f"Next: numtui {safe_text(shlex.join(r.options.paths))}"
+        yield f"Next: numtui {safe_text(shlex.join([*r.options.paths, *r.comparison.expectation.options]))}"
         yield "  (o goes to the first cause, p to what went into it; numtui diff --format html writes a page to send)"
+        if r.comparison.expectation.is_open and r.comparison.counts[Status.CLOSE]:
+            yield "  (--expect reduction-order tells what float arithmetic explains of it from what it does not)"
 
 
 def _wrapped(text: str, first: str, rest: str, longest: int = 600) -> list[str]:

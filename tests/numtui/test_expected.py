@@ -37,8 +37,12 @@ def test_the_exit_code_tells(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["diff", *logs("a", other), *options, "-o", "out.txt"]) == code
+    told = Path("out.txt").read_text()
     if other == "bug":
-        assert "  1. layers.1.attention/op_5_mul\n" in Path("out.txt").read_text()
+        assert "  1. layers.1.attention/op_5_mul\n" in told
+    if code:
+        assert f"\nNext: numtui {' '.join([*logs('a', other), *options])}\n" in told
+    assert ("--expect reduction-order tells what" in told) == (not options)
 
 
 def test_a_run_folder_can_be_the_log_of_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
