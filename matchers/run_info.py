@@ -157,19 +157,19 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
 
 def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
     """The batches; what only one of two calls was given (labels, a mask) does not count."""
-    digests = [[str(tensor.get("digest")) for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
-    fewer, more = sorted(digests, key=len)
+    one, other = ([tensor for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b))
+    fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (one, other)), key=len)
     if not fewer or set(fewer) <= set(more):
         return
-    shapes = [[tensor.get("shape") for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b)]
-    if shapes[0][0] != shapes[1][0]:
-        weight = Weight.SUSPICIOUS
-        text = f"the first batch has another shape: {_shown(shapes[0][0])} in a and {_shown(shapes[1][0])} in b"
-    elif together:
-        weight, text = Weight.FATAL, "the batches differ"
+    for what in ("shape", "dtype"):
+        x, y = one[0].get(what), other[0].get(what)
+        if x != y:
+            yield Note(Weight.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
+            return
+    if together:
+        yield Note(Weight.FATAL, "batch", "the batches differ")
     else:
-        weight, text = Weight.SUSPICIOUS, "the batches of these ranks differ"
-    yield Note(weight, "batch", text)
+        yield Note(Weight.SUSPICIOUS, "batch", "the batches of these ranks differ")
 
 
 def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:

@@ -59,12 +59,18 @@ def test_the_same_run_info_says_nothing() -> None:
             "fatal",
             "1 of 2 parameters differ before the step, layers.0.wq.weight first",
         ),
-        ({"batch": [{"shape": [2, 8], "digest": "00"}]}, "batch", "fatal", "the batches differ"),
+        ({"batch": [{"shape": [2, 8], "dtype": "int64", "digest": "00"}]}, "batch", "fatal", "the batches differ"),
+        (
+            {"batch": [{"shape": [2, 8], "dtype": "int32", "digest": "00"}]},
+            "batch",
+            "suspicious",
+            "the dtype of the first batch is int64 in a and int32 in b",
+        ),
         (
             {"batch": [{"shape": [4, 8], "digest": "00"}]},
             "batch",
             "suspicious",
-            "the first batch has another shape: [2, 8] in a and [4, 8] in b",
+            "the shape of the first batch is [2, 8] in a and [4, 8] in b",
         ),
         (
             {"deterministic": {"algorithms": False}},
@@ -162,7 +168,7 @@ def test_one_sentence_for_seed_batch_and_weights() -> None:
     other = {
         **RUN,
         "seed": 43,
-        "batch": [{"shape": [2, 8], "digest": "00"}],
+        "batch": [{"shape": [2, 8], "dtype": "int64", "digest": "00"}],
         "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"},
     }
     found = compare(captured(RUN), captured(other, 3.0)).comparability
