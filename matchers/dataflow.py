@@ -7,6 +7,7 @@ it is never used to call two rows equal.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +17,7 @@ from matchers.collectives import awaiting, unfinished
 from matchers.features import float_bits
 from matchers.op_log import OpLog, Ragged
 
-__all__ = ["DataFlow", "consumers", "sources"]
+__all__ = ["DataFlow", "Readers", "consumers", "sources"]
 
 Int = NDArray[np.int64]
 
@@ -87,3 +88,35 @@ class DataFlow:
     @cached_property
     def b(self) -> Ragged:
         return sources(self._logs[1])
+
+    @cached_property
+    def readers_a(self) -> Readers:
+        return Readers.of(self.a)
+
+    @cached_property
+    def readers_b(self) -> Readers:
+        return Readers.of(self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who reads what each of n records made.
+
+    Attributes:
+        none: bool[n + 1], nobody does. The last entry is about no record, and True.
+        only: int64[n + 1], the one record that does; n where there is none, or several.
+    """
+
+    none: NDArray[np.bool_]
+    only: Int
+
+    @classmethod
+    def of(cls, flow: Ragged) -> Readers:
+        """The readers in a data flow."""
+        n = len(flow)
+        known = flow.value >= 0
+        reader, maker = flow.row[known].astype(np.int64), flow.value[known]
+        # readers ascend: the last one that is written stays
+        first, last = np.full(n + 1, n, np.int64), np.full(n + 1, -1, np.int64)
+        first[maker[::-1]], last[maker] = reader[::-1], reader
+        return cls(last < 0, np.where(first == last, first, n))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.dataflow import DataFlow
+from matchers.dataflow import DataFlow, Readers
 from matchers.op_log import OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Status
@@ -39,7 +39,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     if not len(red):
         return red
     one, other = pairing.lead_a[red].astype(np.int64), pairing.lead_b[red].astype(np.int64)
-    sum_a, sum_b = _Sums(a, flow.a), _Sums(b, flow.b)
+    sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
     totals_a, totals_b = sum_a.totals(one), sum_b.totals(other)
     judged = np.append((status > Status.PENDING) & (status <= Status.CLOSE), False)
     found = np.zeros(len(red), bool)
@@ -57,16 +57,9 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
 class _Sums:
     """The additions (and casts on the way) of one log that read a result which nothing else reads."""
 
-    def __init__(self, log: OpLog, flow: Ragged) -> None:
-        self._log, self._flow = log, flow
-        known = flow.value >= 0
-        reader, maker = flow.row[known].astype(np.int64), flow.value[known]
-        # the row behind the last stands for "none"
-        first, last = np.full(len(log) + 1, len(log), np.int64), np.full(len(log) + 1, -1, np.int64)
-        np.minimum.at(first, maker, reader)
-        np.maximum.at(last, maker, reader)
-        self._unread = last < 0
-        self._into = np.where((first == last) & np.append(_named(log, _ADDITIONS | _CASTS), False)[first], first, -1)
+    def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
+        self._log, self._flow, self._unread = log, flow, readers.none
+        self._into = np.where(np.append(_named(log, _ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
 
     def totals(self, rows: Int) -> list[Int]:
         """The additions that each row's result goes into, one after the other, as long as nothing else reads it."""
