@@ -51,7 +51,7 @@ def compare_bits(a: OpLog, b: OpLog, i: Int, j: Int) -> Bits:
     known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
     both = (n_a > 0) & (n_a == n_b)
     same = fingerprint(a.digests)[i] == fingerprint(b.digests)[j]
-    first_a, first_b = a.digests.first(NO_DIGEST)[i], b.digests.first(NO_DIGEST)[j]
+    first_a, first_b = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
     first_differs = (first_a != NO_DIGEST) & (first_b != NO_DIGEST) & (first_a != first_b)
 
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)

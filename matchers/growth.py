@@ -156,12 +156,12 @@ class _Judged:
 
         by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
         self.own = longer_sums(a, b, i, j) * np.where(by_element, self._rounding(True), self._rounding(False))
-        first = relative(a.outputs.first()[i], b.outputs.first()[j])
+        first = relative(a.outputs.first(i), b.outputs.first(j))
         self.norm = np.fmax(np.nan_to_num(first, posinf=np.inf), _norm_change(a, b, i, j))
         # a bound that the norms do not show is that of a single element
         single = verdicts.bound & (self.error > self.norm) & ~by_slot
         self.times = np.where(single, EXTREMES, 1.0)
-        elements = [counting(log.outputs.first()[rows], log.stats[1][rows]) for log, rows in ((a, i), (b, j))]
+        elements = [counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, i), (b, j))]
         self.share = systematic_share(np.minimum(*elements))
         # a constant that two dtypes round differently moves a norm by all of its rounding
         self.copies = np.array([name in COPIES for name in a.ops] + [False])[a.op[i]]

@@ -78,7 +78,7 @@ def measure_noise(
     errors, norms = np.full(len(log), np.nan), np.full(len(log), np.nan)
     errors[i] = np.where(np.isfinite(error), error, np.nan)
     change = np.fmax(
-        relative(log.outputs.first()[i], third.outputs.first()[j]), relative(log.stats[1][i], third.stats[1][j])
+        relative(log.outputs.first(i), third.outputs.first(j)), relative(log.stats[1][i], third.stats[1][j])
     )
     norms[i] = np.where(np.isfinite(change), change, 0.0)
     perturbed = _perturbed(third) != _perturbed(log)

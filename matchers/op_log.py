@@ -209,11 +209,12 @@ class Ragged:
         """Row that owns each value."""
         return np.repeat(np.arange(len(self)), self.count)
 
-    def first(self, missing: float = np.nan) -> NDArray[Any]:
-        """First value of each row, `missing` where a row has none."""
-        out = np.full(len(self), missing, self.value.dtype)
-        has = self.count > 0
-        out[has] = self.value[self.start[:-1][has]]
+    def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
+        """First value of each row, or of each of some rows; `missing` where a row has none."""
+        start, end = self.start[:-1][rows], self.start[1:][rows]
+        out = np.full(len(start), missing, self.value.dtype)
+        has = end > start
+        out[has] = self.value[start[has]]
         return out
 
 

@@ -38,19 +38,20 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     red = red[_named(a, _ADDITIONS)[pairing.lead_a[red]] & _named(b, _ADDITIONS)[pairing.lead_b[red]]]
     if not len(red):
         return red
-    one, other = pairing.lead_a[red].astype(np.int64), pairing.lead_b[red].astype(np.int64)
     sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
-    totals_a, totals_b = sum_a.totals(one), sum_b.totals(other)
     judged = np.append((status > Status.PENDING) & (status <= Status.CLOSE), False)
+    totals_a, totals_b = sum_a.totals(pairing.lead_a[red]), sum_b.totals(pairing.lead_b[red])
+    # pairs that each total belongs to, as far as they are no red ones
+    pairs_a = [np.where(judged[pairing.of_a[total]] & (total >= 0), pairing.of_a[total], -1) for total in totals_a]
+    pairs_b = [np.where(judged[pairing.of_b[total]] & (total >= 0), pairing.of_b[total], -1) for total in totals_b]
     found = np.zeros(len(red), bool)
-    for of_a in totals_a:
-        pair = np.where(of_a >= 0, pairing.of_a[of_a], -1)
-        for of_b in totals_b:
-            found |= judged[pair] & (of_b >= 0) & (pairing.of_b[of_b] == pair)
-        found |= judged[pair] & sum_b.may_read(pairing.lead_b[pair], other)
-    for of_b in totals_b:
-        pair = np.where(of_b >= 0, pairing.of_b[of_b], -1)
-        found |= judged[pair] & sum_a.may_read(pairing.lead_a[pair], one)
+    for pair in pairs_a:
+        for other in pairs_b:
+            found |= (pair >= 0) & (pair == other)
+    for pairs, sums, leads in ((pairs_a, sum_b, pairing.lead_b), (pairs_b, sum_a, pairing.lead_a)):
+        for pair in pairs:
+            left = np.flatnonzero((pair >= 0) & ~found)
+            found[left] = sums.may_read(leads[pair[left]], leads[red[left]])
     return red[found]
 
 
@@ -61,24 +62,25 @@ class _Sums:
         self._log, self._flow, self._unread = log, flow, readers.none
         self._into = np.where(np.append(_named(log, _ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
 
-    def totals(self, rows: Int) -> list[Int]:
+    def totals(self, rows: NDArray[np.int32]) -> list[Int]:
         """The additions that each row's result goes into, one after the other, as long as nothing else reads it."""
-        out = []
-        for _ in range(_TERMS):
-            rows = self._into[rows]
-            out.append(rows)
+        out: list[Int] = []
+        total = self._into[rows]
+        while len(out) < _TERMS and (total >= 0).any():
+            out.append(total)
+            total = self._into[total]
         return out
 
-    def may_read(self, totals: NDArray[np.int32], rows: Int) -> Bool:
+    def may_read(self, totals: NDArray[np.int32], rows: NDArray[np.int32]) -> Bool:
         """Whether an addition reads something that nothing made and that may be the row's result after a cast, which
         was not captured; only where nothing else is known to read that.
         """
         out = np.zeros(len(rows), bool)
-        made = self._log.outputs.first()
+        made = self._log.outputs.first(rows)
         for k in np.flatnonzero(self._unread[rows] & (totals > rows)).tolist():
             at = slice(self._flow.start[totals[k]], self._flow.start[totals[k] + 1])
             read = self._log.inputs.value[at][self._flow.value[at] < 0]
-            out[k] = bool((np.abs(read - made[rows[k]]) <= _CAST * made[rows[k]]).any())
+            out[k] = bool((np.abs(read - made[k]) <= _CAST * made[k]).any())
         return out
 
 

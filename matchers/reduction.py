@@ -29,7 +29,7 @@ def reduction_length(log: OpLog) -> FloatArray:
     maker = log.producers.value[log.producers.start[rows] + position[rows]]
     rows, maker = rows[maker >= 0], maker[maker >= 0]
     # a view has as many elements as what it is of; a slice has another norm
-    same = log.outputs.first()[maker] == log.inputs.value[log.inputs.start[rows] + position[rows]]
+    same = log.outputs.first(maker) == log.inputs.value[log.inputs.start[rows] + position[rows]]
     rows, maker = rows[same], maker[same]
     size = numel(log)
     last = np.array([*(float((dimensions(text) or (1,))[-1]) for text in log.shapes), 1.0])

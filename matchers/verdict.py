@@ -269,10 +269,10 @@ def _error(
         np.maximum(into, np.where(known & ~odd_x & ~odd_y, difference, 0.0), out=into)
         compared[:] |= known
 
-    l1_a, l1_b = a.outputs.first(), b.outputs.first()
+    l1_a, l1_b = a.outputs.first(i), b.outputs.first(j)
     count_a, count_b = a.outputs.count[i], b.outputs.count[j]
     width = int(max(count_a.max(initial=0), count_b.max(initial=0)))
-    add(l1_a[i], l1_b[j], (count_a > 0) & (count_b > 0))
+    add(l1_a, l1_b, (count_a > 0) & (count_b > 0))
     for k in range(1, width):  # further outputs: few rows have them
         has = np.flatnonzero((count_a > k) & (count_b > k))
         if not len(has):
@@ -293,7 +293,7 @@ def _error(
         magnitude = np.fmax(
             np.fmax(np.abs(a.stats[2]), np.abs(a.stats[3]))[i], np.fmax(np.abs(b.stats[2]), np.abs(b.stats[3]))[j]
         )
-        mean_size = np.fmax(l1_a[i], l1_b[j]) / size
+        mean_size = np.fmax(l1_a, l1_b) / size
     present = a.present[i] & b.present[j]
     for k, name in enumerate(STATISTICS):
         scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
@@ -319,7 +319,7 @@ def _by_counts(
     broken |= both & ((nan_a != nan_b) | (inf_a != inf_b))
     broken |= (counted_a & (nan_a > 0)) | (counted_b & (nan_b > 0))
     hidden = (counted_a != counted_b) & (np.maximum(inf_a, inf_b) > 0)
-    l1 = np.where(counted_a, b.outputs.first()[j], a.outputs.first()[i])
+    l1 = np.where(counted_a, b.outputs.first(j), a.outputs.first(i))
     infinite |= hidden & np.isinf(l1)
     broken |= hidden & ~np.isinf(l1)
     return hidden

@@ -79,7 +79,7 @@ def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[i
     """Lone rows of different ops whose result is printed alike, and nobody else's among the lone ones."""
     codes, rows = [], []
     for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
-        first = side.log.outputs.first()[lone]
+        first = side.log.outputs.first(lone)
         telling = lone[np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)]
         codes.append(print_codes(side, telling, names.f.shapes))
         rows.append(telling)

@@ -114,7 +114,7 @@ def print_codes(side: Side, rows: Int, shapes: int) -> Hash:
     """A hash of what is printed of each record's result: phase, shape (one of so many) and all numbers."""
     code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
     stats = side.log.stats[:, rows]
-    for column in (side.log.outputs.first()[rows], *stats[1:]):
+    for column in (side.log.outputs.first(rows), *stats[1:]):
         code = code * np.uint64(31) + mix(float_bits(column))
     return code
 

@@ -233,7 +233,7 @@ def _digests(block: Block, c: Comparison) -> None:
     if not (len(c.a.digests.value) and len(c.b.digests.value)):
         return
     both = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
-    first = [log.digests.first(NO_DIGEST)[rows[both]] for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
+    first = [log.digests.first(rows[both], NO_DIGEST) for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
     known = (first[0] != NO_DIGEST) & (first[1] != NO_DIGEST)
     column = np.zeros(len(c), np.uint8)
     column[both] = np.where(known, np.where(first[0] == first[1], 1, 2), 0)
