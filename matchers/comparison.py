@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from matchers.verdict import Verdicts
 
-__all__ = ["Comparison", "Progress", "compare", "noise_floor", "preview"]
+__all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction of it (0 to 1). May raise to cancel."""
@@ -116,7 +117,7 @@ class _Names:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Kept:
     """What one comparison of two logs hands on to the next one under other rules; None: nothing yet."""
 
     matching: Matching | None = None
@@ -173,7 +174,15 @@ class Comparison:
     expectation: Expectation = field(default_factory=Expectation)
     arithmetic: Arithmetic | None = None
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
-    kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+
+    single: ClassVar[bool] = False
+    """Whether this is one log by itself (`matchers.single_run`)."""
+
+    @property
+    def logs(self) -> tuple[tuple[str, OpLog], ...]:
+        """The logs, each with the name of its side."""
+        return (("a", self.a),) if self.single else (("a", self.a), ("b", self.b))
 
     @property
     def matching(self) -> Matching | None:
@@ -243,7 +252,7 @@ def compare(
 ) -> Comparison:
     """Pairs the operations of two logs, judges every pair and finds the first causes."""
     rules = rules if rules is not None else RuleSet()
-    return _compare(a, b, rules, expectation or Expectation(), _Kept(), progress)
+    return _compare(a, b, rules, expectation or Expectation(), Kept(), progress)
 
 
 def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:
@@ -256,7 +265,7 @@ def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None =
 
 
 def _compare(
-    a: OpLog, b: OpLog, rules: RuleSet, expectation: Expectation, kept: _Kept, progress: Progress | None
+    a: OpLog, b: OpLog, rules: RuleSet, expectation: Expectation, kept: Kept, progress: Progress | None
 ) -> Comparison:
     tell = progress if progress is not None else _silent
     tell("applying the rules", 0.0)
@@ -286,7 +295,7 @@ def _compare(
     verdicts = replace(judgement.verdicts, status=status)
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
-    kept = _Kept(matching, flow, judgement.judged)
+    kept = Kept(matching, flow, judgement.judged)
     return _rows(
         a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, judgement, expectation
     )
@@ -336,7 +345,7 @@ def _rows(
     rules: RuleSet,
     resolved: Resolved,
     usage: tuple[RuleUsage, ...],
-    kept: _Kept,
+    kept: Kept,
     f: Features,
     pairing: Pairing,
     verdicts: Verdicts,

@@ -1,0 +1,240 @@
+"""One log by itself: the columns of a comparison with nothing, so that whatever shows a comparison can show it.
+
+There is no partner and so nothing is equal or diverged. What can be said of one run is where its numbers break: an
+operation whose output holds NaN or Inf is red, and one that makes them of inputs that have none is a first cause.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.collectives import unfinished
+from matchers.comparability import Comparability
+from matchers.comparison import Comparison, Kept, Progress
+from matchers.dataflow import DataFlow
+from matchers.explain import Explanation
+from matchers.facts import InputFact, facts_of, inputs_of
+from matchers.op_log import Header, KeyColumn, OpLog, Ragged, Strings
+from matchers.pairing import Pairing
+from matchers.rules import RuleSet
+from matchers.status import Role, Status
+
+__all__ = ["SingleRun", "dtype_changes", "explain_single", "single_run"]
+
+Mask = NDArray[np.bool_]
+
+_LARGEST = {"float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0}
+"""The largest numbers of the dtypes that a training run can come near to."""
+_NEAR = 0.1
+"""From this share of the largest number on it is worth a word."""
+
+
+@dataclass(frozen=True)
+class SingleRun(Comparison):
+    """Every record of `a` is a row; `b` has none.
+
+    `error` is the largest magnitude in the output, inf where there is NaN or Inf, NaN where the log does not say.
+    """
+
+    single: ClassVar[bool] = True
+
+    @property
+    def comparability(self) -> Comparability:
+        """There is nothing to compare with."""
+        return Comparability()
+
+    def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:  # noqa: ARG002
+        """Rules are about pairs: there are none."""
+        return self
+
+
+def single_run(log: OpLog) -> SingleRun:
+    """One log as a comparison with nothing."""
+    n = len(log)
+    nothing = _empty()
+    flow = DataFlow(log, nothing)
+    nan, inf = _broken(log)
+    odd = nan | inf
+    read_nan, read_inf = (_reads(log, flow.a, made, kind) for made, kind in ((nan, np.isnan), (inf, np.isinf)))
+    # NaN of Inf (Inf - Inf, Inf · 0) is another mishap than the one that made the Inf.
+    cause = (odd & ~read_nan & ~read_inf) | (nan & ~read_nan & read_inf)
+    status = np.full(n, Status.PENDING, np.int8)
+    status[log.recompute] = Status.RECOMPUTE
+    early = unfinished(log)
+    status[early] = Status.UNFINISHED
+    odd &= ~early
+    status[odd] = Status.NAN
+    extremes = np.abs(log.stats[2:4])
+    known = ~np.isnan(extremes).all(axis=0)
+    largest = np.full(n, math.nan)
+    largest[known] = np.nanmax(extremes[:, known], axis=0)
+    largest[odd] = math.inf
+    largest[early] = math.nan
+    rows = np.arange(n, dtype=np.int32)
+    alone = np.full(n, -1, np.int32)
+    none = np.zeros(0, np.int32)
+    return SingleRun(
+        a=log,
+        b=nothing,
+        pairing=Pairing(
+            of_a=alone,
+            of_b=none,
+            lead_a=none,
+            lead_b=none,
+            method=none.astype(np.int8),
+            confidence=np.zeros(0, np.float32),
+            runner_up=none,
+            runner_up_score=np.zeros(0, np.float32),
+            grouped=np.zeros(0, bool),
+        ),
+        row_a=rows,
+        row_b=alone,
+        pair=alone,
+        status=status,
+        error=largest,
+        bound=np.zeros(n, bool),
+        inputs_equal=np.zeros(n, bool),
+        tolerance=np.full(n, math.nan),
+        role=np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE).astype(np.int8),
+        cause=cause & odd,
+        original=alone,
+        at_a=rows,
+        at_b=none,
+        kept=Kept(flow=flow),
+    )
+
+
+def dtype_changes(log: OpLog, flow: Ragged) -> Mask:
+    """bool[n]: operations that return floats of another dtype than one that they read; `flow` as of `sources`."""
+    floating = np.array(["float" in name for name in log.dtypes] + [False], bool)
+    reader, maker = flow.row[flow.value >= 0], flow.value[flow.value >= 0]
+    returned, read = log.dtype[reader], log.dtype[maker]
+    out = np.zeros(len(log), bool)
+    out[reader[floating[returned] & floating[read] & (returned != read)]] = True
+    return out
+
+
+def explain_single(c: SingleRun, row: int) -> Explanation:
+    """What is known about one operation of a single run."""
+    inputs = inputs_of(c, row)
+    return Explanation(
+        headline=_headline(c, row, inputs),
+        pairing="",
+        notes=tuple(_notes(c, row, inputs)),
+        facts=tuple(facts_of(c, row)),
+        inputs=inputs,
+    )
+
+
+def _broken(log: OpLog) -> tuple[Mask, Mask]:
+    """Records with NaN, and with Inf, in what they return."""
+    counted = log.counts[0] >= 0
+    nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
+    for k, column in enumerate(log.stats):
+        said = ~counted & ((log.present >> k & 1) == 1)
+        nan |= said & np.isnan(column)
+        inf |= said & np.isinf(column)
+    values, owner = log.outputs.value, log.outputs.row
+    nan[owner[np.isnan(values)]] = True
+    inf[owner[np.isinf(values)]] = True
+    return nan, inf
+
+
+def _reads(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
+    """Records that read such a value: by what they were given, or by what made it."""
+    out = np.zeros(len(log), bool)
+    out[log.inputs.row[kind(log.inputs.value)]] = True
+    known = flow.value >= 0
+    out[flow.row[known][made[flow.value[known]]]] = True
+    return out
+
+
+def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
+    if c.status[row] == Status.NAN:
+        return _mishap(c, row, inputs)
+    if c.status[row] == Status.UNFINISHED:
+        return "unfinished: the numbers were taken before the communication was done; they mean nothing"
+    largest = float(c.error[row])
+    told = "" if math.isnan(largest) else f"finite, up to {largest:.3g}"
+    if c.status[row] == Status.RECOMPUTE:
+        return "recomputed copy: the backward pass ran it again" + (f"; {told}" if told else "")
+    return told or "the log says no numbers of it"
+
+
+def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
+    what = _what(c.a, row)
+    if not c.cause[row]:
+        for fact in inputs:
+            if fact.producer_a >= 0 and c.status[fact.producer_a] == Status.NAN:
+                return f"{what} came in: input {fact.position}, made by {c.a.keys[fact.producer_a]}, has it already"
+        return f"{what} came in with an input"
+    if any(fact.producer_a >= 0 and c.status[fact.producer_a] == Status.NAN for fact in inputs) or any(
+        math.isinf(x) for x in c.a.inputs[row].tolist()
+    ):
+        return f"MAKES NaN of Inf: an input holds Inf, none NaN; the output has {what}"
+    of = "its inputs are finite" if inputs else "it has no inputs"
+    return f"FIRST CAUSE: {of}, the output has {what}"
+
+
+def _what(log: OpLog, row: int) -> str:
+    """`NaN`, `3 NaN and 1 Inf of 4,096 numbers`."""
+    total, nan, inf, _ = (int(x) for x in log.counts[:, row])
+    if total >= 0 and nan + inf > 0:
+        parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
+        return f"{' and '.join(parts)} of {total:,} numbers"
+    values = [*log.outputs[row].tolist(), *(x for k, x in enumerate(log.stats[:, row]) if log.present[row] >> k & 1)]
+    return "NaN" if any(math.isnan(x) for x in values) else "Inf"
+
+
+def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
+    log, notes = c.a, []
+    dtype = log.dtype_text(row)
+    for fact in inputs:
+        read = log.dtype_text(fact.producer_a) if fact.producer_a >= 0 else ""
+        if "float" in dtype and "float" in read and read != dtype:
+            notes.append(f"dtype boundary: input {fact.position} is {read}, the output {dtype}")
+    limit, largest = _LARGEST.get(dtype), float(c.error[row])
+    if limit is not None and math.isfinite(largest) and largest > _NEAR * limit:
+        notes.append(f"{largest / limit:.0%} of the largest number of {dtype} ({limit:g}): it is about to overflow")
+    return notes
+
+
+def _empty() -> OpLog:
+    """A log without records."""
+    none, places = np.zeros(0, np.int32), np.zeros(1, np.int64)
+    floats, digests = Ragged(places, np.zeros(0)), Ragged(places, np.zeros(0, np.uint64))
+    table = Strings([])
+    return OpLog(
+        path="",
+        header=Header(),
+        keys=KeyColumn(b""),
+        modules=table,
+        module=none,
+        ops=table,
+        op=none,
+        counter=none,
+        shapes=table,
+        shape=none,
+        dtypes=table,
+        dtype=none,
+        locations=table,
+        location=none,
+        phase=np.zeros(0, np.int8),
+        present=np.zeros(0, np.uint8),
+        stats=np.zeros((5, 0)),
+        outputs=floats,
+        inputs=floats,
+        producers=Ragged(places, np.zeros(0, np.int32)),
+        line=none,
+        digests=digests,
+        input_digests=digests,
+        counts=np.zeros((4, 0), np.int64),
+        recompute=np.zeros(0, bool),
+        micro_batch=none,
+        extra={},
+    )
