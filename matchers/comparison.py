@@ -235,7 +235,7 @@ class Comparison:
 
     def final(self) -> Comparison:
         """The same rows without what a comparison under other rules would start from, which is most of the memory."""
-        return replace(self, kept=_Kept(flow=self.kept.flow))
+        return replace(self, kept=Kept(flow=self.kept.flow))
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""

@@ -17,14 +17,14 @@ from matchers.collectives import unfinished
 from matchers.comparability import Comparability
 from matchers.comparison import Comparison, Kept, Progress
 from matchers.dataflow import DataFlow
-from matchers.explain import Explanation
+from matchers.explain import Explanation, explain
 from matchers.facts import InputFact, facts_of, inputs_of
 from matchers.op_log import Header, KeyColumn, OpLog, Ragged, Strings
 from matchers.pairing import Pairing
 from matchers.rules import RuleSet
 from matchers.status import Role, Status
 
-__all__ = ["SingleRun", "dtype_changes", "explain_single", "single_run"]
+__all__ = ["SingleRun", "broken_kind", "dtype_changes", "explain_single", "explained", "single_run"]
 
 Mask = NDArray[np.bool_]
 
@@ -119,6 +119,11 @@ def dtype_changes(log: OpLog, flow: Ragged) -> Mask:
     return out
 
 
+def explained(c: Comparison, row: int) -> Explanation:
+    """What is known about a row, of two logs or of one."""
+    return explain_single(c, row) if isinstance(c, SingleRun) else explain(c, row)
+
+
 def explain_single(c: SingleRun, row: int) -> Explanation:
     """What is known about one operation of a single run."""
     inputs = inputs_of(c, row)
@@ -154,6 +159,14 @@ def _reads(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
     return out
 
 
+def broken_kind(log: OpLog, row: int) -> str:
+    """`NaN` or `Inf`, for a record that has one of them."""
+    if log.counts[0, row] >= 0 and log.counts[1, row] + log.counts[2, row] > 0:
+        return "NaN" if log.counts[1, row] > 0 else "Inf"
+    values = [*log.outputs[row].tolist(), *(x for k, x in enumerate(log.stats[:, row]) if log.present[row] >> k & 1)]
+    return "NaN" if any(math.isnan(x) for x in values) else "Inf"
+
+
 def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     if c.status[row] == Status.NAN:
         return _mishap(c, row, inputs)
@@ -187,8 +200,7 @@ def _what(log: OpLog, row: int) -> str:
     if total >= 0 and nan + inf > 0:
         parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
         return f"{' and '.join(parts)} of {total:,} numbers"
-    values = [*log.outputs[row].tolist(), *(x for k, x in enumerate(log.stats[:, row]) if log.present[row] >> k & 1)]
-    return "NaN" if any(math.isnan(x) for x in values) else "Inf"
+    return broken_kind(log, row)
 
 
 def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:

@@ -60,6 +60,11 @@ class Action:
         return self.shown if self.shown is not None else " ".join(key_label(k) for k in self.keys)
 
     @property
+    def about_two(self) -> bool:
+        """Whether it makes no sense for one log by itself."""
+        return self.group == Group.RULES or self.id in _ABOUT_TWO
+
+    @property
     def name(self) -> str:
         """The id as a person types it after `:`."""
         return self.id.replace("_", "-")
@@ -74,6 +79,9 @@ class Group:
     LIST = "Choose what is listed"
     RULES = "Change the pairing"
     PROGRAM = "Save, ask, leave"
+
+
+_ABOUT_TWO = ("save", "html", "copy_row")
 
 
 def _a(

@@ -28,6 +28,8 @@ from numtui.inputs import (
     default_names,
     demo_logs,
     is_weight_log,
+    only_name,
+    resolve_log,
     resolve_logs,
 )
 from numtui.report import CONDITIONS, FORMATS, SUFFIXES, Target, format_of
@@ -48,6 +50,7 @@ does not."""
 _COMMANDS = """\
 commands:
   numtui A B             open the explorer (without a terminal: print the text report)
+  numtui A               explore one log: its first NaN or Inf, its largest values
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps part
   numtui suggest A B     print the known kinds of drift, and rules for them
@@ -129,7 +132,7 @@ def _dispatch(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _new_parser("numtui", _DESCRIPTION, epilog=_COMMANDS)
-    _add_logs(parser)
+    _add_logs(parser, or_one=True)
     _add_expectation(parser)
     _add_screen(parser)
     parser.add_argument("--version", action="version", version=f"numtui {__version__}")
@@ -222,9 +225,13 @@ def _new_parser(prog: str, description: str, epilog: str | None = None) -> argpa
     )
 
 
-def _add_logs(parser: argparse.ArgumentParser) -> None:
+def _add_logs(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
     parser.add_argument("a", metavar="A", help="log or run folder of one run")
-    parser.add_argument("b", metavar="B", help="log or run folder of the other run")
+    other = "log or run folder of the other run"
+    if or_one:
+        parser.add_argument("b", metavar="B", nargs="?", help=f"{other}; without it, A by itself")
+    else:
+        parser.add_argument("b", metavar="B", help=other)
     parser.add_argument("-r", "--rules", metavar="FILE", help=f"rule file (default: {DEFAULT_RULES} in this folder)")
     parser.add_argument("--name-a", metavar="NAME", help="what to call side a")
     parser.add_argument("--name-b", metavar="NAME", help="what to call side b")
@@ -323,7 +330,30 @@ def _third_log(path: str, rank: int | None) -> str:
     """The log of noise that a path stands for; it is read once, so it may be no standard input."""
     if path == STDIN:
         raise InputError("--noise reads a file or a run folder, not standard input")
-    return resolve_logs(path, path, rank=rank if os.path.isdir(path) else None)[0]
+    return resolve_log(path, rank=rank if os.path.isdir(path) else None)
+
+
+def _request_of_one(args: argparse.Namespace) -> OpenRequest:
+    """What is asked for of one log by itself.
+
+    Raises:
+        InputError: it is not there, or what is asked for takes two.
+    """
+    for name in ("rules", "name_b", "expect", "rtol", "noise"):
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
+    path = resolve_log(args.a, rank=args.rank)
+    return OpenRequest(
+        path_a=path,
+        path_b="",
+        name_a=args.name_a or only_name(path),
+        name_b="",
+        rules_path=DEFAULT_RULES,
+        color=not args.no_color,
+        theme=args.theme,
+        mouse=args.mouse,
+        resume=not args.no_session,
+    )
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -399,12 +429,12 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> int:
     for path in (args.a, args.b):
-        if is_weight_log(path):
+        if path is not None and is_weight_log(path):
             raise InputError(
                 f"{path}: is a log of weights over steps, which the explorer does not show: "
-                f"compare it with 'numtui diff {args.a} {args.b}'"
+                f"compare it with 'numtui diff {args.a} {args.b or 'OTHER'}'"
             )
-    return _explore(_request(args))
+    return _explore(_request(args) if args.b is not None else _request_of_one(args))
 
 
 def _explore(request: OpenRequest) -> int:
@@ -447,6 +477,10 @@ def _configured(request: OpenRequest) -> OpenRequest:
 def _report(
     request: OpenRequest, *targets: Target, fail_on: tuple[str, ...] = ("diverged",), allow: Path | None = None
 ) -> int:
+    if request.single:
+        from numtui.single_report import report_single
+
+        return ExitCode.RED if report_single(request) else ExitCode.SAME
     from numtui.headless import report
 
     return ExitCode.RED if report(request, targets, fail_on=fail_on, allow=allow) else ExitCode.SAME

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.op_log import IntArray, OpLog, Phase, Strings
 from matchers.pairing import Method
+from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON
 
@@ -30,7 +31,7 @@ STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.PARTIAL, Status.RECOMPUTE, Status.IGNORED),
     **{s.label: (s,) for s in Status if s is not Status.EQUAL},
 }
-"""What may stand behind `status:`, besides `cause`."""
+"""What may stand behind `status:`, besides `cause` and `cast`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,29 @@ def _labels(members: Sequence[Phase] | Sequence[Method] | Sequence[Role], **shor
 
 
 def _statuses(c: Comparison, words: Sequence[str]) -> Mask:
-    found = np.isin(c.status, [s for word in words if word != "cause" for s in STATUS_WORDS[word]])
-    return found | c.cause if "cause" in words else found
+    found = np.isin(c.status, [s for word in words if word in STATUS_WORDS for s in STATUS_WORDS[word]])
+    if "cause" in words:
+        found |= c.cause
+    if "cast" in words:
+        found |= _casts(c)
+    return found
+
+
+def _casts(c: Comparison) -> Mask:
+    """The rows that return floats of another dtype than they read, on either side."""
+    flow = c.flow
+    if flow is None:
+        return np.zeros(len(c), bool)
+    return _either(c, lambda log: dtype_changes(log, flow.a if log is c.a else flow.b))
+
+
+def _largest(c: Comparison) -> NDArray[np.float64]:
+    """The largest magnitude in the output of either side; inf where a log says Inf."""
+    out = np.full(len(c), np.nan)
+    for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
+        largest = np.fmax(np.abs(log.stats[2]), np.abs(log.stats[3]))
+        out = np.fmax(out, np.append(largest, np.nan)[at])
+    return out
 
 
 def _followed(c: Comparison, numbers: Sequence[str]) -> Mask:
@@ -168,9 +190,9 @@ def _file(location: str) -> str:
 
 
 _STATUS = Field(
-    "its status; `red`, `equal` and `other` stand for several, `cause` for the first causes",
+    "its status; `red`, `equal` and `other` stand for several; `cause` for first causes, `cast` for a change of dtype",
     _statuses,
-    {word: word for word in (*STATUS_WORDS, "cause")},
+    {word: word for word in (*STATUS_WORDS, "cause", "cast")},
 )
 
 _PHASES = _labels(list(Phase), fwd="FORWARD", bwd="BACKWARD", opt="OPTIMIZER")
@@ -210,6 +232,7 @@ _CONFIDENCE = Number("how sure the pair is, 0 to 1", _confidence)
 
 NUMBERS: dict[str, Number] = {
     "error": Number("relative error", lambda c: c.error),
+    "largest": Number("largest magnitude in the output", _largest),
     "eps": Number("error in units of the dtype's ε", _units),
     "conf": _CONFIDENCE,
     "confidence": _CONFIDENCE,

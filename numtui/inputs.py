@@ -42,7 +42,8 @@ class OpenRequest:
     """What the explorer is asked to open.
 
     Attributes:
-        path_a, path_b: readable logs, found and checked. A log from standard input was put into a file already.
+        path_a, path_b: readable logs, found and checked; `path_b` is empty to look at one by itself. A log from
+            standard input was put into a file already.
         name_a, name_b: what the sides are called on the screen.
         rules_path: where the rules are read from if it exists, and saved to.
         rules_given: the user named that path (else it is the default).
@@ -70,6 +71,11 @@ class OpenRequest:
     mouse: bool = False
     editor: str | None = None
     resume: bool = True
+
+    @property
+    def single(self) -> bool:
+        """Whether one log is looked at by itself."""
+        return not self.path_b
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,20 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
         raise InputError(f"{folder} has several captured steps; name one: {_and(_places(candidates))}")
     chosen = str(candidates[0].path)
     return (chosen, b) if logs_a is not None else (a, chosen)
+
+
+def resolve_log(path: str, *, rank: int | None = None) -> str:
+    """The one log that a path stands for, a file or the folder of a run.
+
+    Raises:
+        InputError: as `resolve_logs`.
+    """
+    return path if path == STDIN else resolve_logs(path, path, rank=rank)[0]
+
+
+def only_name(path: str) -> str:
+    """A short name for the run of a log."""
+    return _telling(_name_parts(path)) or path
 
 
 def default_names(path_a: str, path_b: str) -> tuple[str, str]:

@@ -94,8 +94,12 @@ def _table(
     """
     name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
-    a, b = side_titles(session.names, each)
-    lines: list[Line] = [[(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")]]
+    lines: list[Line] = []
+    if session.comparison.single:
+        each, difference = max(width - name - 2, 10), 0
+    else:
+        a, b = side_titles(session.names, each)
+        lines.append([(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")])
     # what both sides have in common takes one line behind what differs, so that the inputs are on the screen
     shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
     facts = [fact for fact in told.facts if fact not in shared]
@@ -138,6 +142,8 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     role = "red" if fact.agrees is False else ""
     label = fit(safe_text(fact.name, name), name)
     a, b = fit(safe_text(fact.a, each), each - 1), fit(safe_text(fact.b, each), each - 1)
+    if not difference:  # there is no other side
+        return [(f" {label}{a}", "")]
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
 
 
@@ -146,6 +152,8 @@ def _input(session: Session, fact: InputFact, name: int, each: int, difference: 
     a = _from(fact.a, c.a, fact.producer_a, fact.name, each - 1)
     b = _from(fact.b, c.b, fact.producer_b, fact.name, each - 1)
     label = fit(f"input {fact.position}", name)
+    if not difference:
+        return [(f"{'›' if chosen else ' '}{label}{a}", "chosen" if chosen else "")]
     role = "red" if fact.agrees is False else ""
     delta = fit(safe_text(fact.difference, difference), difference)
     if chosen:

@@ -11,8 +11,9 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
-from matchers.explain import Explanation, InputFact, explain
+from matchers.explain import Explanation, InputFact
 from matchers.op_log import IntArray
+from matchers.single_run import explained
 from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of
 from numtui.fields import Mask, keys_containing
@@ -90,7 +91,7 @@ class Listing:
         """What is known about the row under the cursor; None when there is no row."""
         if self.cursor < 0:
             return None
-        told, note = explain(self.comparison, self.cursor), self.annotations.note(self.comparison, self.cursor)
+        told, note = explained(self.comparison, self.cursor), self.annotations.note(self.comparison, self.cursor)
         return replace(told, notes=(f"note: {note}", *told.notes)) if note else told
 
     def show_comparison(self, comparison: Comparison) -> None:

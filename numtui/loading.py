@@ -13,6 +13,7 @@ from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
+from matchers.single_run import single_run
 from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
@@ -43,13 +44,14 @@ def open_heads(request: OpenRequest) -> Session:
     Raises:
         LogError: one of them is no log.
     """
-    a, b = (read_log(path, head=HEAD) for path in (request.path_a, request.path_b))
+    heads = [read_log(path, head=HEAD) for path in (request.path_a, request.path_b) if path]
     journal = Journal(request.path_a, request.path_b, request.rules_path)
     store = SessionStore(request.path_a, request.path_b) if request.resume else None
     if store is not None:
         store.load()
     names = (request.name_a, request.name_b)
-    return Session(preview(a, b), RuleFile.empty(request.rules_path), names=names, journal=journal, store=store)
+    shown = single_run(*heads) if request.single else preview(*heads)
+    return Session(shown, RuleFile.empty(request.rules_path), names=names, journal=journal, store=store)
 
 
 def load(request: OpenRequest, progress: Progress) -> Loaded:
@@ -58,6 +60,9 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
     Raises:
         LogError, RulesError: something cannot be read.
     """
+    if request.single:
+        log = read_log(request.path_a, progress=lambda _what, fraction: progress(f"reading {request.name_a}", fraction))
+        return Loaded(single_run(log), RuleFile.empty(request.rules_path))
     file = RuleFile.open(request.rules_path)
 
     def reading(name: str, start: float) -> Progress:

@@ -16,6 +16,7 @@ from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog
 from matchers.pairing import Method
+from matchers.single_run import broken_kind
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.terminal import safe_text
@@ -47,15 +48,19 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 _BAR = " ▏▎▍▌▋▊▉█"
-_BAR_FROM, _BAR_TO = -8.0, 0.0
+_ERRORS = (-8.0, 0.0)
+"""Exponents of ten of the errors between which a bar grows."""
+_MAGNITUDES = (-4.0, 5.0)
+"""The same for the numbers of a single run; what float16 cannot hold fills the bar."""
 
 
-def error_bar(error: float, width: int) -> str:
-    """A bar of at most `width` cells for an error: empty at 1e-8, full at 1, even in the exponent."""
+def error_bar(error: float, width: int, span: tuple[float, float] = _ERRORS) -> str:
+    """A bar of at most `width` cells for a number: empty and full at the ends of `span`, even in the exponent."""
+    least, most = span
     if width <= 0 or math.isnan(error) or error <= 0:
         return " " * max(width, 0)
-    exponent = _BAR_TO if math.isinf(error) else math.log10(error)
-    eighths = round(8 * width * min(max((exponent - _BAR_FROM) / (_BAR_TO - _BAR_FROM), 0), 1))
+    exponent = most if math.isinf(error) else math.log10(error)
+    eighths = round(8 * width * min(max((exponent - least) / (most - least), 0), 1))
     return ("█" * (eighths // 8) + _BAR[eighths % 8].strip()).ljust(width)
 
 
@@ -88,7 +93,7 @@ class Columns:
         return _LEFT, _LEFT + self.number + 1 + 2 + self.a - 1
 
     @classmethod
-    def of(cls, width: int, rows: int, key_a: int, key_b: int) -> Columns:
+    def of(cls, width: int, rows: int, key_a: int, key_b: int, *, single: bool = False) -> Columns:
         """The columns that fit in `width`; `key_a`, `key_b` are the usual lengths of the keys of the sides.
 
         Each side has a column of its own when most keys fit: two keys that are cut where they differ say less than
@@ -97,13 +102,13 @@ class Columns:
         # One more than the digits, so that the mark of a cause stands by itself.
         number = max(len(str(rows)), 3) + 1
         error, units = 9, 6
-        via = 12 if width >= 100 else 0
+        via = 12 if width >= 100 and not single else 0
         bar = 6 if width >= 110 else 0
         shape = min(max(width // 8, 16), 28) if width >= 120 else 0
         # number and glyph are each followed by a blank
         left = width - _LEFT - (number + 1) - 2 - error - units - via - bar - shape
         spare = left - (key_a + 1) - (key_b + 1)
-        if width >= 120 and spare >= 0:
+        if width >= 120 and spare >= 0 and not single:
             return cls(number, key_a + 1 + spare // 2, via, key_b + 1 + spare - spare // 2, error, bar, units, shape)
         return cls(number, max(left, 8), via, 0, error, bar, units, shape)
 
@@ -125,14 +130,17 @@ class RowWriter:
     def heading(self, names: tuple[str, str], order: Order = Order.DISPATCH) -> Line:
         """The line above the columns; the one that the list is sorted by is marked."""
         w = self.columns
-        via, error = ("via ▲" if order is Order.CONFIDENCE else "via"), ("error ▼" if order is Order.ERROR else "error")
+        via = "via ▲" if order is Order.CONFIDENCE else "via"
+        error, units = ("largest", "") if self.comparison.single else ("error", "ε")
+        error += " ▼" if order is Order.ERROR else ""
         a, b = side_titles(names, 40)
         head = "   " + "#".rjust(w.number) + "   "
         if w.b:
             head += fit(a, w.a) + fit(via, w.via) + fit(b, w.b)
         else:
-            head += fit(f"{a} ⇄ {b} where it differs", w.a) + (fit(via, w.via) if w.via else "")
-        head += fit(error, w.error + w.bar) + fit("ε", w.units) + fit("shape", w.shape)
+            shared = names[0] if self.comparison.single else f"{a} ⇄ {b} where it differs"
+            head += fit(shared, w.a) + (fit(via, w.via) if w.via else "")
+        head += fit(error, w.error + w.bar) + fit(units, w.units) + fit("shape", w.shape)
         return [(head, "dim")]
 
     def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
@@ -163,9 +171,14 @@ class RowWriter:
                 (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
             )
         # The columns' headings say ε, and that nothing is known needs no dash on every other line.
-        units = format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
-        number_text = "" if math.isnan(error) else format_error(error, bool(c.bound[row]))
-        measured = number_text.ljust(w.error) + (error_bar(error, w.bar - 1) + " " if w.bar else "")
+        number_text, units = "", ""
+        if not math.isnan(error):
+            number_text = format_error(error, bool(c.bound[row]))
+            if c.single:
+                number_text = broken_kind(c.a, a) if math.isinf(error) else f"{error:.3g}"
+            units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
+        span = _MAGNITUDES if c.single else _ERRORS
+        measured = number_text.ljust(w.error) + (error_bar(error, w.bar - 1, span) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
         if w.shape:
             line.append((fit(self._shape(a, b), w.shape), text_role))

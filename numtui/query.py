@@ -9,6 +9,7 @@ A query is words with spaces between them, and a row must satisfy all of them; `
     phase:bwd  op:mm,bmm  module:layers.3  dtype:bfloat16  shape:4,64  file:attention.py  at:attention.py:92
     method:values  conf<.8       how the pair was found, and how sure that is
     error>1e-3  eps<10  row>500  relative error; the same in units of ε; the number of the row
+    largest>1e4  is:cast         the largest magnitude in the output; where the dtype changes
     op:=mm  module:=layers.*.wq  the whole name, in which * and ? stand for anything
     "two words"  module:"a b"    text with spaces, or with what else means something here
     @name                        the filter that was saved under this name

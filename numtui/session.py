@@ -148,13 +148,14 @@ class Session(Listing):
 
         A fraction of a second for a large log: not for the screen's own thread.
         """
-        return suggest(self.comparison)
+        return () if self.comparison.single else suggest(self.comparison)
 
     # -- pairs made past each other
 
     def look(self) -> Look | None:
         """What is to be looked for in the comparison shown; None where nothing is red, or it has been done."""
-        if not self.comparison.red.any() or (self._looked is not None and self._looked.comparison is self.comparison):
+        c = self.comparison
+        if c.single or not c.red.any() or (self._looked is not None and self._looked.comparison is self.comparison):
             return None
         return Look(self.comparison)
 

@@ -93,7 +93,8 @@ class SessionStore:
     def __init__(self, path_a: str, path_b: str, *, folder: Path | None = None) -> None:
         self.problem: str | None = None
         self._folder = state_folder() / "sessions" if folder is None else folder
-        self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b)}
+        # One log by itself has no other path.
+        self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b) if path_b else ""}
         text = json.dumps(self._logs, sort_keys=True)
         self.path = self._folder / f"{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:24]}.json"
         self.known = Sitting()

@@ -41,10 +41,11 @@ def join(left: Line, right: Line, width: int) -> Line:
 def header(session: Session, width: int, work: str = "") -> Line:
     """Names, what is known about the runs, and the counts; in their place, while there are none, `work`."""
     a, b = (safe_text(n, 30) for n in session.names)
-    left: Line = [(" numtui ", "title"), (f" {a} ⇄ {b}", "title")]
+    single = session.comparison.single
+    left: Line = [(" numtui ", "title"), (f" {a}" if single else f" {a} ⇄ {b}", "title")]
     facts = list(_facts(session))
     right: Line = [(f"{work} ", "key")] if work else []
-    if not work or session.comparison.counts[Status.PENDING] == 0:
+    if not work or single or session.comparison.counts[Status.PENDING] == 0:
         room = width - sum(width_of(text) for text, _ in (*left, *right)) - 3
         right = [
             *_counts(session, room, room - sum(len(fact) + 3 for fact in facts)),
@@ -62,14 +63,16 @@ def header(session: Session, width: int, work: str = "") -> Line:
 def _facts(session: Session) -> Iterator[str]:
     """What both logs have in common, or where they differ: rank, step, dtype, seed."""
     c = session.comparison
+    logs = [log for _, log in c.logs]
     for name in ("rank", "step"):
-        one, other = (_of_path(log.path, name) for log in (c.a, c.b))
+        one, *others = (_of_path(log.path, name) for log in logs)
+        other = others[0] if others else one
         if one is not None and one == other:
             yield f"{name} {one}"
         elif one is not None and other is not None:
             yield f"{name} {one} ⇄ {other}"
-    dtypes = [_main_dtype(log) for log in (c.a, c.b)]
-    if dtypes[0] and dtypes[0] == dtypes[1]:
+    dtypes = [_main_dtype(log) for log in logs]
+    if dtypes[0] and dtypes[0] == dtypes[-1]:
         yield dtypes[0]
     elif all(dtypes):
         # Said once here, so that the rows need not be red for it.
@@ -80,8 +83,8 @@ def _facts(session: Session) -> Iterator[str]:
         yield f"rtol {c.expectation.rtol:g}"
     if c.expectation.noise is not None:
         yield "noise measured"
-    seeds = [log.header.run.get("seed") for log in (c.a, c.b)]
-    if seeds[0] is not None and seeds[0] == seeds[1]:
+    seeds = [log.header.run.get("seed") for log in logs]
+    if seeds[0] is not None and seeds[0] == seeds[-1]:
         yield safe_text(f"seed {seeds[0]}", 24)
     unread = c.a.problem_count + c.b.problem_count
     if unread:
@@ -134,6 +137,12 @@ def _counts(session: Session, width: int, spare: int) -> Line:
     reds, causes = sum(n[s] for s in Status if s.red), int(np.count_nonzero(c.cause))
     red = " red" + (f" ({n[Status.NAN]} nan)" if n[Status.NAN] else "")
     equal = n[Status.EQUAL] + n[Status.SAME_PRINT]
+    if c.single:
+        broken = [
+            ("●", causes, "cause", " first NaN or Inf", ""),
+            (GLYPHS[Status.NAN], reds, "red", " with NaN or Inf", ""),
+        ]
+        return [(f"{glyph} {count}{word}  ", role if count else "dim") for glyph, count, role, word, _ in broken]
     seldom = [(GLYPHS[s], n[s], "dim", f" {s.label}", "") for s in _SELDOM if n[s]]
     pieces: list[tuple[str, int, str, str, str]] = [
         ("●", causes, "cause", " origin" + "s" * (causes != 1), " origin" + "s" * (causes != 1)),
@@ -195,7 +204,7 @@ def info(session: Session) -> list[Line]:
     """What the logs say about themselves, one after the other."""
     c = session.comparison
     lines: list[Line] = []
-    for side, name, log in (("a", session.names[0], c.a), ("b", session.names[1], c.b)):
+    for (side, log), name in zip(c.logs, session.names, strict=False):
         lines.append([(f"{side}  {safe_text(name, 60)}", "title")])
         lines.append([(f"   {safe_text(log.path, 300)}", "")])
         declared = log.header.declared

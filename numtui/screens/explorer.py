@@ -201,7 +201,8 @@ class Explorer(Commands):
             status.show_editor(self.editor)
         else:
             status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
-        self.query_one(Footer).show(session.proposal, self.actions)
+        usable = [a for a in self.actions if not (session.comparison.single and a.about_two)]
+        self.query_one(Footer).show(session.proposal, usable)
         if self.table.size:
             self.drawn.set()
 
@@ -412,6 +413,8 @@ class Explorer(Commands):
             self.say(str(self.session.rules.problems[0]), trouble=True)
         elif self.session.comparison.red.any():
             self.say("n goes to the first red row, o to the first origin")
+        elif self.session.comparison.single:
+            self.say("there is no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         if self.session.store is not None:
             if told := self.session.resume(self.session.store.known):
                 self.say(told)

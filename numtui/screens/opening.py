@@ -46,7 +46,7 @@ class Opening(Screen[None]):
     def __init__(self, request: OpenRequest) -> None:
         super().__init__()
         self._names = (request.name_a, request.name_b)
-        self._keys = (first_keys(request.path_a), first_keys(request.path_b))
+        self._keys = (first_keys(request.path_a), [] if request.single else first_keys(request.path_b))
         self.typed: list[events.Key] = []
         """Keys that were pressed before there was anybody to take them."""
 
@@ -69,7 +69,7 @@ class Opening(Screen[None]):
         a, b = (safe_text(name, 30) for name in self._names)
         each = max((width - 8) // 2, 8)
         lines: list[Line] = [
-            [(f" numtui  {a} ⇄ {b}", "title"), ("   opening", "dim")],
+            [(f" numtui  {a} ⇄ {b}" if b else f" numtui  {a}", "title"), ("   opening", "dim")],
             [],
             [(fit("      #", 8) + fit(a, each) + fit(b, each), "dim")],
         ]

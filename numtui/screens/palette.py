@@ -26,25 +26,25 @@ class ActionProvider(Provider):
     """Every action of the explorer, with its keys."""
 
     @property
-    def _actions(self) -> tuple[Action, ...]:
+    def _screen(self) -> Asking:
         screen = self.screen
         assert isinstance(screen, Asking)
-        return screen.actions
+        return screen
 
     async def discover(self) -> Hits:
         """All of them, before anything is typed."""
-        for action in self._actions:
+        for action in self._screen.actions:
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:
         """Those that match."""
         matcher = self.matcher(query)
-        for action in self._actions:
+        for action in self._screen.actions:
             if (score := matcher.match(_text(action))) > 0:
                 yield Hit(score, _shown(action), self._runner(action), text=_text(action))
 
     def _runner(self, action: Action) -> Callable[[], Any]:
-        return partial(self.screen.run_action, action.id)
+        return partial(self._screen.run_named, action.id)
 
 
 class PlaceProvider(Provider):

@@ -101,7 +101,7 @@ def _state(session: Session) -> Line:
     if session.dirty:
         out.append(("rules not saved ", "close"))
     c = session.comparison
-    for side, log in (("a", c.a), ("b", c.b)):
+    for side, log in c.logs:
         if incomplete(log):
             out.append((f" {side} cut off: I ", "close"))
         elif not len(log) and not log.partial:

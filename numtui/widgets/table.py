@@ -102,7 +102,7 @@ class Table(Lines):
         c, width = session.comparison, self.size.width
         if self._writer is None or self._writer.comparison is not c or self._width != width:
             self._width = width
-            self._writer = RowWriter(c, Columns.of(width, len(c), usual_key(c.a), usual_key(c.b)))
+            self._writer = RowWriter(c, Columns.of(width, len(c), usual_key(c.a), usual_key(c.b), single=c.single))
         return self._writer
 
     def _map_for(self, view: View) -> list[Piece]:

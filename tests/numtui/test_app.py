@@ -523,3 +523,25 @@ async def test_the_palette_lists_what_a_module_did(tmp_path: Path) -> None:
         await press(pilot, "down", "enter")
         assert explorer.session.filter.query.text.startswith("module:=layers.")
         assert 0 < len(explorer.session.view) < 5
+
+
+async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> None:
+    ops = training_step()
+    made = next(i for i, o in enumerate(ops) if o.key == "layers.1.attention/op_1__softmax")
+    for i in range(made, len(ops)):
+        ops[i].outputs, ops[i].max, ops[i].l2, ops[i].mean = ["inf"], "inf", "inf", "inf"
+    asked = replace(request(tmp_path, ops), path_b="", name_b="")
+    async with opened(asked) as (pilot, explorer):
+        assert " numtui  one" in screen(pilot)
+        assert "⇄" not in screen(pilot)
+        assert f"! {len(ops) - made} with NaN or Inf" in screen(pilot)
+        await press(pilot, "o")
+        assert explorer.session.cursor == made
+        assert "FIRST CAUSE: its inputs are finite, the output has Inf" in screen(pilot)
+        assert "unpair" not in screen(pilot)
+        await press(pilot, "m")
+        assert "that takes two logs" in screen(pilot)
+        await press(pilot, "p", "S", "f", *"largest>1", "enter", "I")
+        assert isinstance(pilot.app.screen, Pager)
+        await press(pilot, "q", "q")
+        assert pilot.app.return_code == 1

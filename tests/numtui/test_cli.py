@@ -16,7 +16,7 @@ import pytest
 from numtui import __version__, cli
 from numtui.cli import ExitCode, main
 from numtui.inputs import OpenRequest
-from tests.builders import training_step, write_log
+from tests.builders import op, training_step, write_log
 from tests.conftest import EXAMPLES
 from tests.hostile import small_log
 
@@ -152,7 +152,7 @@ def test_trouble_is_one_line_and_2(arguments: list[str], message: str, capsys: p
     "arguments",
     [
         [],
-        ["one"],
+        ["diff", "one"],
         ["a", "b", "c"],
         ["diff", "a", "b", "--format", "x"],
         ["a", "b", "--rank", "-1"],
@@ -414,3 +414,20 @@ def test_names_of_a_log_cannot_act_on_the_terminal(capsys: pytest.CaptureFixture
     for form in ("text", "yaml"):
         assert main(["suggest", str(a), str(b), "--format", form]) == 0
         assert "\x1b" not in capsys.readouterr().out
+
+
+def test_one_log_by_itself_is_told_in_a_few_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(write_log(tmp_path / "lr3" / "rank_0_activations.log", training_step()))
+    assert main([log]) == 0
+    assert capsys.readouterr().out.startswith("lr3: 32 operations, 0 of them with NaN or Inf\n\nlargest values:\n")
+    assert main([str(tmp_path / "lr3")]) == 0, "the folder of the run"
+    capsys.readouterr()
+    assert main([log, "--noise", log]) == 2
+    assert "--noise is about two logs" in capsys.readouterr().err
+    assert main([str(tmp_path / "none")]) == 2
+    odd = str(write_log(tmp_path / "odd.log", [op("w/op_0_mm", outputs=["nan"], inputs=[1.0])]))
+    assert main([odd]) == 1
+    told = capsys.readouterr().out
+    assert (
+        "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n        FIRST CAUSE: its inputs are finite" in told
+    )

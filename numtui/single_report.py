@@ -1,0 +1,66 @@
+"""What there is to say of one log on a few lines: where NaN and Inf begin, the largest values, where dtypes change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TextIO
+
+import numpy as np
+
+from matchers.parse import read_log
+from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
+from numtui.headless import deliver
+from numtui.inputs import OpenRequest
+from numtui.terminal import ProgressLine, safe_text
+
+__all__ = ["report_single"]
+
+_MOST = 10
+"""Lines of each list."""
+
+
+def report_single(request: OpenRequest) -> bool:
+    """Print the report of one log; returns whether there is NaN or Inf in it.
+
+    Raises:
+        UserError: it cannot be read, or the report cannot be written.
+    """
+    with ProgressLine() as progress:
+        c = single_run(read_log(request.path_a, progress=progress))
+
+    def write(out: TextIO) -> None:
+        out.writelines(f"{line}\n" for line in _lines(c, request.name_a))
+
+    deliver(write, None)
+    return bool(c.red.any())
+
+
+def _lines(c: SingleRun, name: str) -> Iterator[str]:
+    broken = int(np.count_nonzero(c.red))
+    yield f"{safe_text(name, 200)}: {len(c):,} operations, {broken:,} of them with NaN or Inf"
+    if broken:
+        causes = np.flatnonzero(c.cause)
+        yield ""
+        yield f"NaN and Inf begin at ({len(causes)}):"
+        for row in causes[:_MOST].tolist():
+            yield _row(c, row)
+            yield f"        {safe_text(explain_single(c, row).headline, 400)}"
+    finite = np.flatnonzero(np.isfinite(c.error))
+    largest = finite[np.argsort(-c.error[finite], kind="stable")][:_MOST]
+    if len(largest):
+        yield ""
+        yield "largest values:"
+        for row in largest.tolist():
+            yield f"{_row(c, row)}   {c.error[row]:.3g} {c.a.dtype_text(row)}"
+    changes = np.flatnonzero(dtype_changes(c.a, c.flow.a)) if c.flow is not None else np.zeros(0, int)
+    if len(changes):
+        yield ""
+        yield f"dtype boundaries: {len(changes):,} operations return another dtype than they read, the first are"
+        for row in changes[:_MOST].tolist():
+            notes = [note for note in explain_single(c, row).notes if note.startswith("dtype")]
+            yield f"{_row(c, row)}   {safe_text(notes[0].removeprefix('dtype boundary: '), 200)}"
+
+
+def _row(c: SingleRun, row: int) -> str:
+    key, location = safe_text(c.a.keys[row], 200), safe_text(c.a.location_text(row), 200)
+    return f"{row + 1:>7} {key}" + (f"   {location}" if location else "")
