@@ -10,7 +10,7 @@ from matchers.atomic import atomic_writer
 from matchers.errors import InputError
 from numtui.report import ReportOptions, report_of
 from numtui.report.html import View, write
-from numtui.report.markdown import row_markdown
+from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
 from numtui.session import Session
 from numtui.view import Group
@@ -41,7 +41,7 @@ class Page:
 
 
 def page_of(session: Session) -> Page:
-    """The page of what is on the screen: the same rules, filters, folds, search, and row."""
+    """The page of what is on the screen: the same rules, filters, folds, search, notes, and row."""
     shown = session.filter
     view = View(
         hidden=frozenset(Group) - shown.groups,
@@ -51,13 +51,17 @@ def page_of(session: Session) -> Page:
         folded=session.folded,
         order=session.order,
         cursor=session.cursor,
+        notes=tuple(session.annotations.noted(session.comparison)),
     )
     return Page(_report(session), view)
 
 
 def row_of(session: Session) -> str:
-    """The row under the cursor as Markdown; empty where there is none."""
-    return row_markdown(_report(session).row(session.cursor)) if session.cursor >= 0 else ""
+    """The row under the cursor as Markdown, with the note on it; empty where there is none."""
+    if session.cursor < 0:
+        return ""
+    note = session.annotations.note(session.comparison, session.cursor)
+    return row_markdown(_report(session).row(session.cursor)) + (f"\n{plain(note, 2000)}\n" if note else "")
 
 
 def _report(session: Session) -> Report:

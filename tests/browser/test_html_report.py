@@ -310,6 +310,15 @@ def test_the_explorers_view_is_kept(page: Page, planted: Comparison) -> None:
     assert browser.ask("document.querySelector('#search').value") == "norm"
 
 
+def test_notes_are_shown(page: Page, planted: Comparison) -> None:
+    row = int(np.flatnonzero(planted.red)[3])
+    browser = page(planted, View(cursor=row, notes=((row, "Kim: <b>this</b> is the kernel"),)))
+    assert "Kim: <b>this</b> is the kernel" in text(browser, "[data-panel=summary]")
+    browser.press("Enter")
+    assert "✎ Kim: <b>this</b> is the kernel" in text(browser, "#inspector")
+    assert browser.ask(f"document.querySelector('#rows [data-row=\"{row}\"] .cause').textContent") == "✎"
+
+
 def test_colours_can_be_set(page: Page, planted: Comparison) -> None:
     """The scale of the errors, and light or dark."""
     browser = page(planted)

@@ -68,6 +68,14 @@ def test_a_row_says_both_keys_and_why(tmp_path: Path) -> None:
     )
 
 
+def test_notes_go_along(tmp_path: Path) -> None:
+    s = session(tmp_path)
+    s.next_red()
+    s.annotations.set_note(s.comparison, s.cursor, s.spot, "look at *this*, @kim")
+    assert page_of(s).view.notes == ((s.cursor, "look at *this*, @kim"),)
+    assert row_of(s).endswith("\n\nlook at \\*this\\*, @<!-- -->kim\n")
+
+
 def test_a_free_name_is_found(tmp_path: Path) -> None:
     assert free_path(tmp_path).name == "numtui.html"
     for name in ("numtui.html", "numtui-2.html"):

@@ -78,6 +78,7 @@ class View:
         hidden: groups of statuses that are switched off.
         saved: queries by the names that `query` may call them by.
         cursor: the chosen row, -1 for the first cause or the first red row.
+        notes: what somebody wrote on rows, in their order.
     """
 
     hidden: frozenset[Group] = frozenset()
@@ -87,12 +88,14 @@ class View:
     folded: bool = False
     order: Order = Order.DISPATCH
     cursor: int = -1
+    notes: tuple[tuple[int, str], ...] = ()
 
 
 def write(report: Report, out: TextIO, view: View | None = None) -> None:
     """Write the page."""
     block = block_of(report.comparison)
-    block.head["page"] = _page(report, view or View())
+    view = view or View()
+    block.head["page"] = _page(report, view)
     style, script = _file("report.css"), _script()
     names = " ↔ ".join(safe_text(name, 60) for name in report.options.names)
     # The script opens no connection and loads nothing; and nothing else is run.
@@ -103,7 +106,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "title": escape(f"numtui: {names}"),
         "heading": escape(names),
         "result": f'<strong class="red">{text(report.result)}</strong>' if report.red else text(report.result),
-        "summary": summary(report),
+        "summary": summary(report, view.notes),
         "rules": rules(report),
         "logs": logs(report),
         "block": base64.b64encode(block.compressed()).decode("ascii"),
@@ -138,6 +141,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         ],
         "told": _told(r),
         "follows": {str(cause.row.row): safe_text(cause.follows, 1000) for cause in causes},
+        "notes": {str(row): safe_text(note, 2000) for row, note in view.notes},
         "state": {
             "hidden": sorted(view.hidden),
             "query": safe_text(view.query),

@@ -25,12 +25,12 @@ def text(raw: str, limit: int = _MAX_TEXT) -> str:
     return escape(safe_text(raw, limit))
 
 
-def summary(r: Report) -> str:
-    """Outcome, counts, first causes, and what makes them less certain."""
-    return "\n".join(_summary(r))
+def summary(r: Report, notes: Sequence[tuple[int, str]]) -> str:
+    """Outcome, counts, first causes, what makes them less certain; and before these what somebody wrote on rows."""
+    return "\n".join(_summary(r, notes))
 
 
-def _summary(r: Report) -> Iterator[str]:
+def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     if r.warning:
         yield f'<p class="red"><strong>{text(r.warning, 2000)}</strong></p>'
     yield "<table>"
@@ -44,6 +44,8 @@ def _summary(r: Report) -> Iterator[str]:
     yield "</table>"
     if r.judged_by:
         yield f"<p>judged with <code>{text(r.judged_by)}</code></p>"
+    rows = [(r.row(row, explained=False), note) for row, note in notes]
+    yield from _list("Notes", (f"{text(note, 2000)}<br>{_button(row)}" for row, note in rows))
     causes = r.causes(_MAX_CAUSES)
     yield from _rows("First causes", [(cause.row, cause.follows) for cause in causes], r.cause_count)
     if not causes:
@@ -70,13 +72,17 @@ def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int) -> Itera
         return
     yield f"<h2>{title}</h2><ol>"
     for row, besides in rows:
-        keys = escape(row.keys(lambda key: safe_text(key, _MAX_TEXT)))
-        button = f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
         more = f"<br>{text(besides)}" if besides else ""
-        yield f"<li>{button}<br>{text(row.sentence)}{more}<br><small>{_facts(row)}</small></li>"
+        yield f"<li>{_button(row)}<br>{text(row.sentence)}{more}<br><small>{_facts(row)}</small></li>"
     yield "</ol>"
     if total > len(rows):
         yield f"<p>… and {total - len(rows):,} more</p>"
+
+
+def _button(row: RowFacts) -> str:
+    """The keys of a row; a click goes to it."""
+    keys = escape(row.keys(lambda key: safe_text(key, _MAX_TEXT)))
+    return f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
 
 
 def _facts(row: RowFacts) -> str:

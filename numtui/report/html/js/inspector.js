@@ -7,6 +7,7 @@ function inspect(c, row, go) {
   const a = c.key("A", row), b = c.key("B", row), status = c.status(row);
   panel.append(element("h2", {}, element("code", {}, a || b)));
   if (a && b && a !== b) panel.append(element("p", {}, "in b ", element("code", {}, b)));
+  if (c.notes[row]) panel.append(element("p", { className: "close" }, `✎ ${c.notes[row]}`));
   const headline = element("p", { className: status.style }, `${status.glyph} ${c.headline(row)}`);
   headline.id = "headline";
   panel.append(headline);

@@ -111,6 +111,7 @@ class Page {
   signs() {
     const signs = [
       ["●", "a first cause: no red row explains it"],
+      ["✎", "somebody wrote a note on the row"],
       ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, label, meaning }) => [glyph, `${label}: ${meaning}`]),
       ["≥", "before an error: a lower bound from the norms; the tensors themselves may differ by more"],
       ["≈", "before an error: the distance of the tensors, estimated from their sketches"],
