@@ -9,10 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.collectives import collective
 from matchers.drift.suggestion import Finding
 from matchers.drift.view import PairNames, print_codes, twins
+from matchers.features import Side
 from matchers.op_log import OpLog
-from matchers.rules import OpRule
+from matchers.rules import IgnoreRule, OpRule
+from matchers.rules import Side as RuleSide
 from matchers.status import Status
 
 __all__ = ["lone_families"]
@@ -29,6 +32,7 @@ def lone_families(names: PairNames) -> Iterator[Finding]:
     yield from _fused(names, lone_a, lone_b)
     yield from _recomputed(names)
     yield from _batches(names, lone_a, lone_b)
+    yield from _communication(names, lone_a, lone_b)
 
 
 # Ops that mean the same
@@ -190,16 +194,58 @@ def _recomputed(names: PairNames) -> Iterator[Finding]:
 
 
 def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
-    """Rows of micro-batches that the other run does not have."""
+    """Rows of micro-batches that the other run does not have: as our own capture says, or by how often modules ran."""
     f = names.f
-    extra = sum(
-        int(np.count_nonzero((side.batch[lone] >= 0) & ~np.isin(side.batch[lone], other.batch)))
-        for side, lone, other in ((f.a, lone_a, f.b), (f.b, lone_b, f.a))
-    )
+    extra = 0
+    for side, lone, other in ((f.a, lone_a, f.b), (f.b, lone_b, f.a)):
+        said = side.batch[lone] >= 0
+        extra += int(np.count_nonzero(said & ~np.isin(side.batch[lone], other.batch)))
+        extra += 0 if said.any() else _ran_again(side, lone, other)
     if extra:
         yield Finding(
             "further micro-batches",
             "One run has micro-batches that the other does not have.",
             extra,
             no_rule="there is nothing in the other run to compare them with; an ignore rule hides them",
+        )
+
+
+def _ran_again(side: Side, lone: Int, other: Side) -> int:
+    """How many lone rows are of places that this run comes through k times as often as the other one; k is the same for
+    most of them, else there are none.
+    """
+    size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
+    place, theirs = ((s.place.astype(np.int64) + 1) * size * 4 + s.site * 4 + s.phase for s in (side, other))
+    here = place[lone]
+    often, before = _occurrences(place, here), _occurrences(theirs, here)
+    times = np.where((before > 0) & (often % np.maximum(before, 1) == 0), often // np.maximum(before, 1), 0)
+    again = np.bincount(times[times > 1], minlength=2)
+    usual = int(again.argmax())
+    return int(again[usual]) if usual > 1 and 2 * again[usual] > len(lone) else 0
+
+
+def _occurrences(values: Int, of: Int) -> Int:
+    ordered = np.sort(values)
+    return np.searchsorted(ordered, of, side="right") - np.searchsorted(ordered, of)
+
+
+def _communication(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+    """Collectives in one run where the other has none at all."""
+    for side, log, lone, other in (("a", names.c.a, lone_a, names.c.b), ("b", names.c.b, lone_b, names.c.a)):
+        collectives = collective(log)
+        rows = lone[collectives[lone]]
+        if not len(rows) or collective(other).any():
+            continue
+        ops = Counter(log.op_name(row) for row in rows.tolist())
+        of_ops = Counter(log.op_name(row) for row in np.flatnonzero(collectives).tolist())
+        yield Finding(
+            "communication of one run",
+            f"Only {side} communicates: its weights or its batch are spread over several ranks. "
+            f"For example {log.keys[int(rows[0])]}.",
+            len(rows),
+            tuple(
+                IgnoreRule(side=RuleSide(side), op=op, why="only this run communicates")
+                for op in ops
+                if ops[op] == of_ops[op]
+            ),
         )

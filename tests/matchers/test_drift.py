@@ -298,3 +298,30 @@ def test_whatever_the_logs_are_suggestions_keep_their_word(data: Any) -> None:
     every = c.with_rules(with_more(c.rules, together(c, found)))
     sure = c.pairing.confidence >= 0.9
     assert np.array_equal(every.pairing.partner_of_a[c.pairing.lead_a[sure]], c.pairing.lead_b[sure])
+
+
+def test_micro_batches_in_logs_that_do_not_name_them() -> None:
+    """The same places, twice as often."""
+    once = training_step(3, seed=1)
+    again = [
+        replace(
+            o, key=o.key.replace("/op_", "/op_9"), producers=[], outputs=[f"{x * 1.7}" for x in map(float, o.outputs)]
+        )
+        for o in training_step(3, seed=2)
+    ]
+    _, found = suggested([*[replace(o, producers=[]) for o in once], *again], [replace(o, producers=[]) for o in once])
+    assert found["further micro-batches"].rows > len(again) * 0.9
+    _, found = suggested(once, training_step(3, seed=2))
+    assert "further micro-batches" not in found
+
+
+def test_communication_that_only_one_run_does() -> None:
+    ops = training_step(3)
+    reduced = [op(f"layers.{k}/op_9_allreduce_", 5.0 + k, phase="backward") for k in range(3)]
+    c, found = suggested(ops, [*ops, *reduced])
+    s = found["communication of one run"]
+    assert (s.rows, s.settles) == (3, 3)
+    assert s.effect == {Status.IGNORED: 3, Status.ONLY_B: -3}
+    assert c.counts[Status.ONLY_B] == 3
+    _, found = suggested([*ops, op("m/op_0_all_reduce", 3.0)], [*ops, *reduced])
+    assert "communication of one run" not in found
