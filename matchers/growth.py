@@ -50,6 +50,7 @@ from matchers.tolerance import (
     RANKING,
     RESOLUTION,
     UNKNOWN_SCORES,
+    UNSURE,
     counting,
     default_tolerance,
     elementwise,
@@ -239,6 +240,8 @@ class _Walk:
         # columns as lists: element by element, numpy would take most of the time
         hides = (of.copies | ~np.isfinite(of.error)).tolist()
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), of.pairing.grouped.tolist()
+        # of a doubtful pair it may be the pair that is wrong
+        sure = (of.pairing.confidence >= UNSURE).tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
         for k in order.tolist():
             i, j = leads_a[k], leads_b[k]
@@ -246,7 +249,7 @@ class _Walk:
             self._b.catch_up(j)
             if self.blocked[k]:
                 continue
-            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k])
+            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], sure[k])
             if is_open[k] and not judge(k, received):
                 self.blocked[k] = True
             elif hides[k] or self.carried[k] < RESOLUTION:
@@ -291,7 +294,7 @@ class _Walk:
                     error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
         return _Received(error, norm)
 
-    def _received(self, i: int, j: int, scores: bool) -> _Received:
+    def _received(self, i: int, j: int, scores: bool, sure: bool) -> _Received:
         one, other = self._a, self._b
         x, y = one.values(i), other.values(j)
         digests_a, digests_b = one.digests(i), other.digests(j)
@@ -306,7 +309,9 @@ class _Walk:
             b = made_b[at] if at < len(made_b) else -1
             if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
                 continue
-            change = _change(x[at], y[at]) if at < valued else 0.0
+            # a difference that an operation of one run alone has made is no error that came in
+            alone = sure and (one.is_alone(a) or other.is_alone(b))
+            change = _change(x[at], y[at]) if at < valued and not alone else 0.0
             norm = max(norm, change)
             if a < 0 and b < 0:
                 # a parameter, or what was not captured: how far it is off can only be guessed from its norm
@@ -389,13 +394,15 @@ class _Side:
         makers = [m for m in self.makers(record) if m >= 0]
         clean = [m for m in makers if not self.is_blocked(m)]
         error = max(map(self.error_of, clean), default=0.0)
-        if error > 0:
-            name = self._log.op_name(record)
-            error += rounding(self._log.dtype_text(record), elementwise(name), self._log.ours)
-        self._errors[record] = error
+        own = rounding(self._log.dtype_text(record), elementwise(self._log.op_name(record)), self._log.ours)
+        self._errors[record] = error + own
         self._norms[record] = max(map(self.norm_of, clean), default=0.0)
         if len(clean) < len(makers):
             self._blocked.add(record)
+
+    def is_alone(self, record: int) -> bool:
+        """Whether only this side has the record."""
+        return record >= 0 and self.pair_of[record] < 0
 
     def is_blocked(self, record: int) -> bool:
         """Whether the record is red, or a consequence of one that is."""

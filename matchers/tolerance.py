@@ -19,6 +19,7 @@ __all__ = [
     "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
     "UNKNOWN_SCORES",
+    "UNSURE",
     "counting",
     "default_tolerance",
     "elementwise",
@@ -150,6 +151,9 @@ _OF_SCORES = frozenset({"_softmax", "_log_softmax", "softmax", "log_softmax", "l
 """Here the *absolute* error of the argument becomes the relative one of the result: scores of 20 enlarge it by 20."""
 UNKNOWN_SCORES = 16.0
 """How large scores are taken to be where the log does not say."""
+
+UNSURE = 0.5
+"""Below this confidence a pair is as likely wrong as right."""
 
 NORM_GROWTH = 4.0
 """The same as `_GROWTH` for differences of norms."""

@@ -223,6 +223,23 @@ def test_whole_numbers_do_not_round() -> None:
     assert c.red.all()
 
 
+def test_what_only_one_run_does_to_a_tensor_excuses_nothing() -> None:
+    """A factor that is an operation of its own, which the other run does not have."""
+    x, z = values(), values(seed=9)
+
+    def log(factor: float) -> OpLog:
+        steps = [Step(key="a/op_0_mm", gives=[x])]
+        seen = x * np.float32(factor)
+        if factor != 1:
+            steps.append(Step(key="a/op_1_mul", gives=[seen], reads=[x], made=[steps[-1].key]))
+        steps.append(Step(key="a/op_2_bmm", gives=[z * np.float32(factor)], reads=[seen], made=[steps[-1].key]))
+        return captured_log(steps)
+
+    c = compare(log(1), log(1.01), expectation=ORDER)
+    assert c.red.any()
+    assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == ["a/op_1_mul"]
+
+
 def routed(scores: Array, k: int = 2, offset: float = 0.0) -> OpLog:
     """A router that sends rows of values to the places with the highest scores."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
