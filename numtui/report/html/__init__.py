@@ -157,7 +157,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
 def _fields() -> dict[str, dict[str, list[int]]]:
     """The fields of a query that take words, and the numbers that each word stands for."""
     members: dict[str, type[Phase | Method | Role]] = {"phase": Phase, "method": Method, "role": Role}
-    words = {word: [int(s) for s in found] for word, found in STATUS_WORDS.items()} | {"cause": []}
+    words = {word: [int(s) for s in STATUS_WORDS.get(word, ())] for word in FIELDS["status"].values}
     return {"status": words, "is": words} | {
         name: {word: [int(kind[member])] for word, member in FIELDS[name].values.items()}
         for name, kind in members.items()

@@ -24,6 +24,7 @@ from matchers.comparison import Comparison
 from matchers.op_log import NO_DIGEST, STATISTICS, IntArray, OpLog, Ragged
 from matchers.pairing import Method
 from matchers.tolerance import EPSILON
+from numtui.fields import FIELDS
 from numtui.terminal import safe_text
 
 __all__ = ["Block", "block_of", "decimal"]
@@ -126,7 +127,7 @@ def block_of(c: Comparison) -> Block:
 def _verdicts(block: Block, c: Comparison) -> None:
     block.add("status", c.status.astype(np.uint8))
     block.add("role", c.role.astype(np.uint8))
-    flags = c.cause * 1 + c.bound * 2 + c.inputs_equal * 4
+    flags = c.cause * 1 + c.bound * 2 + c.inputs_equal * 4 + FIELDS["is"].mask(c, ["cast"]) * 8
     block.add("flags", flags.astype(np.uint8))
     block.add("error", c.error)
     block.add("tolerance", c.tolerance.astype(np.float32))

@@ -1,6 +1,6 @@
 /* The comparison: rows by number, what they are, and in words what is known about them. */
 
-const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4;
+const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8;
 
 class Comparison {
   constructor({ head, arrays }) {
@@ -124,6 +124,15 @@ class Comparison {
   number(name, side, row) {
     const digits = this.arrays[`${name}${side}.digits`];
     return digits ? numberText(digits[row], this.arrays[`${name}${side}.exponent`][row]) : "";
+  }
+
+  /** The largest magnitude in the output of either side; NaN where no log says. */
+  largest(row) {
+    const sizes = ["MinA", "MaxA", "MinB", "MaxB"].map((name) => {
+      const digits = this.arrays[`${name}.digits`];
+      return digits ? Math.abs(numberValue(digits[row], this.arrays[`${name}.exponent`][row])) : NaN;
+    }).filter((size) => !Number.isNaN(size));
+    return sizes.length ? Math.max(...sizes) : NaN;
   }
 
   /** Verdict and role in a sentence: the program's own, or where the page has none, one that says less. */

@@ -62,6 +62,12 @@ function numberText(digits, exponent) {
   return `${digits < 0 ? "-" : ""}${all[0]}.${all.slice(1)}e${exponent < 0 ? "-" : "+"}${power}`;
 }
 
+/** The same as a number; NaN for none. */
+function numberValue(digits, exponent) {
+  if (exponent >= NEGATIVE_INF) return { [INF]: Infinity, [NEGATIVE_INF]: -Infinity }[exponent] ?? NaN;
+  return Number(`${digits}e${exponent - 6}`);
+}
+
 /** `1.2e-03`, as everywhere in numtui. */
 function short(number, digits = 1) {
   return number.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");

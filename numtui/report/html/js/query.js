@@ -8,6 +8,7 @@ const OPERATORS = { ">": (x, y) => x > y, "<": (x, y) => x < y, ">=": (x, y) => 
 /** Columns that are compared with a number; NaN, which no comparison holds for, where a row has none. */
 const NUMBERS = {
   error: (c) => (row) => c.arrays.error[row],
+  largest: (c) => (row) => c.largest(row),
   eps: (c) => (row) => c.arrays.error[row] / c.arrays.epsilon[row],
   conf: (c) => (row) => c.arrays.confidence[row],
   confidence: (c) => (row) => c.arrays.confidence[row],
@@ -54,7 +55,7 @@ function parseNumber(name, sign, value, c) {
 }
 
 function parseField(name, value, c) {
-  const fields = [...Object.keys(c.fields), "cause", ...Object.keys(COLUMNS), ...Object.keys(KEY_PARTS)];
+  const fields = fieldNames(c);
   if (name in NUMBERS) throw new Error(`${name} is compared with a number, like ${name}>1e-3`);
   if (!fields.includes(name)) throw new Error(`${name}: is no field; there are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
   const values = (name === "shape" ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
@@ -67,8 +68,11 @@ function parseField(name, value, c) {
   if (name === "cause") return fromCause(values.map((number) => Number(number) - 1), c);
   if (name in KEY_PARTS) return inKeys(values, c, KEY_PARTS[name]);
   if (name in COLUMNS) return inColumn(values, c, ...COLUMNS[name]);
-  return oneOf(name, new Set(values.flatMap((word) => known[word])), values.includes("cause"), c);
+  const flags = (values.includes("cause") ? CAUSE : 0) | (values.includes("cast") ? CAST : 0);
+  return oneOf(name, new Set(values.flatMap((word) => known[word])), flags, c);
 }
+
+function fieldNames(c) { return [...Object.keys(c.fields), "cause", ...Object.keys(COLUMNS), ...Object.keys(KEY_PARTS)]; }
 
 function betweenCommas(value) {
   const parts = [];
@@ -80,12 +84,12 @@ function betweenCommas(value) {
   }
 }
 
-/** A status, a role, a method, or a phase of either side, by its number. */
-function oneOf(name, codes, causes, c) {
+/** A status, a role, a method, or a phase of either side, by its number; or what a flag says. */
+function oneOf(name, codes, flags, c) {
   const { arrays } = c;
   if (name === "phase") return (row) => codes.has(arrays.phaseA[row]) || codes.has(arrays.phaseB[row]);
   const column = { status: arrays.status, is: arrays.status, role: arrays.role, method: arrays.method }[name];
-  return (row) => codes.has(column[row]) || (causes && c.isCause(row));
+  return (row) => codes.has(column[row]) || (arrays.flags[row] & flags) !== 0;
 }
 
 /** The rows that start a first cause, and the red ones that follow from it. */
