@@ -81,7 +81,7 @@ class Group:
     PROGRAM = "Save, ask, leave"
 
 
-_ABOUT_TWO = ("save", "html", "copy_row")
+_ABOUT_TWO = ("save", "html", "copy_row", "causes", "comparability")
 
 
 def _a(
@@ -159,6 +159,8 @@ ACTIONS: tuple[Action, ...] = (
         "filter query: status:red phase:bwd op:mm module:layers.3 conf<.8 error>1e-3 cause:1 …",
         footer="filter",
     ),
+    _a("filters", "F", Group.LIST, "saved filters; with none, save the one on the screen (`@name` in a filter)"),
+    _a("group", "B", Group.LIST, "the listed rows by module, source line or operation: how many, how many red"),
     _a("sort", "S", Group.LIST, "sort by order of dispatch, by error, by confidence"),
     _a("toggle_red", "1", Group.LIST, "show or hide red rows"),
     _a("toggle_close", "2", Group.LIST, "show or hide close rows"),
@@ -177,6 +179,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("redo", "ctrl+r", Group.RULES, "redo it"),
     _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),
     _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, `:w FILE` elsewhere)", footer="save", command="w write"),
+    _a("edit", "V", Group.PROGRAM, "the source line in `$VISUAL` or `$EDITOR`, where its file is below this folder"),
     _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
     _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown, to paste into an issue"),
     _a("html", "H", Group.PROGRAM, "write an HTML page of all this: same rules, filters and row (`:html FILE`)"),

@@ -6,7 +6,6 @@ looked up once per distinct name, never once per row.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,13 +166,17 @@ class _Column:
         return np.array([any(test(name) for test in tests) for name in shown] + [False], bool)
 
 
+_SIGNS = {"*": ".*", "?": ".", "#": "[0-9]+"}
+
+
 def _test(value: str) -> Callable[[str], object]:
-    """Whether a name has `value` in it, or is it (`=value`, in which `*` and `?` stand for anything).
+    """Whether a name has `value` in it, or is it (`=value`, with signs for anything, a character, a number).
 
     A number is never part of another one: `layers.1` is not in `layers.12`.
     """
     if value.startswith("=") and len(value) > 1:
-        return re.compile(fnmatch.translate(value[1:]), re.IGNORECASE).match
+        pattern = "".join(_SIGNS.get(c, re.escape(c)) for c in value[1:])
+        return re.compile(pattern, re.IGNORECASE | re.DOTALL).fullmatch
     before = r"(?<!\d)" if value[:1].isdigit() else ""
     after = r"(?!\d)" if value[-1:].isdigit() else ""
     return re.compile(before + re.escape(value) + after, re.IGNORECASE).search

@@ -10,7 +10,7 @@ A query is words with spaces between them, and a row must satisfy all of them; `
     method:values  conf<.8       how the pair was found, and how sure that is
     error>1e-3  eps<10  row>500  relative error; the same in units of ε; the number of the row
     largest>1e4  is:cast         the largest magnitude in the output; where the dtype changes
-    op:=mm  module:=layers.*.wq  the whole name, in which * and ? stand for anything
+    op:=mm  module:=layers.#.wq  the whole name; * stands for anything, ? for a character, # for a number
     "two words"  module:"a b"    text with spaces, or with what else means something here
     @name                        the filter that was saved under this name
 """
@@ -94,7 +94,7 @@ def parse_query(text: str, saved: Mapping[str, str] | None = None) -> Query:
 
 
 def exactly(name: str, value: str) -> str:
-    """The word that wants the rows whose `name` (a field) is exactly this; `*` in it stands for anything."""
+    """The word that wants the rows whose `name` (a field) is this; `*`, `?` and `#` stand for something."""
     # A quotation mark cannot be quoted: one character, whatever it is.
     plain = value.replace('"', "?")
     return f'{name}:"={plain}"' if re.search(r'[\s",]', value) else f"{name}:={plain}"

@@ -65,6 +65,10 @@ class Asking(Screen[None]):
         """End the session in order."""
 
     @abstractmethod
+    def save_filter(self, name: str) -> None:
+        """Save the filter on the screen under a name."""
+
+    @abstractmethod
     def write_page(self, path: Path) -> None:
         """Write the HTML report of what is on the screen."""
 
@@ -173,11 +177,6 @@ class Asking(Screen[None]):
         self.ask(kind, sign, value, completions(self.session.comparison, self.session.saved), many=True)
         self.edited()
 
-    def list_only(self, text: str) -> None:
-        """List the rows of a query, as if it had been typed."""
-        self._entered = query = parse_query(text, self.session.saved)
-        self.evaluate(query)
-
     def _answered(self, editor: LineEditor) -> bool:
         """Do what was asked for; False when the answer means nothing, which the line then says."""
         text = editor.text.strip()
@@ -188,6 +187,8 @@ class Asking(Screen[None]):
                 return False
             self._entered = query
             self.evaluate(query)
+        elif editor.kind == "name" and text:
+            self.save_filter(text)
         elif editor.kind == "page" and text:
             self.write_page(Path(text).expanduser())
         elif editor.kind == "note":

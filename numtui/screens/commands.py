@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
 from numtui.edits import Edit
-from numtui.screens.overviews import Overviews
+from numtui.screens.finding import SORTED, Finding
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
 from numtui.view import Group, Order
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Commands"]
 
 
-_SORTED = {
-    Order.DISPATCH: "order of dispatch",
-    Order.ERROR: "error, the largest first",
-    Order.CONFIDENCE: "confidence, the least sure first",
-}
-
-
-class Commands(Overviews):
+class Commands(Finding):
     """The actions, on a screen that can draw a session and run its jobs."""
 
     _went_back = -1
@@ -188,12 +181,6 @@ class Commands(Overviews):
 
     # -- choose what is listed
 
-    def action_sort(self) -> None:
-        """The next order of the list."""
-        order = self.session.order.next
-        self.session.sort(order)
-        self.say(f"sorted by {_SORTED[order]}")
-
     def action_fold(self) -> None:
         if self.session.order is not Order.DISPATCH:
             self.say("only in order of dispatch there are stretches to fold: S sorts")
@@ -241,7 +228,7 @@ class Commands(Overviews):
             self.say(f"all {len(session.view):,} rows are listed")
         elif session.order is not Order.DISPATCH:
             session.sort(Order.DISPATCH)
-            self.say(f"sorted by {_SORTED[Order.DISPATCH]}")
+            self.say(f"sorted by {SORTED[Order.DISPATCH]}")
         elif session.folded:
             self.action_fold()
 

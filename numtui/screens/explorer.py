@@ -124,6 +124,7 @@ class Explorer(Commands):
         if request is not None and request.keys:
             self.actions = remapped(request.keys)
             rebind(self, _bindings(self.actions))
+        self.editor_setting = request.editor if request is not None else None
         self.reader = KeyReader(actions=self.actions)
         self._request = request
         self._loading: Throttled | None = None

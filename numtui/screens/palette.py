@@ -64,7 +64,7 @@ class PlaceProvider(Provider):
         ]
         for length, field, name in sorted(found)[:_MOST]:
             shown = Text.assemble((f"{field:<14} ", "bold"), safe_text(name, 200))
-            yield Hit(1 / (1 + length), shown, partial(screen.list_only, exactly(field, name)), text=f"{field} {name}")
+            yield Hit(1 / (1 + length), shown, partial(screen.filter_by, exactly(field, name)), text=f"{field} {name}")
 
 
 def _text(action: Action) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from textual import events
 from textual.app import ComposeResult
 
-from matchers.explain import explain
+from matchers.single_run import explained
 from numtui.inspection import wrap
 from numtui.overview import row_line
 from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
@@ -61,7 +61,7 @@ class PlotScreen(Modal[int | None]):
         title: Line = [(" error over depth", "title"), (f"{part}{filtered}   {_LEGEND}", "dim")]
         if not speaks_unicode():
             title[-1] = (f"{part}{filtered}   {_LEGEND_ASCII}", "dim")
-        said = wrap(explain(c, self._row).headline, width - 2)[:_SAID]
+        said = wrap(explained(c, self._row).headline, width - 2)[:_SAID]
         lines: list[Line] = [title, *plot.lines(self._row), row_line(c, self._row, width, " ")]
         lines += [[(f" {text}", "")] for text in said]
         lines += [[] for _ in range(height - 1 - len(lines))]

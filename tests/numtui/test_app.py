@@ -545,3 +545,36 @@ async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> N
         assert isinstance(pilot.app.screen, Pager)
         await press(pilot, "q", "q")
         assert pilot.app.return_code == 1
+
+
+async def test_groups_and_saved_filters(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, "B")
+        assert "by module (" in screen(pilot)
+        await press(pilot, "B")
+        assert "by module over all layers" in screen(pilot)
+        await press(pilot, "enter")
+        assert session.filter.query.text == "module:=layers.#.attention.wq"
+        assert session.comparison.red[session.cursor], "on the worst of them"
+        listed = session.view.row.tolist()
+        await press(pilot, "F", *"heads", "enter", "escape", "F")
+        assert "module:=layers.#.attention.wq" in screen(pilot)
+        await press(pilot, "enter")
+        assert session.view.row.tolist() == listed
+        await press(pilot, "f", "ctrl+u", *"@heads is:red", "enter")
+        assert len(session.view) == 1
+        await press(pilot, "F", "x")
+        assert session.saved == {}
+
+
+async def test_every_key_does_something_sound_in_one_log(tmp_path: Path) -> None:
+    ops = training_step()
+    ops[20].outputs = ["nan"]
+    async with opened(replace(request(tmp_path, ops), path_b="", name_b="")) as (pilot, explorer):
+        for action in [a for a in ACTIONS if a.id not in ("quit", "suspend")]:
+            await press(pilot, "o")
+            explorer.run_named(action.id)
+            await settled(pilot)
+            await press(pilot, "escape", "escape", "escape")
+        assert pilot.app.screen is explorer

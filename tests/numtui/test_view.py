@@ -187,6 +187,7 @@ def test_sorted_lists_agree_with_the_slow_ones(found: list[Status], order: Order
         ("module:layers.0.w", [0, 1]),
         ("module:=layers.0", [2]),
         ("module:=layers.*", [0, 1, 2, 3, 4]),
+        ("module:=layers.#", [2, 3, 4]),
         ("module:=layers.*.wq", [0, 1]),
         ("op:mm,mul", [0, 1, 4]),
         ("op:m", [0, 1, 4]),
@@ -241,7 +242,7 @@ def test_a_number_in_a_name_is_a_whole_number() -> None:
         ("error>nan", "expected a number after >", "nan"),
         ("colour:red", "colour: is no field; there are at, cause, dtype", "colour:"),
         ("error:1e-3", "error is compared with a number, like error>1e-3", "error:"),
-        ("op>3", "op is no number; there are error, eps, conf", "op"),
+        ("op>3", "op is no number; there are error, largest, eps", "op"),
         ("op:mm,", "op: a value is missing", ""),
         ("cause:first", "cause: expected a number from 1 on, not 'first'", "first"),
         ('wq "two words', "the quotation mark has no other one", '"two words'),
@@ -270,7 +271,7 @@ def test_no_query_is_too_odd(text: str) -> None:
     assert len(query.mask(comparison_of([E, R, A]))) == 3
 
 
-@pytest.mark.parametrize("module", ["layers.0.wq", "a b", 'say "no"', "x,y", "=odd", "tail*"])
+@pytest.mark.parametrize("module", ["layers.0.wq", "a b", 'say "no"', "x,y", "=odd", "tail*", "a[0]"])
 def test_a_name_is_found_by_its_exact_word(module: str) -> None:
     c = comparison_of([E, E], keys=[f"{module}/op_0_mm", f"{module}2/op_0_mm"])
     assert 0 in np.flatnonzero(parse_query(exactly("module", module)).mask(c))

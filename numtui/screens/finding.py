@@ -1,0 +1,180 @@
+"""Sorting, groups and saved filters: the list arranged so that what one looks for comes to the top."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from textual.app import SuspendNotSupported
+
+from matchers.errors import UserError
+from matchers.facts import format_error
+from numtui.grouping import By, RowGroup, grouped
+from numtui.overview import Entry
+from numtui.screens.overviews import Overviews
+from numtui.screens.panel import Panel, Picked
+from numtui.source import editor_command, find_source, split_location
+from numtui.terminal import safe_text
+from numtui.text import fit
+from numtui.view import Order
+
+__all__ = ["Finding", "SORTED"]
+
+SORTED = {
+    Order.DISPATCH: "order of dispatch",
+    Order.ERROR: "error, the largest first",
+    Order.CONFIDENCE: "confidence, the least sure first",
+}
+_NAME = re.compile(r"[\w.-]{1,40}")
+
+
+class Finding(Overviews):
+    """A screen whose list can be sorted, grouped and filtered by name."""
+
+    _by = By.MODULE
+    editor_setting: str | None = None
+    """The command that the settings say shows a line of a file."""
+
+    def action_sort(self) -> None:
+        """The next order of the list."""
+        order = self.session.order.next
+        if self.session.comparison.single and order is Order.CONFIDENCE:
+            order = order.next
+        self.session.sort(order)
+        by = "largest value" if self.session.comparison.single and order is Order.ERROR else SORTED[order]
+        self.say(f"sorted by {by}")
+
+    # -- groups
+
+    def action_group(self) -> None:
+        """The rows that are listed, in groups; enter lists one of them."""
+        c, passing, by = self.session.comparison, self.session.view.passing, self._by
+        self.learn(f"grouping by {by.label}", lambda: grouped(c, passing, by), self._show_groups)
+
+    def _show_groups(self, groups: list[RowGroup]) -> None:
+        def picked(choice: Picked | None) -> None:
+            if choice is None:
+                return
+            if choice.key == "B":
+                self._by = self._by.next
+                self.action_group()
+                return
+            group = groups[choice.number]
+            self.session.go(group.worst)
+            if group.query:
+                self.filter_by(f"{self.session.filter.query.text} {group.query}".strip())
+            self.draw()
+
+        panel = Panel(
+            f"by {self._by.label} ({len(groups):,})",
+            partial(_group_entries, groups, single=self.session.comparison.single),
+            keys={"enter": "lists its rows", "B": f"by {self._by.next.label}"},
+        )
+        self.app.push_screen(panel, picked)
+
+    # -- saved filters
+
+    def action_filters(self) -> None:
+        """The saved filters; with none, save the one on the screen."""
+        saved = dict(self.session.saved)
+        text = self.session.filter.query.text
+        if not saved:
+            if text:
+                self.ask("name", "save this filter as: ")
+            else:
+                self.say("no filter is saved, and none is on the screen: f filters, then F saves it")
+            return
+
+        def picked(choice: Picked | None) -> None:
+            if choice is None:
+                return
+            if choice.key == "a":
+                self.ask("name", "save this filter as: ")
+                return
+            name = list(saved)[choice.number]
+            if choice.key == "x":
+                del self.session.saved[name]
+                self.run_worker(self.session.keep, thread=True, group="keep")
+                self.say(f"the filter {name} is forgotten")
+            else:
+                self.filter_by(saved[name])
+
+        keys = {"enter": "lists its rows", "x": "forgets it"} | ({"a": "saves the one on the screen"} if text else {})
+        self.app.push_screen(Panel("saved filters", partial(_filter_entries, saved), keys=keys, opened_by="F"), picked)
+
+    def save_filter(self, name: str) -> None:
+        """Save the filter on the screen under a name, which `@name` calls it by."""
+        if not _NAME.fullmatch(name):
+            self.say("a name is made of letters, digits, dots and dashes", trouble=True)
+            return
+        self.session.saved[name] = self.session.filter.query.text
+        self.run_worker(self.session.keep, thread=True, group="keep")
+        self.say(f"saved: F lists it, @{name} stands for it in a filter")
+
+    # -- the source
+
+    def action_edit(self) -> None:
+        """Look for the source line of the row, then show it in the user's editor."""
+        c, row = self.session.comparison, self.session.cursor
+        sides = ((c.a, c.row_a), (c.b, c.row_b))
+        locations = [log.location_text(int(at[row])) for log, at in sides if row >= 0 and at[row] >= 0]
+        location = next((location for location in locations if location), "")
+        if not location:
+            self.say("the logs do not say which source line this is")
+            return
+        name, line = split_location(location)
+        self.learn(
+            f"looking for {name}", partial(find_source, name, Path.cwd()), lambda path: self._edit(path, name, line)
+        )
+
+    def _edit(self, path: Path | None, name: str, line: int) -> None:
+        if path is None:
+            self.say(f"{name} is not below this folder: start numtui in that of the source", trouble=True)
+            return
+        try:
+            command = editor_command(self.editor_setting, path, line)
+            with self.app.suspend():
+                subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
+        except SuspendNotSupported:
+            self.say(f"{path}:{line}   (this terminal cannot be handed to an editor)")
+        except (OSError, UserError) as error:
+            self.say(f"the editor cannot be started: {error}", trouble=True)
+        else:
+            self.say(f"back from {path}:{line}")
+        self.app.refresh(layout=True)
+
+
+def _group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> list[Entry]:
+    room = max(width - 36, 20)
+    entries = []
+    for group in groups:
+        role = "red" if group.red else ""
+        error = ""
+        if not math.isnan(group.error):
+            error = f"{group.error:.3g}" if single else format_error(group.error, False)
+        name = safe_text(group.name, 400) if group.name else "(the logs do not say)"
+        entries.append(
+            Entry(
+                (
+                    [
+                        (f"  {fit(name, room, keep_end=True)} ", role),
+                        (f"{group.red:>6,} red ", role if group.red else "dim"),
+                        (f"of {group.rows:>7,}  ", "dim"),
+                        (fit(error, 10), role),
+                    ],
+                ),
+                group.worst,
+            )
+        )
+    return entries
+
+
+def _filter_entries(saved: dict[str, str], width: int) -> list[Entry]:
+    return [
+        Entry(([(f"  {fit(name, 20)} ", "key"), (safe_text(text, max(width - 26, 10)), "")],), row)
+        for row, (name, text) in enumerate(saved.items())
+    ]
