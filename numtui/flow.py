@@ -82,7 +82,8 @@ class Way:
     Attributes:
         hops: from the row to the first cause, each reading what the next one made; only the row where no flow is known.
         cause: the first cause, -1 where none is known.
-        proven: every row on the way is red. Otherwise some agree in print, or are not judged, and carry it unseen.
+        proven: no row on the way agrees (each is red, or cannot be judged). Otherwise some agree in print
+            or are close, and carry the difference unseen.
     """
 
     hops: tuple[Hop, ...]
@@ -96,8 +97,8 @@ class Way:
 
 
 def way_back(c: Comparison, row: int) -> Way:
-    """The shortest way from a row to its first cause: over red rows where there is one, else over rows that are not
-    known to have equal bits.
+    """The shortest way from a row to its first cause: over rows that do not agree where there is one, else over rows
+    that are not known to have equal bits.
     """
     known = c.consequences
     number = int(known.cause_of[row])
@@ -105,7 +106,8 @@ def way_back(c: Comparison, row: int) -> Way:
     wanted[list(known.causes[number].rows) if number >= 0 else np.flatnonzero(c.cause)] = True
     if wanted[row]:
         return Way((Hop(row),), row, proven=True)
-    for passing, proven in ((c.red | c.cause, True), (c.status != Status.EQUAL, False)):
+    agree = np.isin(c.status, (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)) & ~c.cause
+    for passing, proven in ((~agree, True), (c.status != Status.EQUAL, False)):
         hops = _shortest(c, row, passing, wanted)
         if hops:
             return Way(hops, hops[-1].row, proven)

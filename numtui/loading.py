@@ -82,7 +82,10 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
 
 
 def warm(loaded: Loaded) -> None:
-    """Make what the first change of a rule needs and what takes long on large logs: the index of keys."""
+    """Make what takes long on large logs: the index of keys, which the first change of a rule needs, and what follows
+    from the first causes.
+    """
+    _ = loaded.comparison.consequences
     for log in (loaded.comparison.a, loaded.comparison.b):
         key_index.warm(log)
 

@@ -125,7 +125,7 @@ def way_entries(c: Comparison, way: Way, width: int) -> list[Entry]:
         said = "no data flow is known that leads from here to it: the row is put down to this cause by its place alone"
         return [*entries, _said(said, width), Entry((row_line(c, way.cause, width, "  "),), way.cause)]
     if not way.proven:
-        said = "some rows on the way agree in print, or are not judged: nothing shows that the difference went this way"
+        said = "some rows on the way agree as far as one can see: nothing shows that the difference went this way"
         return [*entries, _said(said, width)]
     return entries
 

@@ -125,6 +125,11 @@ class Session(Listing):
         self.generation += 1
         self.show_comparison(comparison)
 
+    def prepare(self, comparison: Comparison) -> None:
+        """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""
+        _ = comparison.comparability
+        self.filter.query.mask(comparison)
+
     def rematch(self) -> Job:
         """The job that brings the comparison up to the rules."""
         return Job(self.generation, self.comparison, self.rules)

@@ -9,6 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from matchers.op_log import OpLog, Phase
+from matchers.run_info import Weight
 from matchers.status import Status
 from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype
@@ -61,8 +62,10 @@ def header(session: Session, width: int, work: str = "") -> Line:
 
 
 def _facts(session: Session) -> Iterator[str]:
-    """What both logs have in common, or where they differ: rank, step, dtype, seed."""
+    """Whether they can be compared; what both logs have in common, or where they differ: rank, step, dtype, seed."""
     c = session.comparison
+    if not c.counts[Status.PENDING] and c.comparability.grave:
+        yield "not comparable (!)" if c.comparability.weight == Weight.FATAL else "compare with care (!)"
     logs = [log for _, log in c.logs]
     for name in ("rank", "step"):
         one, *others = (_of_path(log.path, name) for log in logs)

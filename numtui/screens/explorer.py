@@ -309,7 +309,7 @@ class Explorer(Commands):
     def _run(self, job: Job) -> None:
         """In a worker's thread: only messages leave it."""
         try:
-            job.run()
+            self.session.prepare(job.run())
         except UserError as error:
             self.post_message(self.Failed(error, opening=False))
         else:

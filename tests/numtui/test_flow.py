@@ -56,7 +56,7 @@ def test_the_way_back_follows_inputs_over_red_rows(compared: Callable[..., Compa
     assert (way.arrives, way.proven, way.cause) == (True, True, row_of(c, start))
     assert [way.hops[0].row, way.hops[-1].row] == [last, way.cause]
     for hop, following in zip(way.hops, way.hops[1:], strict=False):
-        assert c.red[hop.row]
+        assert c.red[hop.row], "each row of this way differs"
         assert any(n.row == following.row and n.position == hop.position for n in producing(c, hop.row))
 
 
