@@ -58,16 +58,21 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
         (f"{tag}{number} ", ""),
         (CAUSE + " " if cause else "  ", "cause"),
         (f"{GLYPHS[status]} ", role),
-        (fit(keys(c, row), max(room, 8), keep_end=True) + " ", ""),
+        (_keys(c, row, max(room, 8)) + " ", ""),
         (told.ljust(9) + (error_bar(error, bar - 1) + " " if bar else ""), role),
         (fit(aside, place, keep_end=True), "dim"),
     ]
 
 
-def keys(c: Comparison, row: int) -> str:
-    """The key of a row; both where they differ."""
+def _keys(c: Comparison, row: int, width: int) -> str:
+    """The key of a row; both where they differ, each with its end."""
     found = [safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0]
-    return " ⇄ ".join(dict.fromkeys(found))
+    left, *other = dict.fromkeys(found)
+    if not other:
+        return fit(left, width, keep_end=True)
+    room = width - 3
+    take = min(width_of(left), max(room // 2, room - width_of(other[0])))
+    return f"{fit(left, take, keep_end=True)} ⇄ {fit(other[0], room - take, keep_end=True)}"
 
 
 def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:

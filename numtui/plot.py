@@ -241,7 +241,9 @@ class Plot:
         code = self._place(rows, self.width) * len(Phase) + phase
         count = np.bincount(code, minlength=self.width * len(Phase)).reshape(self.width, len(Phase))
         column = np.flatnonzero(count.any(axis=1))
-        # What most rows of a column are: one operation of another part is none of its own.
+        # What most rows around a column are: a few operations of another part are none of their own.
+        around = np.ones(max(self.width // 30, 1) | 1)
+        count = np.apply_along_axis(np.convolve, 0, count, around, "same")
         most = count[column].argmax(axis=1)
         start = np.flatnonzero(np.diff(most, prepend=-1))
         edges = [*column[start].tolist(), self.width]

@@ -222,8 +222,8 @@ class Explorer(Commands):
     def on_key(self, event: events.Key) -> None:
         """Every key is dealt with here and now, bindings too: keys that come in a burst keep their order."""
         event.stop()
-        if not self.is_current:
-            # It was typed for what has just been opened over this screen.
+        if self.app.screen is not self:
+            # It was typed for what has just been opened over this screen, under which this one can still be seen.
             self.app.post_message(events.Key(event.key, event.character))
             return
         if self.typed_ahead(event):

@@ -23,7 +23,7 @@ class Modal(ModalScreen[T]):
     def on_key(self, event: events.Key) -> None:
         """A key; one that was typed for what is under this screen, after it was closed, goes there."""
         event.stop()
-        if self.is_current:
+        if self.app.screen is self:
             self.pressed(event)
         else:
             self.app.post_message(events.Key(event.key, event.character))

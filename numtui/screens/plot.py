@@ -78,7 +78,7 @@ class PlotScreen(Modal[int | None]):
             self._zoom(_ZOOMS[key])
         else:
             self._move(key)
-        if self.is_current:
+        if self.app.screen is self:
             self.draw()
 
     def _move(self, key: str) -> None:

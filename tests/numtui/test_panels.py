@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from matchers.status import Status
 from numtui.overview import cause_entries, note_entries, place_entries, row_line
@@ -59,8 +60,6 @@ async def test_why_is_this_red(tmp_path: Path) -> None:
 async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
     """What has to be found out first takes a while in large logs; a person types on."""
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
-        from textual import events
-
         for name in ("C", "enter", "j"):
             pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
         await settled(pilot)
@@ -73,6 +72,16 @@ async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
         await settled(pilot)
         assert pilot.app.screen is explorer, "esc gives up"
         assert session.cursor == at + 1
+
+
+async def test_keys_in_a_burst_are_for_the_panel_that_the_first_of_them_opens(tmp_path: Path) -> None:
+    """The list can still be seen under a panel, but what is typed is not for it."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        for name in ("v", "o", "q", "j"):
+            pilot.app.post_message(events.Key(name, name))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        assert explorer.session.cursor == 1
 
 
 async def test_the_data_flow_around_a_row(tmp_path: Path) -> None:

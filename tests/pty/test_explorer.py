@@ -192,3 +192,46 @@ def test_a_larger_pair_opens_with_rows_at_once(tmp_path: Path, rules: Path) -> N
         t.keys("G")
         t.wait_for("layers.0.attention.wq/op_1_mm")
         assert t.exit_code("q") == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "env", "point"),
+    [
+        ((80, 24), {"NO_COLOR": "1", "LC_ALL": "C"}, "@"),
+        ((200, 50), {"TERM": "xterm-16color", "LC_ALL": "C.UTF-8"}, "●"),
+    ],
+)
+def test_the_shape_of_a_divergence(
+    example_logs: tuple[str, str], rules: Path, size: tuple[int, int], env: dict[str, str], point: str
+) -> None:
+    """From a red row to its first cause, to its neighbours, over the plot, and back to where it began."""
+    with explorer(example_logs, rules, size, **env) as t:
+        t.wait_for("✗ 1 red")
+        t.type("C")
+        t.wait_for("first causes (1)")
+        t.keys("Enter")
+        t.wait_for("red 1/1")
+        t.type("Mc")
+        t.wait_for("marked c")
+        t.type("w")
+        t.wait_for("no red row explains it")
+        t.type("P")
+        t.wait_for("read by, as input")
+        t.type("q")
+        t.type("g")
+        t.wait_for("red –/1")
+        t.type("vo")
+        shown = t.wait_for(lambda screen: "error over depth" in screen and "w1/op_0_mm" in screen)
+        assert point in "".join(shown.splitlines()[1:-5])
+        if env["LC_ALL"] == "C":
+            assert all(line.isascii() for line in shown.splitlines()[:-5])
+        t.keys("Enter")
+        t.wait_for("red 1/1")
+        t.type('"odd\r')
+        t.wait_for("note: odd" if size[0] > 80 else "noted")
+        t.type("G'c")
+        t.wait_for("red 1/1")
+        t.type("J")
+        t.wait_for("jumps, the last one first")
+        t.type("q")
+        assert t.exit_code("q") == 1

@@ -57,7 +57,8 @@ class Terminal:
         self._socket = str(folder / "s")
         self._status = folder / "status"
         (folder / "conf").write_text("set -g status off\nset -s escape-time 0\n")
-        changes = {"TERM": "tmux-256color", "TMUX": None, **(env or {})}
+        # Readline puts the size of the tests' own terminal into the environment, where os.environ does not show it.
+        changes = {"TERM": "tmux-256color", "TMUX": None, "LINES": None, "COLUMNS": None, **(env or {})}
         unset = [f"-u{name}" for name, value in changes.items() if value is None]
         settings = [f"{name}={value}" for name, value in changes.items() if value is not None]
         program = shlex.join(["env", *unset, *settings, *command])
