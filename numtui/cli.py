@@ -16,10 +16,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from matchers.errors import InputError, UserError
 from numtui import __version__
+from numtui.completion import SHELLS
 from numtui.inputs import (
     DEFAULT_RULES,
     PRESETS,
@@ -35,7 +36,10 @@ from numtui.inputs import (
 from numtui.report import CONDITIONS, FORMATS, SUFFIXES, Target, format_of
 from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
-__all__ = ["ExitCode", "main", "run"]
+if TYPE_CHECKING:
+    from numtui.commands import Command
+
+__all__ = ["ExitCode", "commands", "main", "run"]
 
 _DEMO_RULES = Path("numtui-demo.yaml")
 """The demo has rules of its own: those in the current folder belong to other logs."""
@@ -56,6 +60,7 @@ commands:
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open the example that is shipped
   numtui rules convert F turn an override file of torchtitan into a rule file
+  numtui completion bash print completion for a shell: bash, zsh or fish
 
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
 standard input) or the folders of two runs.
@@ -127,7 +132,26 @@ def _dispatch(argv: list[str]) -> int:
         return _demo(_demo_parser().parse_args(argv[1:]))
     if argv[:1] == ["rules"]:
         return _convert(_rules_parser().parse_args(argv[1:]))
+    if argv[:1] == ["completion"]:
+        return _completion(_completion_parser().parse_args(argv[1:]).shell)
     return _open(_parser().parse_args(argv))
+
+
+def commands() -> tuple[Command, ...]:
+    """What the command line accepts, for completions and the manual page."""
+    from numtui.commands import commands_of
+
+    return commands_of(
+        {
+            "": _parser(),
+            "diff": _diff_parser(),
+            "weights": _weights_parser(),
+            "suggest": _suggest_parser(),
+            "demo": _demo_parser(),
+            "rules": _rules_parser(),
+            "completion": _completion_parser(),
+        }
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,6 +235,14 @@ def _rules_parser() -> argparse.ArgumentParser:
     convert.add_argument("source", metavar="FILE", help="the override file (CSV)")
     convert.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
     convert.add_argument("--force", action="store_true", help="replace FILE when it exists")
+    return parser
+
+
+def _completion_parser() -> argparse.ArgumentParser:
+    parser = _new_parser(
+        "numtui completion", "Prints what makes a shell complete numtui; its first line says where that belongs."
+    )
+    parser.add_argument("shell", choices=SHELLS, help="which shell")
     return parser
 
 
@@ -408,6 +440,13 @@ def _convert(args: argparse.Namespace) -> int:
     from numtui.convert import convert_overrides
 
     convert_overrides(args.source, None if args.output in {None, "-"} else Path(args.output), force=args.force)
+    return ExitCode.SAME
+
+
+def _completion(shell: str) -> int:
+    from numtui.completion import completion
+
+    sys.stdout.write(completion(shell, commands()))
     return ExitCode.SAME
 
 
