@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from numtui.report.model import Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import RowFacts
 from numtui.terminal import safe_text
 
 __all__ = ["write"]

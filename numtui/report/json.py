@@ -12,7 +12,8 @@ from typing import Any, Final, TextIO, cast
 
 from matchers.status import Role
 from numtui.report.jsonl import write_jsonl
-from numtui.report.model import CauseFacts, Log, Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import CauseFacts, Log, RowFacts
 
 __all__ = ["VERSION", "write"]
 

@@ -16,7 +16,8 @@ import numpy as np
 from matchers.op_log import Phase
 from matchers.status import Status
 from numtui.report import CONDITIONS
-from numtui.report.model import Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import RowFacts
 from numtui.report.words import count
 from numtui.terminal import safe_text
 

@@ -13,7 +13,8 @@ from typing import Final, TextIO
 import numpy as np
 
 from matchers.status import Role
-from numtui.report.model import MEANING, Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import MEANING, RowFacts
 from numtui.report.words import count
 from numtui.terminal import safe_text
 

@@ -6,10 +6,9 @@ on the machine, or on the order of a dict: two reports of the same logs and rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,30 +24,10 @@ from numtui import __version__
 from numtui.report import ReportOptions
 from numtui.report.allow import Allowed
 from numtui.report.gate import Failure, failing_rows, failures_of
+from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight
 from numtui.report.words import count
 
-__all__ = ["MEANING", "CauseFacts", "Doubt", "Family", "Log", "Note", "Report", "RowFacts", "RuleUse", "Weight"]
-
-Weight = Literal["fatal", "suspicious", "harmless"]
-"""How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
-
-MEANING: Final = {
-    Status.PENDING: "not compared yet",
-    Status.EQUAL: "the bits are the same",
-    Status.SAME_PRINT: "every printed number is the same",
-    Status.CLOSE: "different, within tolerance",
-    Status.SHARDED: "different shards of one tensor, not judged",
-    Status.UNFINISHED: "collectives logged before they had finished, not judged",
-    Status.PARTIAL: "parts of sums that are added up in another order, whose totals agree",
-    Status.RECOMPUTE: "run again in the backward pass (checkpointing) on one side only",
-    Status.IGNORED: "ignored by a rule",
-    Status.ONLY_A: "no partner in b",
-    Status.ONLY_B: "no partner in a",
-    Status.SHAPE: "shape or dtype differ",
-    Status.DIVERGED: "different beyond tolerance",
-    Status.NAN: "NaN, or infinity on one side only",
-}
-"""What each status says about a row."""
+__all__ = ["Report"]
 
 _WEIGHTS: Final[dict[Grade, Weight]] = {
     Grade.HARMLESS: "harmless",
@@ -58,135 +37,6 @@ _WEIGHTS: Final[dict[Grade, Weight]] = {
 
 _UNSURE: Final = 0.5
 """Pairs below this confidence are mentioned: a wrong pair is a false red row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that makes the comparison say less than it seems to; `weight` is how much."""
-
-    weight: Weight
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """One of the two logs.
-
-    Attributes:
-        name: what the side is called.
-        path: as the user gave it.
-        declared: how many operations its header promises, None where it says nothing.
-        complete: False when it is known to be cut off, None when its format cannot tell.
-        trouble: what is wrong with it, a sentence each.
-        problems: the first spots that could not be read, as (line, what was wrong); `problem_count` counts all.
-    """
-
-    side: str
-    name: str
-    path: str
-    operations: int
-    declared: int | None
-    complete: bool | None
-    trouble: tuple[str, ...]
-    problems: tuple[tuple[int, str], ...]
-    problem_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class RowFacts:
-    """One row in words.
-
-    Attributes:
-        row: index into the comparison.
-        a_keys, b_keys: the operations of each side; empty where it has none, several for a group.
-        error: as it is shown everywhere, `≥1.2e-03`; empty when there is nothing to compare.
-        in_eps: the same in units of the dtype's ε; empty where that says nothing.
-        location: of a's record, of b's where a has none; so are phase, shape and dtype.
-        line_a, line_b: 1-based line of the log, 0 where the side has no record.
-        sentence: what is known about it; empty where nobody asked for it.
-    """
-
-    row: int
-    a_keys: tuple[str, ...]
-    b_keys: tuple[str, ...]
-    status: Status
-    role: Role
-    cause: bool
-    error: str
-    in_eps: str
-    phase: str
-    shape: str
-    dtype: str
-    module: str
-    location: str
-    line_a: int
-    line_b: int
-    sentence: str
-
-    def keys(self, safe: Callable[[str], str]) -> str:
-        """`key`, `key of a <-> key of b`, or `key (only in b)`; each key as `safe` writes it."""
-        a, b = (" + ".join(map(safe, keys)) for keys in (self.a_keys, self.b_keys))
-        if not a or not b:
-            return f"{a or b} (only in {'a' if a else 'b'})"
-        return a if a == b else f"{a} <-> {b}"
-
-
-@dataclass(frozen=True, slots=True)
-class CauseFacts:
-    """One first cause and what follows from it, see `matchers.consequences.Cause`.
-
-    Attributes:
-        row: the first row that starts it; `rows` are all of them.
-        growth: (phase, index in the module's name or empty, largest error as it is shown) along the step.
-        follows: the same in a sentence.
-    """
-
-    row: RowFacts
-    rows: tuple[int, ...]
-    red: int
-    assumed: int
-    masked: int
-    modules: int
-    growth: tuple[tuple[str, str, str], ...]
-    follows: str
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A known kind of drift between the names or the operations of the two runs, and how many rows show it."""
-
-    name: str
-    rows: int
-    explanation: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleUse:
-    """A rule in force, as it would stand in a file, and what became of it.
-
-    `problem` is empty when all is well, `hint` when nothing suggests that the rule could go.
-    """
-
-    section: str
-    text: str
-    line: int | None
-    matched: int
-    problem: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """How many pairs are uncertain, and the one that is most likely to be wrong; `runner_up` may be empty."""
-
-    pairs: int
-    below: float
-    a_key: str
-    b_key: str
-    method: str
-    confidence: float
-    runner_up: str
-    runner_up_score: float
 
 
 class Report:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from matchers.status import Role, Status
-from numtui.report.model import MEANING, Log, Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
 from numtui.terminal import safe_text
 

@@ -28,7 +28,8 @@ from numtui.fields import FIELDS, STATUS_WORDS
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
-from numtui.report.model import MEANING, Report
+from numtui.report.model import Report
+from numtui.report.parts import MEANING
 from numtui.terminal import safe_text
 from numtui.view import Group, Order
 

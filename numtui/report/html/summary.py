@@ -7,7 +7,8 @@ from html import escape
 from typing import Final
 
 from matchers.status import Role
-from numtui.report.model import MEANING, Log, Report, RowFacts
+from numtui.report.model import Report
+from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
 from numtui.terminal import safe_text
 
