@@ -116,7 +116,7 @@ function inTable(c, table, column, test) {
   return (row) => hit[a[row]] === true || hit[b[row]] === true;
 }
 
-/** Whether a name has a value in it, or is it (`=value`, with `*` and `?`). A number is never part of another one. */
+/** Whether a name has a value in it, or is it (`=value`, with `*`, `?` and `#`). A number is never part of another one. */
 function textTest(value) {
   if (value.startsWith("=") && value.length > 1) return new RegExp(`^${globPattern(value.slice(1))}$`, "is");
   const before = /^\d/.test(value) ? "(?<!\\d)" : "", after = /\d$/.test(value) ? "(?!\\d)" : "";
@@ -125,10 +125,7 @@ function textTest(value) {
 
 function literal(text) { return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"); }
 
-/** A glob as a regular expression: `*`, `?`, `[abc]`, `[!abc]`. */
-function globPattern(glob) {
-  return glob.replace(/\[(!?)(\]?[^\]]*)\]|[\s\S]/g, (part, not, set) => {
-    if (set !== undefined) return `[${not ? "^" : ""}${set.replace(/[\\\]^[]/g, "\\$&")}]`;
-    return part === "*" ? ".*" : part === "?" ? "." : literal(part);
-  });
-}
+const SIGNS = { "*": ".*", "?": ".", "#": "[0-9]+" };
+
+/** A name with signs for anything, a character, a number, as a regular expression. */
+function globPattern(glob) { return [...glob].map((character) => SIGNS[character] ?? literal(character)).join(""); }
