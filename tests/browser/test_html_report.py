@@ -205,7 +205,8 @@ def test_a_query_lists_what_it_lists_in_the_explorer(
     queries = [
         "attention", "-attention", "status:red", "is:cause", "status:close,only-b", "status:equal", "status:other",
         "role:receiver", "phase:backward", "phase:fwd,opt", "op:mm", "op:mm,bmm", "op:=mm", "op:=*add*", "op:=m?",
-        "op:=[!m]*", "module:=layers.#.*", "module:=layers.#", "module:layers.3", "module:layers.1", "module:=layers.*.attention_norm", 'module:"layers.2"',
+        "module:=layers.#.*", "module:=layers.#",
+        "module:layers.3", "module:layers.1", "module:=layers.*.attention_norm", 'module:"layers.2"',
         "dtype:float", "shape:256,", "shape:256,256", 'shape:"256, 256"', "at:attention.py", "at:attention.py:9",
         "file:model", "file:=llama3/model.py", "method:exact", "method:aligned,values", "conf<0.9", "conf>=.95",
         "error>1e-3", "error<=1e-3", "error>0", "error>inf", "eps>100", "eps<10", "row>100", "row<=7", "cause:1",
