@@ -17,7 +17,7 @@ from matchers.status import Status
 from numtui.flow import Hop, Neighbour, Way
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.inspection import wrap
-from numtui.present import CAUSE, error_bar
+from numtui.present import CAUSE, bar_of, number_of
 from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 
@@ -49,8 +49,6 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
     bar = 6 if width >= _WIDE else 0
     place = min(max(width // 4, 16), 44)
     room = width - width_of(tag) - len(number) - 6 - 9 - bar - place
-    error = float(c.error[row])
-    told = "" if math.isnan(error) else format_error(error, bool(c.bound[row]))
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     aside = safe_text(aside or log.location_text(record), 200)
     cause = bool(c.cause[row])
@@ -59,7 +57,7 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
         (CAUSE + " " if cause else "  ", "cause"),
         (f"{GLYPHS[status]} ", role),
         (_keys(c, row, max(room, 8)) + " ", ""),
-        (told.ljust(9) + (error_bar(error, bar - 1) + " " if bar else ""), role),
+        (number_of(c, row).ljust(9) + (bar_of(c, row, bar - 1) + " " if bar else ""), role),
         (fit(aside, place, keep_end=True), "dim"),
     ]
 

@@ -27,8 +27,10 @@ __all__ = [
     "CAUSE",
     "Columns",
     "RowWriter",
+    "bar_of",
     "error_bar",
     "map_pieces",
+    "number_of",
     "short_dtype",
     "usual_key",
 ]
@@ -62,6 +64,21 @@ def error_bar(error: float, width: int, span: tuple[float, float] = _ERRORS) -> 
     exponent = most if math.isinf(error) else math.log10(error)
     eighths = round(8 * width * min(max((exponent - least) / (most - least), 0), 1))
     return ("█" * (eighths // 8) + _BAR[eighths % 8].strip()).ljust(width)
+
+
+def number_of(c: Comparison, row: int) -> str:
+    """The number of a row: its error, in a single run its largest value; empty where it has none."""
+    error = float(c.error[row])
+    if math.isnan(error):
+        return ""
+    if not c.single:
+        return format_error(error, bool(c.bound[row]))
+    return broken_kind(c.a, int(c.row_a[row])) if math.isinf(error) else f"{error:.3g}"
+
+
+def bar_of(c: Comparison, row: int, width: int) -> str:
+    """The same as a bar."""
+    return error_bar(float(c.error[row]), width, _MAGNITUDES if c.single else _ERRORS)
 
 
 def short_dtype(dtype: str) -> str:
@@ -171,14 +188,8 @@ class RowWriter:
                 (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
             )
         # The columns' headings say ε, and that nothing is known needs no dash on every other line.
-        number_text, units = "", ""
-        if not math.isnan(error):
-            number_text = format_error(error, bool(c.bound[row]))
-            if c.single:
-                number_text = broken_kind(c.a, a) if math.isinf(error) else f"{error:.3g}"
-            units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
-        span = _MAGNITUDES if c.single else _ERRORS
-        measured = number_text.ljust(w.error) + (error_bar(error, w.bar - 1, span) + " " if w.bar else "")
+        units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
+        measured = number_of(c, row).ljust(w.error) + (bar_of(c, row, w.bar - 1) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
         if w.shape:
             line.append((fit(self._shape(a, b), w.shape), text_role))

@@ -58,9 +58,9 @@ class PlotScreen(Modal[int | None]):
         first, last = self._range
         part = "" if (first, last) == (0, len(c)) else f"   rows {first + 1:,} to {last:,}"
         filtered = "   only what the filter lets through" if self._session.filter else ""
-        title: Line = [(" error over depth", "title"), (f"{part}{filtered}   {_LEGEND}", "dim")]
-        if not speaks_unicode():
-            title[-1] = (f"{part}{filtered}   {_LEGEND_ASCII}", "dim")
+        what = "largest value" if c.single else "error"
+        legend = _LEGEND if speaks_unicode() else _LEGEND_ASCII
+        title: Line = [(f" {what} over depth", "title"), (f"{part}{filtered}   {legend}", "dim")]
         said = wrap(explained(c, self._row).headline, width - 2)[:_SAID]
         lines: list[Line] = [title, *plot.lines(self._row), row_line(c, self._row, width, " ")]
         lines += [[(f" {text}", "")] for text in said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,26 @@ async def test_the_plot_without_braille(tmp_path: Path, monkeypatch: pytest.Monk
         drawn = screen(pilot).splitlines()[:-5]
         assert all(line.isascii() for line in drawn)
         assert any("@" in line for line in drawn[1:])
+
+
+async def test_one_log_by_itself(tmp_path: Path) -> None:
+    """From any NaN back to the operation that made the first one, over the operations that handed it on."""
+    culprit = "layers.1.attention/op_1__softmax"
+    step = training_step(3)
+    start = next(i for i, op in enumerate(step) if op.key == culprit)
+    spoilt: set[float | str] = set()
+    for i in range(start, len(step)):
+        reads: list[float | str] = ["nan" if value in spoilt else value for value in step[i].inputs]
+        if i == start or "nan" in reads:
+            spoilt.update(step[i].outputs)
+            step[i] = replace(step[i], outputs=["nan"], l2="nan", min="nan", max="nan", mean="nan", inputs=reads)
+    async with opened(replace(request(tmp_path, step), path_b="")) as (pilot, explorer):
+        await press(pilot, "G", "w")
+        assert "steps back to its first cause" in screen(pilot)
+        assert "NaN" in screen(pilot)
+        await press(pilot, "enter")
+        assert key(explorer) == culprit
+        await press(pilot, "P", "G", "enter")
+        assert key(explorer) == "layers.1.attention/op_2_bmm"
+        await press(pilot, "v")
+        assert "largest value over depth" in screen(pilot)
