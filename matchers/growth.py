@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.features import shared_ids
+from matchers.handed_on import HandedOn, Side
 from matchers.noise import NoiseFloor
-from matchers.op_log import NO_DIGEST, FloatArray, OpLog, Ragged
+from matchers.op_log import NO_DIGEST, FloatArray, OpLog
 from matchers.pairing import Pairing
 from matchers.status import Status
 from matchers.tolerance import (
@@ -52,11 +53,10 @@ from matchers.tolerance import (
     UNKNOWN_SCORES,
     UNSURE,
     counting,
-    default_tolerance,
     elementwise,
     growth,
     of_scores,
-    own_tolerance,
+    rounding,
     systematic_share,
 )
 from matchers.verdict import Verdicts, longer_sums, relative
@@ -185,19 +185,6 @@ class _Judged:
         return np.maximum(*sides)
 
 
-def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -> float:
-    """Relative error that one operation may make by rounding.
-
-    Args:
-        exact: the log's numbers round-trip; else a difference in the last digit that is printed is none.
-        coarsest: ε of what it may compute in, see `explain_by_arithmetic`.
-    """
-    own = own_tolerance(dtype, by_element)
-    if coarsest > EPSILON.get(dtype, math.inf):
-        own = max(own, coarsest if by_element else 2 * coarsest)
-    return own if exact else max(own, default_tolerance("bool"))
-
-
 def _whole(log: OpLog) -> NDArray[np.bool_]:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
@@ -213,24 +200,22 @@ def _norm_change(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
 
 
 class _Walk:
-    """Goes through the pairs in the order of dispatch of a, so that what made an input is judged before its readers.
-
-    Per pair: `carried`, the error that it hands on; `norms`, the change of its norm; `blocked`, it is red, and explains
-    nothing.
-    """
+    """Goes through the pairs in the order of dispatch of a, so that what made an input is judged before its readers."""
 
     def __init__(self, judged: _Judged, flow: DataFlow) -> None:
         self._judged = judged
         self._settled = np.isin(judged.status, (Status.EQUAL, Status.SAME_PRINT))
         known = ~self._settled & np.isfinite(judged.error)
-        self.carried: list[float] = np.where(known, judged.error, 0.0).tolist()
-        self.norms: list[float] = np.where(self._settled, 0.0, judged.norm).tolist()
-        self.blocked: list[bool] = (~judged.open & (judged.status >= Status.SHAPE)).tolist()
-        self.whole: list[bool] = (judged.whole & ~self._settled).tolist()
+        self._handed = HandedOn(
+            errors=np.where(known, judged.error, 0.0).tolist(),
+            norms=np.where(self._settled, 0.0, judged.norm).tolist(),
+            blocked=(~judged.open & (judged.status >= Status.SHAPE)).tolist(),
+            whole=(judged.whole & ~self._settled).tolist(),
+        )
         self._sketched = bool(judged.a.texts("Sketch")) and bool(judged.b.texts("Sketch"))
         pairing = judged.pairing
-        self._a = _Side(judged.a, pairing.of_a, flow.a, self)
-        self._b = _Side(judged.b, pairing.of_b, flow.b, self)
+        self._a = Side(judged.a, pairing.of_a, flow.a, self._handed, judged.coarsest)
+        self._b = Side(judged.b, pairing.of_b, flow.b, self._handed, judged.coarsest)
 
     def run(self) -> None:
         """Judge all pairs."""
@@ -243,17 +228,18 @@ class _Walk:
         # of a doubtful pair it may be the pair that is wrong
         sure = (of.pairing.confidence >= UNSURE).tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
+        errors, blocked = self._handed.errors, self._handed.blocked
         for k in order.tolist():
             i, j = leads_a[k], leads_b[k]
             self._a.catch_up(i)
             self._b.catch_up(j)
-            if self.blocked[k]:
+            if blocked[k]:
                 continue
             received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], sure[k])
             if is_open[k] and not judge(k, received):
-                self.blocked[k] = True
-            elif hides[k] or self.carried[k] < RESOLUTION:
-                self.carried[k] = max(self.carried[k], received.error)
+                blocked[k] = True
+            elif hides[k] or errors[k] < RESOLUTION:
+                errors[k] = max(errors[k], received.error)
 
     def _judge(self) -> Callable[[int, _Received], bool]:
         """A function that judges a pair by what it received, and returns whether arithmetic explains it."""
@@ -349,80 +335,3 @@ def _change(x: float, y: float) -> float:
     if x == y or not (math.isfinite(x) and math.isfinite(y)):
         return 0.0
     return abs(x - y) / max(abs(x), abs(y))
-
-
-class _Side:
-    """One log: who made what, and the errors of records that only this side has.
-
-    These are taken to be right: they hand on the largest error of their inputs, and add their own rounding.
-    """
-
-    def __init__(self, log: OpLog, of: NDArray[np.int32], flow: Ragged, walk: _Walk) -> None:
-        self._log, self._walk = log, walk
-        self.pair_of: list[int] = of.tolist()
-        self._start: list[int] = flow.start.tolist()
-        self._makers: list[int] = flow.value.tolist()
-        self._digests, self._digest_start = log.input_digests.value, log.input_digests.start.tolist()
-        self._alone: list[int] = np.flatnonzero(of < 0).tolist()
-        self._next = 0
-        self._errors: dict[int, float] = {}
-        self._norms: dict[int, float] = {}
-        self._blocked: set[int] = set()
-
-    def makers(self, record: int) -> list[int]:
-        """The record that made each input, -1 where none did."""
-        return self._makers[self._start[record] : self._start[record + 1]]
-
-    def values(self, record: int) -> list[float]:
-        """The norm of each input."""
-        values: list[float] = self._log.inputs.value[self._start[record] : self._start[record + 1]].tolist()
-        return values
-
-    def digests(self, record: int) -> list[int]:
-        """The digest of each input."""
-        start = self._digest_start
-        digests: list[int] = self._digests[start[record] : start[record + 1]].tolist()
-        return digests
-
-    def catch_up(self, record: int) -> None:
-        """Take in the lone records before a record."""
-        while self._next < len(self._alone) and self._alone[self._next] < record:
-            self._take(self._alone[self._next])
-            self._next += 1
-
-    def _take(self, record: int) -> None:
-        makers = [m for m in self.makers(record) if m >= 0]
-        clean = [m for m in makers if not self.is_blocked(m)]
-        error = max(map(self.error_of, clean), default=0.0)
-        own = rounding(self._log.dtype_text(record), elementwise(self._log.op_name(record)), self._log.ours)
-        self._errors[record] = error + own
-        self._norms[record] = max(map(self.norm_of, clean), default=0.0)
-        if len(clean) < len(makers):
-            self._blocked.add(record)
-
-    def is_alone(self, record: int) -> bool:
-        """Whether only this side has the record."""
-        return record >= 0 and self.pair_of[record] < 0
-
-    def is_blocked(self, record: int) -> bool:
-        """Whether the record is red, or a consequence of one that is."""
-        pair = self.pair_of[record]
-        return self._walk.blocked[pair] if pair >= 0 else record in self._blocked
-
-    def error_of(self, record: int) -> float:
-        pair = self.pair_of[record]
-        return self._walk.carried[pair] if pair >= 0 else self._errors.get(record, 0.0)
-
-    def decided(self, record: int) -> bool:
-        """Whether the record made other whole numbers."""
-        pair = self.pair_of[record]
-        return pair >= 0 and self._walk.whole[pair]
-
-    def norm_of(self, record: int) -> float:
-        pair = self.pair_of[record]
-        return self._walk.norms[pair] if pair >= 0 else self._norms.get(record, 0.0)
-
-    def magnitude(self, record: int) -> float:
-        """The largest number of what a record made, where the log says it."""
-        largest = float(self._log.stats[3, record])
-        return abs(largest) if math.isfinite(largest) else UNKNOWN_SCORES

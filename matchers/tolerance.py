@@ -27,6 +27,7 @@ __all__ = [
     "longer_sum",
     "of_scores",
     "own_tolerance",
+    "rounding",
     "systematic_share",
 ]
 
@@ -90,6 +91,19 @@ def own_tolerance(dtype: str, by_element: bool) -> float:
     eps = EPSILON.get(dtype, 0.0)
     times = _ELEMENTWISE_IN_EPS.get(dtype, 1.0) if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
     return max(eps * times, RESOLUTION)
+
+
+def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -> float:
+    """Relative error that one operation may make by rounding.
+
+    Args:
+        exact: the log's numbers round-trip; else a difference in the last digit that is printed is none.
+        coarsest: ε of what it may compute in, 0 for the dtype itself.
+    """
+    own = own_tolerance(dtype, by_element)
+    if coarsest > EPSILON.get(dtype, float("inf")):
+        own = max(own, coarsest if by_element else 2 * coarsest)
+    return own if exact else max(own, default_tolerance("bool"))
 
 
 def longer_sum(dtype: str, terms: NDArray[np.float64]) -> NDArray[np.float64]:
