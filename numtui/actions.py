@@ -189,6 +189,8 @@ ACTIONS: tuple[Action, ...] = (
         Group.PROGRAM,
         "what the two runs do not have in common: seeds, batch, weights, dtypes, …",
     ),
+    _a("reload", "R", Group.PROGRAM, "read the logs again, and keep the place (a log that is still written)"),
+    _a("follow", "", Group.PROGRAM, "read the logs again by itself whenever they change", shown=":follow"),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
     _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),
     _a("palette", "ctrl+p", Group.PROGRAM, "every action, to search in"),

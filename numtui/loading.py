@@ -6,6 +6,7 @@ large the logs are; pairs and verdicts come when everything has been read.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from time import monotonic
 
@@ -13,6 +14,7 @@ from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
+from matchers.rules import RuleSet
 from matchers.single_run import single_run
 from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest
@@ -20,7 +22,7 @@ from numtui.journal import Journal
 from numtui.session import Session
 from numtui.session_store import SessionStore
 
-__all__ = ["Cancelled", "Loaded", "Throttled", "load", "open_heads", "warm"]
+__all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "load", "open_heads", "stamps_of", "warm"]
 
 HEAD = 96 << 10
 """Bytes of each log that are read for the first screen: some 280 operations, more than any terminal has lines."""
@@ -36,6 +38,7 @@ class Loaded:
 
     comparison: Comparison
     file: RuleFile
+    stamps: Stamps
 
 
 def open_heads(request: OpenRequest) -> Session:
@@ -54,15 +57,36 @@ def open_heads(request: OpenRequest) -> Session:
     return Session(shown, RuleFile.empty(request.rules_path), names=names, journal=journal, store=store)
 
 
-def load(request: OpenRequest, progress: Progress) -> Loaded:
+Stamps = tuple[tuple[int, int], ...]
+"""Size and time (ns) of the last change of each log."""
+
+
+def stamps_of(request: OpenRequest) -> Stamps:
+    """The stamps of the logs as they are now; (-1, -1) for one that is not there at the moment."""
+    found = []
+    for path in filter(None, (request.path_a, request.path_b)):
+        try:
+            status = os.stat(path)
+        except OSError:
+            found.append((-1, -1))
+        else:
+            found.append((status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None) -> Loaded:
     """Read and compare everything. Touches nothing but the disk, so that any thread may do it.
+
+    Args:
+        rules: to compare under in place of those of the file.
 
     Raises:
         LogError, RulesError: something cannot be read.
     """
+    stamps = stamps_of(request)
     if request.single:
         log = read_log(request.path_a, progress=lambda _what, fraction: progress(f"reading {request.name_a}", fraction))
-        return Loaded(single_run(log), RuleFile.empty(request.rules_path))
+        return Loaded(single_run(log), RuleFile.empty(request.rules_path), stamps)
     file = RuleFile.open(request.rules_path)
 
     def reading(name: str, start: float) -> Progress:
@@ -76,9 +100,9 @@ def load(request: OpenRequest, progress: Progress) -> Loaded:
     def comparing(what: str, fraction: float) -> None:
         progress(what, 0.5 + fraction / 2)
 
-    comparison = compare(a, b, file.rules, expectation=expectation, progress=comparing)
+    comparison = compare(a, b, file.rules if rules is None else rules, expectation=expectation, progress=comparing)
     _ = comparison.comparability  # asked for on the screen's own thread, where nothing may take long
-    return Loaded(comparison, file)
+    return Loaded(comparison, file, stamps)
 
 
 def warm(loaded: Loaded) -> None:

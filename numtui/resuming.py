@@ -10,7 +10,7 @@ from numtui.query import QueryError
 from numtui.session_store import Sitting, anchor_of, row_of_anchor
 from numtui.view import Group, Order
 
-__all__ = ["resume", "sitting_of"]
+__all__ = ["find_again", "resume", "sitting_of"]
 
 
 def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
@@ -63,6 +63,15 @@ def resume(listing: Listing, annotations: Annotations, kept: Sitting) -> str:
     if annotations.notes:
         told.append(f"{len(annotations.notes)} note{'s' * (len(annotations.notes) != 1)}")
     return f"as the last session left it: {', '.join(told)}" if told else ""
+
+
+def find_again(listing: Listing, annotations: Annotations, kept: Sitting) -> None:
+    """The same logs have been read again, and may hold more or other records: the cursor, marks and notes go along."""
+    c = listing.comparison
+    _annotate(c, annotations, kept)
+    row = row_of_anchor(c, kept.cursor)
+    if row >= 0 and row != listing.cursor:
+        listing.go(row)
 
 
 def _annotate(c: Comparison, annotations: Annotations, kept: Sitting) -> None:

@@ -35,7 +35,7 @@ from numtui.edits import (
 )
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
-from numtui.resuming import resume, sitting_of
+from numtui.resuming import find_again, resume, sitting_of
 from numtui.session_store import SessionStore, Sitting
 
 __all__ = ["Job", "Look", "Proposal", "Search", "Session"]
@@ -108,6 +108,8 @@ class Session(Listing):
         self.names = names
         self.journal = journal
         self.store = store
+        self.outdated = False
+        """Whether the files have changed since they were read."""
         self.generation = 0
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None
@@ -124,6 +126,16 @@ class Session(Listing):
         self._undo, self._redo, self.proposal = [], [], None
         self.generation += 1
         self.show_comparison(comparison)
+
+    def reload(self, comparison: Comparison) -> None:
+        """The logs have been read again: rules, filters, place, marks and notes stay, on the same operations."""
+        kept = sitting_of(self, self.annotations)
+        self._opened = None  # by records that may be others now
+        self.proposal = None
+        self.generation += 1
+        self.show_comparison(comparison)
+        find_again(self, self.annotations, kept)
+        self.outdated = False
 
     def prepare(self, comparison: Comparison) -> None:
         """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""

@@ -28,7 +28,7 @@ from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.query import Query
-from numtui.screens.commands import Commands
+from numtui.screens.following import Following
 from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits, rebind
 from numtui.summary import rule_trouble
@@ -63,7 +63,7 @@ def _bindings(actions: Sequence[Action] = ACTIONS) -> list[BindingType]:
     return found
 
 
-class Explorer(Commands):
+class Explorer(Following):
     """Both runs side by side."""
 
     BINDINGS: ClassVar[list[BindingType]] = _bindings()
@@ -127,6 +127,8 @@ class Explorer(Commands):
         self.editor_setting = request.editor if request is not None else None
         self.reader = KeyReader(actions=self.actions)
         self._request = request
+        self._again = False
+        """The logs were read before: what is on the screen is to stay."""
         self._loading: Throttled | None = None
         self._work = ""
         self._message = ""
@@ -377,6 +379,16 @@ class Explorer(Commands):
         self._loading = Throttled(self._report)
         self.run_worker(self._load, thread=True)
 
+    @property
+    def reading(self) -> bool:
+        """Whether the logs are being read."""
+        return self._loading is not None
+
+    def read_again(self) -> None:
+        """Read the logs in the background; what is on the screen stays until they have been read."""
+        self._again = True
+        self._start_loading()
+
     def _report(self, what: str, fraction: float) -> None:
         self.post_message(self.Progressed(what, fraction))
 
@@ -385,11 +397,11 @@ class Explorer(Commands):
         assert self._request is not None
         assert self._loading is not None
         try:
-            loaded = load(self._request, self._loading)
+            loaded = load(self._request, self._loading, self.session.rules if self._again else None)
         except Cancelled:
             return
         except UserError as error:
-            self.post_message(self.Failed(error, opening=True))
+            self.post_message(self.Failed(error, opening=not self._again))
         else:
             self.post_message(self.Opened(loaded))
             warm(loaded)
@@ -409,6 +421,10 @@ class Explorer(Commands):
     def _opened(self, event: Opened) -> None:
         self._loading = None
         self._work = ""
+        self._stamps = event.loaded.stamps
+        if self._again:
+            self._opened_again(event.loaded)
+            return
         self.session.adopt(event.loaded.comparison, event.loaded.file)
         if self.session.rules.problems:
             self.say(str(self.session.rules.problems[0]), trouble=True)
@@ -423,11 +439,26 @@ class Explorer(Commands):
         self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
         self._look()
         self.draw()
+        self.watch_files()
         self._offer_recovery()
+
+    def _opened_again(self, loaded: Loaded) -> None:
+        """The logs have been read once more."""
+        session = self.session
+        before = sum(len(log) for _, log in session.comparison.logs)
+        session.reload(loaded.comparison)
+        more = sum(len(log) for _, log in session.comparison.logs) - before
+        change = f": {more:,} more operations" if more > 0 else f": {-more:,} fewer operations" if more else ""
+        self.say(f"the logs have been read again{change}")
+        if session.rules != loaded.comparison.rules:
+            self.start(session.rematch())  # they were changed meanwhile
+        self._warn(session.comparison.comparability.sentence, rule_trouble(session))
+        self._look()
+        self.draw()
 
     @on(Failed)
     def _failed(self, event: Failed) -> None:
-        self._work = ""
+        self._work, self._loading = "", None
         if event.opening:
             self.post_message(self.Doomed(event.error))
             return

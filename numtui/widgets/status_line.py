@@ -96,6 +96,8 @@ def _state(session: Session) -> Line:
         out.append((f"{safe_text(session.journal.problem, 60)}  ", "red"))
     if session.store is not None and session.store.problem:
         out.append((f"{safe_text(session.store.problem, 60)}  ", "red"))
+    if session.outdated:
+        out.append((" the logs have changed: R reads them ", "close"))
     if session.mark is not None:
         out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:

@@ -578,3 +578,35 @@ async def test_every_key_does_something_sound_in_one_log(tmp_path: Path) -> None
             await settled(pilot)
             await press(pilot, "escape", "escape", "escape")
         assert pilot.app.screen is explorer
+
+
+async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
+    whole = training_step()
+    asked = request(tmp_path, whole[3:20], training_step(), rules=WRONG)
+    async with opened(asked) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, "/", *"1.attention.wq", "enter", '"', *"seen", "enter", "2")
+        explorer.settle()
+        key, rows = session.comparison.a.keys[session.spot[0]], len(session.comparison.a)
+        write_log(Path(asked.path_a), whole)
+        explorer._look_at_files()
+        await settled(pilot)
+        assert "the logs have changed: R reads them" in screen(pilot)
+        await press(pilot, "R")
+        assert f"read again: {len(whole) - rows} more operations" in screen(pilot)
+        assert "have changed" not in screen(pilot)
+        assert session.comparison.a.keys[session.spot[0]] == key
+        assert session.annotations.notes == {session.spot: "seen"}
+        assert Group.CLOSE not in session.filter.groups
+        explorer.run_named("follow")
+        write_log(Path(asked.path_a), whole[:10])
+        for _ in range(2):
+            explorer._look_at_files()
+            await settled(pilot)
+        assert len(session.comparison.a) == 10
+        write_log(Path(asked.path_a), []).write_bytes(b"\0\1\2")
+        for _ in range(3):
+            explorer._look_at_files()
+            await settled(pilot)
+        assert len(session.comparison.a) == 10, "what was read stays"
+        assert pilot.app.is_running
