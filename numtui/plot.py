@@ -77,6 +77,10 @@ class Plot:
         self._rows = first + np.flatnonzero(passing[first:last])
         self._error = c.error[self._rows]
 
+    def prepare(self) -> None:
+        """Do at once what takes long for many rows."""
+        _ = self.scale, self.worst, self._cells
+
     # -- where rows are
 
     def column(self, row: int) -> int:

@@ -120,7 +120,11 @@ class Overviews(Asking):
             if row is not None:
                 self.go_to(row)
 
-        self.app.push_screen(PlotScreen(self.session), chosen)
+        def show(plot: PlotScreen) -> None:
+            self.app.push_screen(plot, chosen)
+
+        plot = PlotScreen(self.session)
+        self.learn("drawing", partial(plot.prepared, self.app.size), show)
 
     def action_why(self) -> None:
         """The way from the row under the cursor back to its first cause."""

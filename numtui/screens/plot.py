@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from textual import events
 from textual.app import ComposeResult
+from textual.geometry import Size
 
 from matchers.single_run import explained
 from numtui.inspection import wrap
@@ -35,6 +36,11 @@ class PlotScreen(Modal[int | None]):
         self._range = (0, len(session.comparison))
         self._plot: Plot | None = None
 
+    def prepared(self, size: Size) -> PlotScreen:
+        """This, with what a screen of this size will show drawn. For any thread, before the screen is there."""
+        self._plot_for(*_room(size)).prepare()
+        return self
+
     def compose(self) -> ComposeResult:
         yield _Canvas()
 
@@ -54,7 +60,7 @@ class PlotScreen(Modal[int | None]):
         if not width:
             return
         c = self._session.comparison
-        plot = self._plot_for(width - AXIS - 1, height - MARGIN - _SAID - 3)
+        plot = self._plot_for(*_room(canvas.size))
         first, last = self._range
         part = "" if (first, last) == (0, len(c)) else f"   rows {first + 1:,} to {last:,}"
         filtered = "   only what the filter lets through" if self._session.filter else ""
@@ -107,6 +113,11 @@ class PlotScreen(Modal[int | None]):
         first, last = self._range
         if not first <= self._row < last:
             self._zoom(1)
+
+
+def _room(size: Size) -> tuple[int, int]:
+    """Columns and lines for the plot itself: without axes, title, what is said of a row, and the keys."""
+    return size.width - AXIS - 1, size.height - MARGIN - _SAID - 3
 
 
 _LEGEND = "● first cause  ┄ tolerance  ∞ NaN or Inf"
