@@ -47,7 +47,7 @@ class RowGroup:
         query: the word that wants these rows; empty where there is none.
         rows, red: how many.
         worst: the red row with the largest error, else the row with the largest error, else the first.
-        error: of that row, NaN where it has none.
+        error: of that row, NaN where it has none; `bound`: it is only a lower bound.
     """
 
     name: str
@@ -56,6 +56,7 @@ class RowGroup:
     red: int
     worst: int
     error: float
+    bound: bool
 
 
 def _over_layers(module: str) -> str:
@@ -101,6 +102,7 @@ def grouped(c: Comparison, passing: Mask, by: By) -> list[RowGroup]:
             int(red[k]),
             int(worst[k]),
             float(error[k]),
+            bool(c.bound[worst[k]]),
         )
         for k in order.tolist()
         if count[k]

@@ -155,7 +155,7 @@ def _group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> l
         role = "red" if group.red else ""
         error = ""
         if not math.isnan(group.error):
-            error = f"{group.error:.3g}" if single else format_error(group.error, False)
+            error = f"{group.error:.3g}" if single else format_error(group.error, group.bound)
         name = safe_text(group.name, 400) if group.name else "(the logs do not say)"
         entries.append(
             Entry(
