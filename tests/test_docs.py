@@ -172,7 +172,7 @@ def test_the_workflow_runs(checkout: Path, path_with_numtui: str) -> None:
     assert done.stdout.startswith("::error title=numtui%3A")
     shown = run(f"GITHUB_STEP_SUMMARY=s.md; {summary.partition('run: ')[2]}", checkout, path_with_numtui)
     assert shown.returncode == 0
-    assert (checkout / "s.md").read_text(encoding="utf-8").startswith("## Nothing is red")
+    assert (checkout / "s.md").read_text(encoding="utf-8").startswith("## No divergence")
     assert {path.name for path in checkout.glob("numtui.*")} == {"numtui.md", "numtui.xml", "numtui.html"}
 
 

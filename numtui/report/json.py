@@ -59,6 +59,7 @@ def _head(r: Report) -> dict[str, Any]:
         "notes": [asdict(note) for note in r.notes],
         "judged_by": r.judged_by,
         "result": r.result,
+        "certificate": list(r.certificate),
         "red": r.red,
         "counts": {status.label: n for status, n in r.counts},
         "first_causes": r.cause_count,

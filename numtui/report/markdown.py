@@ -87,6 +87,8 @@ def _lines(r: Report) -> Iterator[str]:
     yield "| ---: | --- | --- |"
     for status, n in r.counts:
         yield f"| {n:,} | {f'**{status.label}**' if status.red else status.label} | {MEANING[status]} |"
+    if not r.red and r.certificate:
+        yield from _list("Compared", map(plain, r.certificate))
     yield from _causes(r)
     yield from _table(r)
     yield from _drift(r)

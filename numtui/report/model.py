@@ -23,6 +23,7 @@ from matchers.status import Role, Status
 from numtui import __version__
 from numtui.report import ReportOptions
 from numtui.report.allow import Allowed
+from numtui.report.certificate import agreement, certificate
 from numtui.report.gate import Failure, failing_rows, failures_of
 from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight
 from numtui.report.words import count
@@ -102,7 +103,12 @@ class Report:
         if self.red:
             rows = f"{self.red:,} of {count(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
             return f"{rows}, {count(self.cause_count, 'first cause')}"
-        return f"Nothing is red in {count(len(c), 'row')}." if len(c) else "Nothing to compare: both logs are empty."
+        return agreement(c)
+
+    @cached_property
+    def certificate(self) -> tuple[str, ...]:
+        """What was compared, by what, and what that can and cannot see."""
+        return tuple(certificate(self.comparison))
 
     @property
     def judged_by(self) -> str:

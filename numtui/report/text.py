@@ -58,6 +58,7 @@ def _lines(r: Report, paint: _Paint) -> Iterator[str]:
         _realignments(r),
         _causes(r, paint),
         _beginnings(r),
+        _certificate(r),
         _certainty(r),
         _families(r),
         _excluded(r),
@@ -121,6 +122,15 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
     left = r.comparison.consequences.unexplained if causes else 0
     if left:
         yield f"  {count(left, 'red row')} {'comes' if left == 1 else 'come'} before all of them in the data flow"
+
+
+def _certificate(r: Report) -> Iterator[str]:
+    """What a result without anything red rests on; beside causes it would only be in the way."""
+    if r.red or not r.certificate:
+        return
+    yield "Compared"
+    for sentence in r.certificate:
+        yield from _wrapped(sentence, "  ", "  ")
 
 
 def _beginnings(r: Report) -> Iterator[str]:

@@ -29,19 +29,19 @@ def test_an_error_is_one_line() -> None:
 def test_the_report_in_a_terminal_has_colours_unless_told_otherwise(example_logs: tuple[str, str]) -> None:
     with Terminal([*NUMTUI, "diff", *example_logs], columns=160) as t:
         assert t.exit_code() == 0
-        screen = t.wait_for("Nothing is red")
+        screen = t.wait_for("No divergence")
         assert "\x1b[1m" in t.screen(styles=True)
     assert "same-print" in screen
     with Terminal([*NUMTUI, "diff", *example_logs], env={"NO_COLOR": "1"}, columns=160) as t:
         assert t.exit_code() == 0
-        t.wait_for("Nothing is red")
+        t.wait_for("No divergence")
         assert "\x1b[1m" not in t.screen(styles=True)
 
 
 def test_a_dumb_terminal_gets_the_report(example_logs: tuple[str, str], tmp_path: Path) -> None:
     with Terminal([*NUMTUI, *example_logs], env={"TERM": "dumb"}, columns=160, cwd=tmp_path) as t:
         assert t.exit_code() == 0
-        screen = t.wait_for("Nothing is red")
+        screen = t.wait_for("No divergence")
     assert "numtui: this terminal cannot show the explorer" in screen
 
 
