@@ -13,7 +13,6 @@ from tests.builders import training_step
 from tests.captured import Step, captured_log
 from tests.matchers.drift import made_up_log
 
-
 ROWS = len(training_step(4))
 
 
