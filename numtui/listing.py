@@ -99,6 +99,8 @@ class Listing:
         spot, on_fold = self.spot, self._on_fold
         self._carry_opened(comparison)
         self.comparison = comparison
+        # What was computed for another one would only keep that in memory.
+        self._queried = [entry for entry in self._queried if entry[0] is comparison]
         row = self.row_of(spot)
         self.cursor = row if row >= 0 else min(max(self.cursor, 0), len(comparison) - 1)
         self._rebuild(on_fold)
@@ -132,14 +134,14 @@ class Listing:
         """List only what a query wants that has been parsed."""
         self._set_filter(Filter(self.filter.groups, query))
 
-    def wanted(self, query: Query) -> Mask:
+    def wanted(self, query: Query, comparison: Comparison | None = None) -> Mask:
         """bool[r]: the rows that a query wants; of the same query and comparison, only computed once.
 
         May be asked for in any thread, so that what takes long is there when `set_query` needs it.
         """
-        c, known = self.comparison, self._queried
-        for comparison, asked, mask in known:
-            if comparison is c and asked is query:
+        c, known = self.comparison if comparison is None else comparison, self._queried
+        for of, asked, mask in known:
+            if of is c and asked is query:
                 return mask
         mask = query.mask(c)
         # That of the list, and that of a query which is being typed.
@@ -197,17 +199,20 @@ class Listing:
             opened=self._opened,
             order=self.order,
             queried=self.wanted(self.filter.query) if self.filter.query else None,
-            ranked=self._in_order(),
+            ranked=self.ranked(self.order),
         )
         self.cursor = self.view.row_at(self.line)
 
-    def _in_order(self) -> IntArray | None:
-        """All rows as the list sorts them; None in order of dispatch."""
-        c, known = self.comparison, self._sorted
-        if self.order is Order.DISPATCH:
+    def ranked(self, order: Order, comparison: Comparison | None = None) -> IntArray | None:
+        """All rows as a list of this order has them, only computed once; None for order of dispatch.
+
+        May be asked for in any thread, so that what takes long is there when `sort` needs it.
+        """
+        c, known = self.comparison if comparison is None else comparison, self._sorted
+        if order is Order.DISPATCH:
             return None
-        if known is None or known[0] is not c or known[1] is not self.order:
-            known = self._sorted = (c, self.order, sorted_rows(c, self.order))
+        if known is None or known[0] is not c or known[1] is not order:
+            known = self._sorted = (c, order, sorted_rows(c, order))
         return known[2]
 
     def _open(self, row: int) -> None:

@@ -140,7 +140,9 @@ class Session(Listing):
     def prepare(self, comparison: Comparison) -> None:
         """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""
         _ = comparison.comparability
-        self.filter.query.mask(comparison)
+        if self.filter.query:
+            self.wanted(self.filter.query, comparison)
+        self.ranked(self.order, comparison)
 
     def rematch(self) -> Job:
         """The job that brings the comparison up to the rules."""

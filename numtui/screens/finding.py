@@ -44,6 +44,9 @@ class Finding(Overviews):
         order = self.session.order.next
         if self.session.comparison.single and order is Order.CONFIDENCE:
             order = order.next
+        self.learn("sorting", partial(self.session.ranked, order), lambda _: self._sort(order))
+
+    def _sort(self, order: Order) -> None:
         self.session.sort(order)
         by = "largest value" if self.session.comparison.single and order is Order.ERROR else SORTED[order]
         self.say(f"sorted by {by}")
