@@ -133,12 +133,15 @@ class Numtui(App[None]):
         """End on a signal: what is unsaved goes to the journal and is offered by the next session."""
         if self.session is not None:
             self.session.record()
-            self.session.keep()
-        # Writing to a terminal that is gone may block for ever.
+        # Writing to a terminal that is gone, or to a file system that is, may block for ever.
         last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
         last.daemon = True
         last.start()
-        self.exit(return_code=128 + number)
+        try:
+            if self.session is not None:
+                self.session.keep()
+        finally:
+            self.exit(return_code=128 + number)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Over a slow line every byte is time."""
@@ -148,7 +151,9 @@ class Numtui(App[None]):
         """End without Textual's page of locals; `run_app` raises what was caught."""
         if self.session is not None:
             self.session.record()
-            self.session.keep()
+            # What went wrong may be in what is to be kept: that must not hide what is reported.
+            with suppress(Exception):
+                self.session.keep()
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
