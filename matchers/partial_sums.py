@@ -13,6 +13,7 @@ from matchers.dataflow import DataFlow, Readers
 from matchers.op_log import OpLog, Ragged
 from matchers.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict import relative
 
 __all__ = ["partial_sums"]
 
@@ -80,7 +81,7 @@ class _Sums:
         for k in np.flatnonzero(self._unread[rows] & (totals > rows)).tolist():
             at = slice(self._flow.start[totals[k]], self._flow.start[totals[k] + 1])
             read = self._log.inputs.value[at][self._flow.value[at] < 0]
-            out[k] = bool((np.abs(read - made[k]) <= _CAST * made[k]).any())
+            out[k] = bool((relative(read, np.full_like(read, made[k])) <= _CAST).any())
         return out
 
 

@@ -67,3 +67,12 @@ def test_it_is_red_where_something_else_reads_it() -> None:
     other = op("m/op_7_neg", G + H, inputs=[(G + H) * 3], producers=["m/op_3_add"])
     c = compared(summed("left", more=(read,)), summed("right", more=(other,)))
     assert status(c, "m/op_3_add") == Status.DIVERGED
+
+
+def test_infinite_parts_are_no_parts() -> None:
+    """Nothing is known of them, and nothing is warned of."""
+    endless = [
+        op("m/op_3_add", 1.0, outputs=["inf"]) if o.key == "m/op_3_add" else o for o in summed("left", cast="view")
+    ]
+    c = compared(endless, summed("right", cast="view"))
+    assert status(c, "m/op_3_add") == Status.NAN
