@@ -21,8 +21,9 @@ from textual.screen import Screen
 
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
+from numtui.repaint import Shown
 from numtui.screens.opening import Opening
-from numtui.shims import crash_of, tightened
+from numtui.shims import crash_of
 from numtui.terminal import drawing_on_terminal
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Numtui(App[None]):
         self.error: UserError | None = None
         """Why there is nothing to show."""
         self.explorer: Explorer | None = None
+        self.shown = Shown()
         self._request = request
         self._opening = Opening(request)
 
@@ -84,6 +86,8 @@ class Numtui(App[None]):
 
     def on_mount(self) -> None:
         """A lost connection must not lose work, nor leave the terminal in disarray."""
+        for signalled in (self.app_suspend_signal, self.app_resume_signal):
+            signalled.subscribe(self, self.forget_shown, immediate=True)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.end_by, number))
@@ -143,9 +147,20 @@ class Numtui(App[None]):
         finally:
             self.exit(return_code=128 + number)
 
+    def forget_shown(self, *_: object) -> None:
+        """What the terminal shows is not known any more."""
+        self.shown.forget()
+
+    on_resize = forget_shown
+
+    def redraw(self) -> None:
+        """Send the whole screen anew, whatever the terminal shows."""
+        self.shown.forget()
+        self.refresh(layout=True)
+
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Over a slow line every byte is time."""
-        super()._display(screen, tightened(renderable))
+        super()._display(screen, self.shown.tightened(renderable))
 
     def _fatal_error(self) -> None:
         """End without Textual's page of locals; `run_app` raises what was caught."""

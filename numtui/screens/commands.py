@@ -368,7 +368,10 @@ class Commands(Finding):
         self.app.action_command_palette()
 
     def action_redraw(self) -> None:
-        self.app.refresh(layout=True)
+        from numtui.app import Numtui
+
+        if isinstance(self.app, Numtui):
+            self.app.redraw()
 
     def action_suspend(self) -> None:
         self.app.action_suspend_process()

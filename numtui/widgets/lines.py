@@ -124,7 +124,9 @@ def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
 def _cells(strip: Strip) -> list[_Cell]:
     """A strip cell by cell; both cells of a wide character belong to it, so that it is never sent by halves."""
     cells: list[_Cell] = []
-    for text, style, _ in strip:
+    for text, given, _ in strip:
+        # Plain is plain, by whatever name.
+        style = given or None
         if text.isascii():
             cells += [(character, 0, style) for character in text]
             continue

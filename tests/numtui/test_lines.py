@@ -1,17 +1,13 @@
-"""What is sent to the terminal: only the cells that changed, and those rightly."""
+"""Where two lines differ, cell by cell."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate
 from textual.strip import Strip
 
-from numtui.shims import tightened
-from numtui.text import fit
 from numtui.widgets.lines import differences
 
 STYLES = (None, Style(bold=True), Style(reverse=True))
@@ -52,17 +48,3 @@ def test_what_lies_outside_the_differences_is_on_the_screen_already(
 
 def test_equal_strips_differ_nowhere() -> None:
     assert differences(strip_of([("abc", None)]), strip_of([("abc", None)])) == []
-
-
-def test_an_update_begins_where_the_difference_does() -> None:
-    line = Strip([Segment(fit("the number is 42", 30)), Segment("!", STYLES[1])])
-    drawn = ChopsUpdate([{0: line}], [(0, 14, 31)], [[31]])
-    told = tightened(drawn)
-    assert isinstance(told, ChopsUpdate)
-    console = Console(force_terminal=True, color_system="standard", width=80)
-    assert told.render_segments(console) == "\x1b[1;15H42\x1b[14X\x1b[14C\x1b[1m!\x1b[0m"
-
-
-def test_anything_else_is_drawn_as_it_is() -> None:
-    assert tightened(None) is None
-    assert tightened("text") == "text"
