@@ -321,7 +321,6 @@ class Explorer(Following):
     def _matched(self, event: Matched) -> None:
         if self.session.accept(event.job) and not event.job.preview:
             self._work = ""
-            self.stop_learning()
             self._warn(rule_trouble(self.session))
             self._look()
         self.draw()

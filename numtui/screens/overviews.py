@@ -10,6 +10,7 @@ from typing import TypeVar
 from textual import events, on
 from textual.message import Message
 
+from matchers.comparison import Comparison
 from numtui.flow import Way, consuming, producing, way_back
 from numtui.overview import cause_entries, neighbour_entries, note_entries, place_entries, way_entries
 from numtui.report import ReportOptions, report_of
@@ -33,18 +34,19 @@ class Overviews(Asking):
         """What a panel shows has been found out."""
 
         serial: int
+        about: Comparison
         show: Callable[[], None]
 
     def learn(self, what: str, work: Callable[[], T], show: Callable[[T], None]) -> None:
         """Find something out in a thread, then show it; what is typed meanwhile is for what is shown."""
         self._learning += 1
-        serial = self._learning
+        serial, about = self._learning, self.session.comparison
         self._ahead = []
         self.say(f"{what} …  (esc gives up)")
 
         def run() -> None:
             found = work()
-            self.post_message(self.Learned(serial, lambda: show(found)))
+            self.post_message(self.Learned(serial, about, lambda: show(found)))
 
         self.run_worker(run, thread=True, group="learn", exclusive=True)
 
@@ -69,6 +71,9 @@ class Overviews(Asking):
             return
         ahead, self._ahead = self._ahead or [], None
         self.say("")
+        if event.about is not self.session.comparison:
+            # Rules or logs have changed meanwhile: rows are others.
+            return
         event.show()
         for key in ahead:
             self.app.post_message(key)

@@ -213,3 +213,20 @@ async def test_one_log_by_itself(tmp_path: Path) -> None:
         assert key(explorer) == "layers.1.attention/op_2_bmm"
         await press(pilot, "v")
         assert "largest value over depth" in screen(pilot)
+
+
+async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) -> None:
+    """Rules may change the rows while a way back is looked for."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        session = explorer.session
+        shown: list[int] = []
+
+        def work() -> int:
+            session.show_comparison(replace(session.comparison))
+            return 1
+
+        explorer.learn("looking", work, shown.append)
+        await settled(pilot)
+        assert shown == []
+        await press(pilot, "j")
+        assert session.cursor == 1, "keys are for the list again"
