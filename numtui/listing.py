@@ -349,7 +349,9 @@ class Listing:
         ranked = self._ranked[1]
         row = step_error(ranked, self.cursor, by)
         if row is None:
-            return f"this is the {'largest' if by > 0 else 'smallest'} error" if len(ranked) else "no row has an error"
+            if not len(ranked):
+                return "no row has an error" if not self.comparison.single else "the log says no values"
+            return f"this is the {'largest' if by > 0 else 'smallest'} {'value' if self.comparison.single else 'error'}"
         self.go(row, "error")
         return ""
 

@@ -22,13 +22,15 @@ from numtui.terminal import safe_text
 from numtui.text import fit
 from numtui.view import Order
 
-__all__ = ["Finding", "SORTED"]
+__all__ = ["SORTED", "Finding", "group_entries"]
 
 SORTED = {
     Order.DISPATCH: "order of dispatch",
     Order.ERROR: "error, the largest first",
     Order.CONFIDENCE: "confidence, the least sure first",
 }
+_MOST = 300
+"""Groups that are listed: more than anybody reads."""
 _NAME = re.compile(r"[\w.-]{1,40}")
 
 
@@ -74,7 +76,7 @@ class Finding(Overviews):
 
         panel = Panel(
             f"by {self._by.label} ({len(groups):,})",
-            partial(_group_entries, groups, single=self.session.comparison.single),
+            partial(group_entries, groups, single=self.session.comparison.single),
             keys={"enter": "lists its rows", "B": f"by {self._by.next.label}"},
         )
         self.app.push_screen(panel, picked)
@@ -151,10 +153,11 @@ class Finding(Overviews):
         self.app.refresh(layout=True)
 
 
-def _group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> list[Entry]:
+def group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> list[Entry]:
+    """The lines of a panel of groups; `single`: of one log, whose column of errors holds magnitudes."""
     room = max(width - 36, 20)
     entries = []
-    for group in groups:
+    for group in groups[:_MOST]:
         role = "red" if group.red else ""
         error = ""
         if not math.isnan(group.error):
@@ -173,6 +176,8 @@ def _group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> l
                 group.worst,
             )
         )
+    if (more := len(groups) - _MOST) > 0:
+        entries.append(Entry(([(f"  … and {more:,} groups with less in them: a filter first leaves fewer", "dim")],)))
     return entries
 
 

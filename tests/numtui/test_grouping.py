@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from matchers.status import Status
 from numtui.grouping import By, grouped
 from numtui.query import parse_query
+from numtui.screens.finding import group_entries
 from tests.numtui.fakes import comparison_of
 
 KEYS = ["layers.0.wq/op_0_mm", "layers.1.wq/op_0_mm", "layers.1/op_0_add", "/op_0_mul", "out put/op_1_mm"]
@@ -46,3 +47,10 @@ def test_a_group_lists_its_rows() -> None:
     assert (over.name, over.rows, over.red, over.worst) == ("layers.#.wq", 2, 1, 0)
     assert next(group.name for group in grouped(c, everything, By.OP)) == "mm"
     assert [group.name for group in grouped(c, everything, By.LINE)] == ["model.py:1"]
+
+
+def test_more_groups_than_anybody_reads_are_counted() -> None:
+    c = comparison_of([Status.DIVERGED] * 305, keys=[f"m{i}/op_0_mm" for i in range(305)])
+    entries = group_entries(grouped(c, np.ones(305, bool), By.MODULE), 80, single=False)
+    assert len(entries) == 301
+    assert "5 groups with less in them" in entries[-1].lines[0][0][0]
