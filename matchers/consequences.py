@@ -26,7 +26,7 @@ __all__ = ["Cause", "Consequences", "Growth", "consequences"]
 Int = NDArray[np.int64]
 
 _MOST: Final = 62
-"""So many causes are followed, the earliest ones; each takes a bit of a 64-bit word."""
+"""So many causes are followed, the earliest ones; each takes a bit of a 64-bit word, and all others one together."""
 _ROUNDS: Final = 4
 """Passes over the rows. One is enough but for data that flows against the order of a, where pairs cross."""
 
@@ -75,25 +75,34 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """All first causes, those that explain most first, and what they leave unexplained.
+    """The first causes that were followed, those that explain most first, and what they leave unexplained.
 
     Attributes:
-        causes: ranked: NaN and Inf first, then by the red rows that no earlier cause explains, then as in the step.
-        cause_of: int32[r], for each red row the index of the earliest cause it is downstream of, -1 for none.
-        unexplained: red rows that are downstream of none.
+        causes: the earliest ones, ranked: NaN and Inf first, then by the red rows that no earlier cause explains, then
+            as in the step.
+        further: the rows that start each of the others, which were not followed.
+        cause_of: int32[r], for each red row the index of the earliest cause it is downstream of, -1 for none of them.
+        unexplained: red rows that are downstream of neither.
     """
 
     causes: tuple[Cause, ...]
+    further: tuple[tuple[int, ...], ...]
     cause_of: NDArray[np.int32]
     unexplained: int
+
+    @property
+    def starts(self) -> list[tuple[int, ...]]:
+        """The rows that start each first cause, whether it was followed or not."""
+        return [*(cause.rows for cause in self.causes), *self.further]
 
 
 def consequences(c: Comparison) -> Consequences:
     """Follows the data flow from the first causes through both logs."""
-    groups = _places(c)[:_MOST]
+    places = _places(c)
+    groups, further = places[:_MOST], places[_MOST:]
     start = np.zeros(len(c), np.uint64)
-    for k, rows in enumerate(groups):
-        start[list(rows)] |= np.uint64(1 << k)
+    for k, rows in enumerate(places):
+        start[list(rows)] |= np.uint64(1 << min(k, _MOST))
     reader, maker = _edges(c)
     stops = c.status == Status.EQUAL
     flow = _downstream(start, reader, maker, stops)
@@ -127,7 +136,7 @@ def consequences(c: Comparison) -> Consequences:
     for k in rank:
         above = place[earliest[causes[k].rows[0]]]
         ranked.append(replace(causes[k], after=int(above)) if above >= 0 and rank[above] != k else causes[k])
-    return Consequences(tuple(ranked), cause_of, int(np.count_nonzero(c.red & (cause_of < 0))))
+    return Consequences(tuple(ranked), tuple(further), cause_of, int(np.count_nonzero(c.red & (reach == 0))))
 
 
 def _gravity(c: Comparison, cause: Cause) -> bool:

@@ -21,7 +21,16 @@ from numtui.present import CAUSE, bar_of, number_of
 from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 
-__all__ = ["Entry", "cause_entries", "neighbour_entries", "note_entries", "place_entries", "row_line", "way_entries"]
+__all__ = [
+    "Entry",
+    "cause_entries",
+    "causes_title",
+    "neighbour_entries",
+    "note_entries",
+    "place_entries",
+    "row_line",
+    "way_entries",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,18 @@ def _keys(c: Comparison, row: int, width: int) -> str:
     room = width - 3
     take = min(width_of(left), max(room // 2, room - width_of(other[0])))
     return f"{fit(left, take, keep_end=True)} ⇄ {fit(other[0], room - take, keep_end=True)}"
+
+
+def causes_title(c: Comparison) -> str:
+    """How many first causes there are; with the rows that start them, which the header counts, where these are more."""
+    starts = c.consequences.starts
+    rows = sum(map(len, starts))
+    told = [f"{len(starts):,}"]
+    if (followed := len(c.consequences.causes)) < len(starts):
+        told[0] = f"the earliest {followed} of {len(starts):,}"
+    if rows > len(starts):
+        told.append(f"{rows:,} rows start them")
+    return f"first causes ({', '.join(told)})"
 
 
 def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:
@@ -194,7 +215,7 @@ def note_entries(c: Comparison, width: int) -> list[Entry]:
     label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
     entries = []
     for note in c.comparability.notes:
-        text, role = _WEIGHTS.get(note.weight, ("harmless", "dim"))
+        text, role = _WEIGHTS.get(note.weight, ("noted", "dim"))
         first, *rest = wrap(note.text, width - label - 2)
         lines: list[Line] = [[(f" {text:<{label}}", role), (first, "")]]
         lines += [[(" " * (label + 1) + part, "")] for part in rest]

@@ -70,7 +70,7 @@ def _red_rows(r: Report) -> Iterator[str]:
 def _causes(r: Report) -> Iterator[str]:
     rows = _origin(r)
     # Rows of one place in the program are one cause.
-    if n := sum(bool(rows[list(cause.rows)].any()) for cause in r.comparison.consequences.causes):
+    if n := sum(bool(rows[list(starts)].any()) for starts in r.comparison.consequences.starts):
         yield count(n, "first cause")
 
 

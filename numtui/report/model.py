@@ -118,10 +118,10 @@ class Report:
     @property
     def cause_count(self) -> int:
         """How many first causes there are; rows of one place in the program are one."""
-        return len(self.comparison.consequences.causes)
+        return len(self.comparison.consequences.starts)
 
     def causes(self, limit: int) -> tuple[CauseFacts, ...]:
-        """The first causes that explain most."""
+        """The first causes that explain most, of those that were followed."""
         from matchers.explain import format_error
 
         c = self.comparison
@@ -277,27 +277,39 @@ class Report:
 
 
 def _follows(c: Comparison, cause: Cause) -> str:
-    """How much a first cause explains, and how large it gets, in a sentence."""
-    reds = int(np.count_nonzero(c.red))
-    explained = "all" if cause.red == reds else f"{cause.red:,} of {reds:,}"
-    text = f"explains {explained} red rows, in {count(cause.modules, 'module')}" if reds > 1 else ""
-    if cause.assumed and text:
-        text += f" ({cause.assumed:,} by their place alone: what made their inputs was not captured)"
+    """How much a first cause explains, and how large it gets, in a sentence; empty where it is the only red row."""
+    told = [*_explained(c, cause)]
     if len(cause.rows) > 1:
-        text += f"{'; ' if text else ''}{len(cause.rows):,} rows of one place in the program start it"
+        told.append(f"{len(cause.rows):,} rows of one place in the program start it")
     worst = max(cause.growth, key=lambda step: step.error, default=None)
     if worst is not None and len(cause.growth) > 1:
         from matchers.explain import format_error
 
-        where = c.a.keys[int(c.row_a[worst.row])] if c.row_a[worst.row] >= 0 else c.b.keys[int(c.row_b[worst.row])]
-        text += f"; the largest error is {format_error(worst.error, bool(c.bound[worst.row]))}, at {where}"
+        error = format_error(worst.error, bool(c.bound[worst.row]))
+        told.append(f"the largest error is {error}, at {_key(c, worst.row)}")
     if cause.after >= 0:
-        text += f"; it may be a consequence of {cause.after + 1}, over rows that agree in print"
+        told.append(f"it may be a consequence of {cause.after + 1}, over rows that agree in print")
     if cause.masked:
         rows = "row that reads" if cause.masked == 1 else "rows that read"
         agree = "agrees" if cause.masked == 1 else "agree"
-        text += f"; {cause.masked:,} {rows} what differs {agree} in print all the same, and need not be sound"
-    return text
+        told.append(f"{cause.masked:,} {rows} what differs {agree} in print all the same, and need not be sound")
+    return "; ".join(told)
+
+
+def _explained(c: Comparison, cause: Cause) -> Iterator[str]:
+    """How many red rows follow from a first cause; a single one by its name, which stands nowhere else."""
+    reds = np.flatnonzero(c.red)
+    if len(reds) > 1:
+        many = "all" if cause.red == len(reds) else f"{cause.red:,} of {len(reds):,}"
+        by_place = f" ({cause.assumed:,} by their place alone: what made their inputs was not captured)"
+        yield f"explains {many} red rows, in {count(cause.modules, 'module')}{by_place if cause.assumed else ''}"
+    elif cause.red and int(reds[0]) not in cause.rows:
+        yield f"explains the one red row, {_key(c, int(reds[0]))}"
+
+
+def _key(c: Comparison, row: int) -> str:
+    """The key of a row in a, or in b where only b has it."""
+    return c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
 
 
 def _log(side: str, name: str, log: OpLog) -> Log:

@@ -204,7 +204,7 @@ def _harmless(r: Report) -> Iterator[str]:
     notes = [note.text for note in r.notes if note.weight == "harmless"]
     if not notes:
         return
-    yield "Different and harmless"
+    yield "Also different, which stands against no comparison"
     for text in notes[:_MAX_HARMLESS]:
         yield from _wrapped(text, "  ", "    ")
     if len(notes) > _MAX_HARMLESS:

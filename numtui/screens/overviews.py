@@ -12,7 +12,7 @@ from textual.message import Message
 
 from matchers.comparison import Comparison
 from numtui.flow import Way, consuming, producing, way_back
-from numtui.overview import cause_entries, neighbour_entries, note_entries, place_entries, way_entries
+from numtui.overview import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
 from numtui.report import ReportOptions, report_of
 from numtui.screens.asking import Asking
 from numtui.screens.panel import Panel, Picked
@@ -105,7 +105,7 @@ class Overviews(Asking):
                 self.filter_by(f"cause:{choice.number + 1}")
 
         panel = Panel(
-            f"first causes ({len(follows)})",
+            causes_title(c),
             partial(cause_entries, c, follows),
             keys={"f": "lists only what follows from it"},
             opened_by="C",

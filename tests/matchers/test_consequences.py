@@ -105,6 +105,21 @@ def test_a_row_with_equal_bits_passes_nothing_on() -> None:
     assert [cause.red for cause in c.consequences.causes] == [1, 1]
 
 
+def test_more_causes_than_are_followed_are_counted_and_explained_by_no_other() -> None:
+    def apart(scale: float) -> list[Op]:
+        return [
+            op(f"layers.{k}/op_0_mm", scale * (k + 2), inputs=[37.0 * (k + 1)], producers=[""], location=f"m.py:{k}")
+            for k in range(70)
+        ]
+
+    c = compare(made_up_log(apart(1.0)), made_up_log(apart(1.1)))
+    found = c.consequences
+    assert np.count_nonzero(c.cause) == len(found.starts) == 70
+    assert {(cause.red, cause.assumed) for cause in found.causes} == {(1, 0)}
+    assert sorted(row for starts in found.starts for row in starts) == np.flatnonzero(c.cause).tolist()
+    assert found.unexplained == 0
+
+
 @given(st.dictionaries(st.integers(0, 11), st.floats(1.0, 99.0), max_size=8))
 def test_every_red_row_has_its_earliest_cause(changed: dict[int, float]) -> None:
     names = [record.key for record in chain({})]

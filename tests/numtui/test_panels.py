@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from matchers.comparison import compare
 from matchers.status import Status
-from numtui.overview import cause_entries, note_entries, place_entries, row_line
+from numtui.overview import cause_entries, causes_title, note_entries, place_entries, row_line
 from numtui.screens.explorer import Explorer
 from numtui.text import width_of
-from tests.builders import training_step
+from tests.builders import Op, op, training_step
+from tests.matchers.drift import made_up_log
 from tests.numtui.fakes import comparison_of
 from tests.numtui.test_app import opened, press, request, screen, settled
 from tests.numtui.test_flow import diverging
@@ -24,6 +26,27 @@ def key(explorer: Explorer) -> str:
     session = explorer.session
     found: str = session.comparison.a.keys[session.spot[0]]
     return found
+
+
+def test_the_title_counts_what_the_header_counts_too() -> None:
+    def apart(scale: float, layers: int, places: int) -> list[Op]:
+        return [
+            op(
+                f"layers.{k}/op_0_mm",
+                scale * (k + 2),
+                inputs=[37.0 * (k + 1)],
+                producers=[""],
+                location=f"model.py:{k % places}",
+            )
+            for k in range(layers)
+        ]
+
+    def title(layers: int, places: int) -> str:
+        return causes_title(compare(made_up_log(apart(1.0, layers, places)), made_up_log(apart(1.1, layers, places))))
+
+    assert title(3, 1) == "first causes (1, 3 rows start them)"
+    assert title(3, 3) == "first causes (3)"
+    assert title(70, 70) == "first causes (the earliest 62 of 70)"
 
 
 async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:

@@ -53,6 +53,19 @@ def test_two_equal_runs_fit_on_a_few_lines(tmp_path: Path) -> None:
     )
 
 
+def test_a_single_red_row_is_named_where_another_operation_is_its_cause(tmp_path: Path) -> None:
+    x = op("m/op_0_mul", 3.0, inputs=[5.0], producers=[""])
+    wrong = op("m/op_1_neg", 77.0, inputs=x.outputs, producers=[x.key])
+    right, other = (
+        op("m/op_2_add", value, inputs=maker.outputs, producers=[maker.key])
+        for value, maker in ((4.0, x), (40.0, wrong))
+    )
+    c = compared(tmp_path, [x, right], [x, wrong, other])
+    text = text_of(c)
+    assert "1. m/op_1_neg (only in b)" in text
+    assert "explains the one red row, m/op_2_add" in text
+
+
 def test_the_first_cause_is_named_with_its_place_and_a_sentence(tmp_path: Path) -> None:
     c = compared(tmp_path, training_step(), with_wrong(training_step(), 2))
     (row,) = np.flatnonzero(c.cause)
