@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
-import numpy as np
-
 from matchers.status import Role
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, RowFacts
@@ -101,9 +99,9 @@ def _lines(r: Report) -> Iterator[str]:
 def _failures(r: Report) -> Iterator[str]:
     if r.failures:
         yield from _list("Fails on", (f"{f.condition}: {plain(f.text)}" for f in r.failures))
-    if n := int(np.count_nonzero(r.allowed.rows)):
+    if r.known:
         yield ""
-        yield f"{count(n, 'row')} {'is' if n == 1 else 'are'} known and allowed."
+        yield r.known
 
 
 def _notes(r: Report) -> Iterator[str]:

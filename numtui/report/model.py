@@ -105,6 +105,12 @@ class Report:
             return f"{rows}, {count(self.cause_count, 'first cause')}"
         return agreement(c)
 
+    @property
+    def known(self) -> str:
+        """How many of the rows fail nothing because they are known to differ; empty for none."""
+        n = int(np.count_nonzero(self.allowed.rows))
+        return f"{count(n, 'row')} {'is' if n == 1 else 'are'} known and allowed." if n else ""
+
     @cached_property
     def certificate(self) -> tuple[str, ...]:
         """What was compared, by what, and what that can and cannot see."""

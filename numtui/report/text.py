@@ -86,6 +86,8 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
     yield paint(_RED, r.result) if r.red else r.result
     if r.judged_by:
         yield f"Judged with {safe_text(r.judged_by, 300)}"
+    if r.known:
+        yield r.known
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
         yield paint(_RED, line) if status.red else line
@@ -204,7 +206,7 @@ def _harmless(r: Report) -> Iterator[str]:
     notes = [note.text for note in r.notes if note.weight == "harmless"]
     if not notes:
         return
-    yield "Also different, which stands against no comparison"
+    yield "Also different, and nothing against comparing them"
     for text in notes[:_MAX_HARMLESS]:
         yield from _wrapped(text, "  ", "    ")
     if len(notes) > _MAX_HARMLESS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from matchers.parse import read_log
 from matchers.rules import parse_rules
 from matchers.status import Status
 from numtui.cli import main
-from numtui.report import CONDITIONS, ReportOptions, report_of
+from numtui.report import CONDITIONS, ReportOptions, report_of, write
 from numtui.report.allow import AllowList
 from numtui.report.allow_file import load_allow_list
 from tests.builders import training_step, write_log
@@ -97,6 +98,10 @@ def test_a_known_difference_fails_nothing_and_stays_red(tmp_path: Path) -> None:
     assert report.failures == ()
     assert report.red == 339
     assert int(report.allowed.rows.sum()) == 340
+    for form in ("text", "markdown"):
+        out = io.StringIO()
+        write(report, out, form)
+        assert "\n340 rows are known and allowed.\n" in out.getvalue()
 
 
 def test_what_follows_from_it_is_allowed_only_on_request(tmp_path: Path) -> None:
