@@ -57,4 +57,6 @@ def test_settings_that_mean_nothing_are_told_before_anything_is_drawn(tmp_path: 
     config.write_text("keys:\n  next-red: q\n")
     with Terminal([*NUMTUI, str(log)], env={"XDG_CONFIG_HOME": str(tmp_path)}) as t:
         assert t.exit_code() == 2
-        assert "config.yaml:2:13: next-red: the key q does quit already" in t.screen().replace("\n", "")
+        # where the line is broken depends on the length of the path
+        said = "".join(t.screen().split())
+        assert "config.yaml:2:13:next-red:thekeyqdoesquitalready" in said
