@@ -61,10 +61,28 @@ class NoiseFloor:
 
 
 def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
-    """Whether a third log repeats the run of b rather than that of a, by the keys of its operations."""
+    """Whether a third log repeats the run of b rather than that of a, by the keys of its operations.
+
+    Where both have as many of them, by whose results it is nearer to: the noise of one run taken for that of the other
+    would hide the difference between the two.
+    """
     keys = set(c.keys)
     shared = [len(keys & set(log.keys)) / max(len(keys | set(log.keys)), 1) for log in (a, b)]
-    return shared[1] > shared[0]
+    if shared[0] != shared[1]:
+        return shared[1] > shared[0]
+    return _distance(b, c) < _distance(a, c)
+
+
+def _distance(log: OpLog, third: OpLog) -> float:
+    """The mean relative difference of the results under the same keys; NaN and Inf against a number count as 1."""
+    of = {key: record for record, key in enumerate(third.keys)}
+    pairs = [(i, of[key]) for i, key in enumerate(log.keys) if key in of]
+    if not pairs:
+        return 1.0
+    i, j = np.array(pairs).T
+    x, y = log.outputs.first(i), third.outputs.first(j)
+    alike = (x == y) | (np.isnan(x) & np.isnan(y))
+    return float(np.mean(np.where(alike, 0.0, np.nan_to_num(relative(x, y), nan=1.0, posinf=1.0))))
 
 
 def measure_noise(

@@ -18,7 +18,9 @@ from matchers.parse import read_log
 from matchers.rules import parse_rules
 from matchers.status import Role, Status
 from matchers.tolerance import systematic_share
+from tests.builders import op
 from tests.captured import Step, captured_log, summary
+from tests.matchers.drift import made_up_log
 
 DATA = Path(__file__).parent.parent / "data"
 ORDER = Expectation(preset=Expect.REDUCTION_ORDER)
@@ -290,3 +292,13 @@ def test_operations_that_are_not_steady_are_named() -> None:
 def test_the_share_of_rounding_in_a_norm() -> None:
     share = systematic_share(np.array([1.0, 100.0, 1e4, 1e8, np.nan]))
     assert share.tolist() == pytest.approx([1.0, 0.625, 0.175, 0.1255, 1.0])
+
+
+def test_noise_is_that_of_the_run_whose_results_it_is_near_where_both_have_the_same_keys() -> None:
+    def run(scale: float) -> OpLog:
+        return made_up_log([op(f"layers.{k}/op_0_mm", scale * (k + 2)) for k in range(4)])
+
+    good, bad, bad_again = run(1.0), run(1.5), run(1.5 + 1e-7)
+    assert noise_floor(good, bad, bad_again).side == "b"
+    assert noise_floor(bad, good, bad_again).side == "a"
+    assert noise_floor(good, good, bad_again).side == "a"
