@@ -432,15 +432,10 @@ def preview(a: OpLog, b: OpLog) -> Comparison:
     n_a, n_b = len(a), len(b)
     n = max(n_a, n_b)
     rows = np.arange(n, dtype=np.int32)
-    empty = np.zeros(0, np.int32)
-    nowhere_a, nowhere_b = np.full(n_a, -1, np.int32), np.full(n_b, -1, np.int32)
-    none = np.zeros(0, np.float32)
     return Comparison(
         a=a,
         b=b,
-        pairing=Pairing(
-            nowhere_a, nowhere_b, empty, empty, empty.astype(np.int8), none, empty, none, empty.astype(bool)
-        ),
+        pairing=Pairing.none(n_a, n_b),
         row_a=np.where(rows < n_a, rows, -1),
         row_b=np.where(rows < n_b, rows, -1),
         pair=np.full(n, -1, np.int32),

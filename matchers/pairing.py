@@ -59,6 +59,22 @@ class Pairing:
     runner_up_score: NDArray[np.float32]
     grouped: NDArray[np.bool_]
 
+    @classmethod
+    def none(cls, n_a: int, n_b: int) -> Pairing:
+        """No pairs between so many rows."""
+        rows, scores = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        return cls(
+            of_a=np.full(n_a, -1, np.int32),
+            of_b=np.full(n_b, -1, np.int32),
+            lead_a=rows,
+            lead_b=rows,
+            method=rows.astype(np.int8),
+            confidence=scores,
+            runner_up=rows,
+            runner_up_score=scores,
+            grouped=rows.astype(bool),
+        )
+
     def __len__(self) -> int:
         return len(self.lead_a)
 

@@ -77,21 +77,10 @@ def single_run(log: OpLog) -> SingleRun:
     largest[early] = math.nan
     rows = np.arange(n, dtype=np.int32)
     alone = np.full(n, -1, np.int32)
-    none = np.zeros(0, np.int32)
     return SingleRun(
         a=log,
         b=nothing,
-        pairing=Pairing(
-            of_a=alone,
-            of_b=none,
-            lead_a=none,
-            lead_b=none,
-            method=none.astype(np.int8),
-            confidence=np.zeros(0, np.float32),
-            runner_up=none,
-            runner_up_score=np.zeros(0, np.float32),
-            grouped=np.zeros(0, bool),
-        ),
+        pairing=Pairing.none(n, 0),
         row_a=rows,
         row_b=alone,
         pair=alone,
@@ -104,7 +93,7 @@ def single_run(log: OpLog) -> SingleRun:
         cause=cause & odd,
         original=alone,
         at_a=rows,
-        at_b=none,
+        at_b=np.zeros(0, np.int32),
         kept=Kept(flow=flow),
     )
 
