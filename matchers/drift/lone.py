@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.collectives import collective
-from matchers.drift.suggestion import Finding
+from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames, print_codes, twins
 from matchers.features import Side
 from matchers.op_log import OpLog
@@ -41,8 +41,7 @@ def lone_families(names: PairNames) -> Iterator[Finding]:
 def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
     """Ops that only one run has, and that give what another op, or two in a row, give in the other run."""
     a, b = names.c.a, names.c.b
-    chains: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
-    example: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[int, int]] = {}
+    chains: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
     seen: set[int] = set()
     for i, j in [*_same_result(names, lone_a, lone_b), *_same_place(names, lone_a, lone_b)]:
         if i in seen:
@@ -53,12 +52,12 @@ def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]
             (*_step_before(a, i, op_b, lone_a), op_a),
             (*_step_before(b, j, op_a, lone_b), op_b),
         )
-        chains[chain] += 1
-        example.setdefault(chain, (i, j))
+        chains[chain].append((i, j))
     known_a, known_b = set(a.ops), set(b.ops)
     rules: list[OpRule] = []
-    rows, taken = 0, set[str]()
-    for chain, count in chains.most_common():
+    shown: list[tuple[int, int]] = []
+    taken = set[str]()
+    for chain, found in sorted(chains.items(), key=lambda item: -len(item[1])):
         ops_a, ops_b = chain
         # an op that the other run has as well would take the pairs apart that it has there
         new_a = len(ops_a) > 1 or ops_a[0] not in known_b
@@ -66,15 +65,14 @@ def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]
         if new_a and new_b and not (len(ops_a) > 1 and len(ops_b) > 1) and not {f"a {ops_a}", f"b {ops_b}"} & taken:
             taken |= {f"a {ops_a}", f"b {ops_b}"}
             rules.append(OpRule(a=ops_a, b=ops_b, why="the same operation under another name"))
-            rows += count
+            shown += found
     if rules:
-        first = rules[0]
-        i, j = example[first.a, first.b]
+        i, j = shown[0]
         yield Finding(
             "equivalent ops",
             "The runs use different ops for one thing: in-place or not, or one instead of two in a row. "
             f"For example {a.keys[i]} ↔ {b.keys[j]}.",
-            rows,
+            instances(*np.array(shown).T),
             tuple(rules),
         )
 
@@ -129,8 +127,10 @@ def _step_before(log: OpLog, row: int, fused: str, lone: Int) -> tuple[str, ...]
 def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
     """One operation that does for several tensors at once what the other run does one by one."""
     sides = ((names.c.a, lone_a, names.c.b, lone_b), (names.c.b, lone_b, names.c.a, lone_a))
-    rows, example = 0, ""
+    shown: list[tuple[int, int]] = []
+    example = ""
     for log, lone, other, theirs in sides:
+        mine = log is names.c.a
         separate = Counter(other.op_name(row).strip("_") for row in theirs.tolist())
         phases = set(other.phase[theirs].tolist())
         for row in lone.tolist():
@@ -141,16 +141,16 @@ def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
             # a whole optimizer's step is in its parts under names of their own
             whole = prefix == "_fused_" and int(log.phase[row]) in phases
             if whole or separate[op[len(prefix) :].strip("_")] > 1:
-                rows += 1
+                shown.append((row, -1) if mine else (-1, row))
                 example = example or log.keys[row]
         for row, parts in _split_modules(log, lone, other, theirs):
-            rows += 1
+            shown.append((row, -1) if mine else (-1, row))
             example = example or f"{log.keys[row]} for {', '.join(parts)}"
-    if rows:
+    if shown:
         yield Finding(
             "fused and separate",
             f"One run does at once what the other does in several operations. For example {example}.",
-            rows,
+            instances(*np.array(shown).T),
             no_rule="a pair compares one result with one other, and none of the separate ones is the whole",
         )
 
@@ -183,12 +183,12 @@ def _split_modules(log: OpLog, lone: Int, other: OpLog, theirs: Int) -> Iterator
 
 
 def _recomputed(names: PairNames) -> Iterator[Finding]:
-    rows = names.c.counts[Status.RECOMPUTE]
-    if rows:
+    rows = np.flatnonzero(names.c.status == Status.RECOMPUTE)
+    if len(rows):
         yield Finding(
             "recomputed copies",
             "Activation checkpointing runs forward operations again in the backward pass, in one run only.",
-            rows,
+            instances(names.c.row_a[rows], names.c.row_b[rows]),
             no_rule="they are labelled, name their originals, and are not red",
         )
 
@@ -196,23 +196,26 @@ def _recomputed(names: PairNames) -> Iterator[Finding]:
 def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
     """Rows of micro-batches that the other run does not have: as our own capture says, or by how often modules ran."""
     f = names.f
-    extra = 0
+    extra = []
     for side, lone, other in ((f.a, lone_a, f.b), (f.b, lone_b, f.a)):
         said = side.batch[lone] >= 0
-        extra += int(np.count_nonzero(said & ~np.isin(side.batch[lone], other.batch)))
-        extra += 0 if said.any() else _ran_again(side, lone, other)
-    if extra:
+        if said.any():
+            extra.append(lone[said & ~np.isin(side.batch[lone], other.batch)])
+        else:
+            extra.append(_ran_again(side, lone, other))
+    shown = np.concatenate((instances(extra[0], -1), instances(-1, extra[1])), axis=1)
+    if shown.size:
         yield Finding(
             "further micro-batches",
             "One run has micro-batches that the other does not have.",
-            extra,
+            shown,
             no_rule="there is nothing in the other run to compare them with; an ignore rule hides them",
         )
 
 
-def _ran_again(side: Side, lone: Int, other: Side) -> int:
-    """How many lone rows are of places that this run comes through k times as often as the other one; k is the same for
-    most of them, else there are none.
+def _ran_again(side: Side, lone: Int, other: Side) -> Int:
+    """The lone rows of places that this run comes through k times as often as the other one; k is the same for most of
+    them, else there are none.
     """
     size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
     place, theirs = ((s.place.astype(np.int64) + 1) * size * 4 + s.site * 4 + s.phase for s in (side, other))
@@ -221,7 +224,7 @@ def _ran_again(side: Side, lone: Int, other: Side) -> int:
     times = np.where((before > 0) & (often % np.maximum(before, 1) == 0), often // np.maximum(before, 1), 0)
     again = np.bincount(times[times > 1], minlength=2)
     usual = int(again.argmax())
-    return int(again[usual]) if usual > 1 and 2 * again[usual] > len(lone) else 0
+    return lone[times == usual] if usual > 1 and 2 * again[usual] > len(lone) else lone[:0]
 
 
 def _occurrences(values: Int, of: Int) -> Int:
@@ -242,7 +245,7 @@ def _communication(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Findi
             "communication of one run",
             f"Only {side} communicates: its weights or its batch are spread over several ranks. "
             f"For example {log.keys[int(rows[0])]}.",
-            len(rows),
+            instances(rows, -1) if side == "a" else instances(-1, rows),
             tuple(
                 IgnoreRule(side=RuleSide(side), op=op, why="only this run communicates")
                 for op in ops

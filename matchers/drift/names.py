@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from matchers.collectives import LOWERED_FROM, WAIT
 from matchers.drift.learn import Learner
 from matchers.drift.renames import find_renames, rename_rules
-from matchers.drift.suggestion import Finding
+from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames
 from matchers.key_index import key_reference
 from matchers.op_key import NO_MODULE
@@ -111,7 +111,7 @@ def name_families(names: PairNames) -> Iterator[Finding]:
             of_them = some if len(pairs) < len(shows) else "Each has"
             explanation += f" {of_them} a pair of its own: {family.no_template}."
         no_rule = family.no_template if len(pairs) < len(left) else ""
-        yield Finding(family.name, explanation, len(shows), (*templates, *pairs), no_rule)
+        yield Finding(family.name, explanation, names.instances(shows), (*templates, *pairs), no_rule)
     yield from _order(names)
 
 
@@ -182,7 +182,7 @@ def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) 
         one, other = next(iter(modules.items()))
         left = "" if len(covered) == len(modules) else "numbers or parts of some names follow no pattern"
         explanation = f"{said}: {names.a.names[one]} is {names.b.names[other]}."
-        yield Finding(name, explanation, len(which), rules, left)
+        yield Finding(name, explanation, names.instances(which), rules, left)
 
 
 def _collectives(names: PairNames, which: Int) -> Iterator[Finding]:
@@ -208,7 +208,7 @@ def _collectives(names: PairNames, which: Int) -> Iterator[Finding]:
         "lowered collectives",
         "A collective that one run does in place is started and waited for in the other, under the module that needs "
         f"the result. For example {names.example(int(which[0]))}.",
-        len(which),
+        names.instances(which),
         rules,
         "" if len(rules) == len(chains) else "both runs also have some of these ops under one name; no rule is needed",
     )
@@ -225,18 +225,33 @@ def _starts(names: PairNames) -> tuple[dict[int, int], dict[int, int]]:
 
 def _order(names: PairNames) -> Iterator[Finding]:
     """The least number of pairs without which the two runs have one order."""
-    longest: list[int] = []
-    for row in names.c.pairing.lead_b.tolist():
-        at = bisect_left(longest, row)
-        if at == len(longest):
-            longest.append(row)
-        else:
-            longest[at] = row
-    moved = len(names.c.pairing) - len(longest)
-    if moved:
+    pairing = names.c.pairing
+    moved = _out_of_order(pairing.lead_b.tolist())
+    if len(moved):
         yield Finding(
             "swapped order",
             "The runs dispatch these operations in another order, as schedulers and prefetched collectives do.",
-            moved,
+            instances(pairing.lead_a[moved], pairing.lead_b[moved]),
             no_rule="pairs need not keep the order of either run",
         )
+
+
+def _out_of_order(values: Sequence[int]) -> Int:
+    """The positions, rising, of what is not in one longest rising subsequence (by patience sorting)."""
+    tops: list[int] = []
+    at: list[int] = []
+    before: list[int] = []
+    for position, value in enumerate(values):
+        pile = bisect_left(tops, value)
+        before.append(at[pile - 1] if pile else -1)
+        if pile == len(tops):
+            tops.append(value)
+            at.append(position)
+        else:
+            tops[pile], at[pile] = value, position
+    moved = np.ones(len(values), bool)
+    position = at[-1] if at else -1
+    while position >= 0:
+        moved[position] = False
+        position = before[position]
+    return np.flatnonzero(moved)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.drift.learn import Learner
 from matchers.drift.shifts import FINE, Shift, find_shifts
-from matchers.drift.suggestion import Suggestion, parted
+from matchers.drift.suggestion import Suggestion, instances, matched, parted
 from matchers.drift.view import PairNames
 from matchers.key_index import key_reference
 from matchers.rules import PairRule, Rule, TemplateRule
@@ -138,8 +138,9 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
     return Suggestion(
         name=_NAME,
         explanation=f"{finding} {_remedy(c, shift, trial.change)}".strip(),
-        rows=len(shift.i),
+        instances=instances(shift.i, shift.j),
         rules=trial.change.rules,
+        matched=matched(trial.after, trial.change.rules),
         no_rule="",
         settles=trial.settles,
         before=c.counts,

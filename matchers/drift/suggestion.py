@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
 from matchers.pairing import Method
 from matchers.rules import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
-__all__ = ["Finding", "Suggestion", "compatible", "parted", "together", "weigh", "with_more"]
+__all__ = [
+    "Finding",
+    "Instances",
+    "Suggestion",
+    "compatible",
+    "instances",
+    "matched",
+    "parted",
+    "together",
+    "weigh",
+    "with_more",
+]
+    "Finding",
+    "Instances",
+    "Suggestion",
+    "compatible",
+    "instances",
+    "matched",
+    "parted",
+    "together",
+    "weigh",
+    "with_more",
+]
+
+Instances = NDArray[np.int32]
+"""[2, n]: operations that show a family of drift, as the records of a and of b; -1 where one run has none."""
+
+
+def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | int) -> Instances:
+    """The records of a and of b; one number stands for all of them."""
+    return np.stack(np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32)))
+
 
 _SURE: Final = 0.9
 """Pairs from this confidence on must survive a rule, or it is not proposed."""
@@ -32,14 +64,14 @@ class Finding:
     Attributes:
         name: of the family.
         explanation: a sentence or two.
-        rows: operations of a (of b, where a has none) that show it.
+        instances: the operations that show it.
         rules: what says it in the grammar of the rules; empty when nothing does.
         no_rule: why nothing does, or why it covers only some of the rows; empty when the rules cover all.
     """
 
     name: str
     explanation: str
-    rows: int
+    instances: Instances = field(compare=False)
     rules: tuple[Rule, ...] = ()
     no_rule: str = ""
 
@@ -49,8 +81,9 @@ class Suggestion:
     """A finding, weighed: the rules have been tried on the comparison.
 
     Attributes:
-        name, explanation, rows, no_rule: as in `Finding`.
+        name, explanation, instances, no_rule: as in `Finding`.
         rules: what may be added to the rules in force; no pair that is sure is parted by them.
+        matched: by rule, the rows it would match.
         settles: rows of the comparison that are what they are by these rules once they are in force.
         before, after: rows per status, now and with the rules.
         drops: rules in force that have to be taken back first.
@@ -59,14 +92,20 @@ class Suggestion:
 
     name: str
     explanation: str
-    rows: int
+    instances: Instances = field(compare=False)
     rules: tuple[Rule, ...]
+    matched: tuple[int, ...]
     no_rule: str
     settles: int
     before: Mapping[Status, int]
     after: Mapping[Status, int]
     drops: tuple[Rule, ...] = ()
     records: frozenset[int] = frozenset()
+
+    @property
+    def rows(self) -> int:
+        """How many operations show it."""
+        return self.instances.shape[1]
 
     @property
     def changes(self) -> bool:
@@ -102,8 +141,9 @@ def weigh(c: Comparison, finding: Finding) -> Suggestion:
     return Suggestion(
         finding.name,
         finding.explanation,
-        finding.rows,
+        finding.instances,
         rules,
+        matched(after, rules),
         no_rule,
         settles,
         c.counts,
@@ -153,7 +193,7 @@ def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
 
 
 def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
-    return Suggestion(finding.name, finding.explanation, finding.rows, (), why, 0, c.counts, c.counts)
+    return Suggestion(finding.name, finding.explanation, finding.instances, (), (), why, 0, c.counts, c.counts)
 
 
 def parted(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:
@@ -164,6 +204,12 @@ def parted(before: Comparison, after: Comparison, records: frozenset[int] = froz
         sure &= ~np.isin(p.lead_a, list(records))
     partner = after.pairing.partner_of_a[p.lead_a[sure]]
     return int(np.count_nonzero(partner != p.lead_b[sure]))
+
+
+def matched(after: Comparison, rules: tuple[Rule, ...]) -> tuple[int, ...]:
+    """By rule, the rows it matches in a comparison that it is in force in."""
+    uses = {id(after.rules.rules[use.rule]): use.matched for use in after.usage}
+    return tuple(uses.get(id(rule), 0) for rule in rules)
 
 
 def _settled(before: Comparison, after: Comparison, rules: tuple[Rule, ...]) -> int:

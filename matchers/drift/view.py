@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, Matching
+from matchers.drift.suggestion import Instances, instances
 from matchers.features import Side, float_bits, mix, shared_ids
 from matchers.op_key import canonical
 from matchers.op_log import OpLog
@@ -83,6 +84,10 @@ class PairNames:
         name_a, name_b, _ = shared_ids(self.a.names[:-1], self.b.names[:-1])
         self.same_module: Mask = name_a[c.a.module[self.i]] == name_b[c.b.module[self.j]]
         self.same_op: Mask = self.op_a[self.i] == self.op_b[self.j]
+
+    def instances(self, which: Int) -> Instances:
+        """Some of the pairs as instances of a family."""
+        return instances(self.i[which], self.j[which])
 
     def lone(self, side: str) -> Int:
         """The records of a side without partner that are not known to be recomputed copies, in order."""
