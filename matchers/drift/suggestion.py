@@ -26,17 +26,6 @@ __all__ = [
     "weigh",
     "with_more",
 ]
-    "Finding",
-    "Instances",
-    "Suggestion",
-    "compatible",
-    "instances",
-    "matched",
-    "parted",
-    "together",
-    "weigh",
-    "with_more",
-]
 
 Instances = NDArray[np.int32]
 """[2, n]: operations that show a family of drift, as the records of a and of b; -1 where one run has none."""

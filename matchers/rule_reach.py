@@ -1,0 +1,62 @@
+"""Which operations a rule is about, by itself: those it names, whether or not other rules go before it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import OpLog, Phase
+from matchers.resolve import resolve
+from matchers.rules import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
+
+__all__ = ["Reach", "reach"]
+
+Mask = NDArray[np.bool_]
+
+
+class Reach(NamedTuple):
+    """bool[n_a], bool[n_b]: the records that a rule is about."""
+
+    a: Mask
+    b: Mask
+
+    def covers(self, records: NDArray[np.int32]) -> Mask:
+        """bool[n]: which of some places, int32[2, n] records of a and of b (-1: none), the rule is about."""
+        i, j = records
+        return np.asarray(((i >= 0) & self.a[i]) | ((j >= 0) & self.b[j]))
+
+
+def reach(rule: Rule, a: OpLog, b: OpLog) -> Reach:
+    """The operations that a rule is about. For a rename of modules those of a; b has the new names already."""
+    # one more, so that -1 is a record like any other
+    masks = np.zeros(len(a) + 1, bool), np.zeros(len(b) + 1, bool)
+    if isinstance(rule, OpRule):
+        for mask, log, ops in zip(masks, (a, b), (rule.a, rule.b), strict=True):
+            mask[:-1] = np.isin(log.op, [at for at, op in enumerate(log.ops) if op in ops]) & _in(log, rule.phase)
+        return Reach(*masks)
+    resolved = resolve(RuleSet((rule,)), a, b)
+    if isinstance(rule, (PairRule, TemplateRule)):
+        for pair in resolved.forced:
+            masks[0][list(pair.a)] = True
+            masks[1][list(pair.b)] = True
+    elif isinstance(rule, ApartRule):
+        for i, j in resolved.apart:
+            masks[0][i] = masks[1][j] = True
+    elif isinstance(rule, ModuleRule):
+        renamed = [new != old for new, old in zip(resolved.modules_a, a.modules, strict=True)]
+        masks[0][:-1] = np.array([*renamed, False])[a.module]
+    else:
+        for mask, ignored, tolerance in zip(
+            masks,
+            (resolved.ignored_a, resolved.ignored_b),
+            (resolved.tolerance_a, resolved.tolerance_b),
+            strict=True,
+        ):
+            mask[:-1] = ignored | (tolerance == 0)
+    return Reach(*masks)
+
+
+def _in(log: OpLog, phase: Phase | None) -> Mask:
+    return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
