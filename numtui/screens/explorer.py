@@ -29,6 +29,7 @@ from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.query import Query
 from numtui.screens.following import Following
+from numtui.screens.modal import Modal
 from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits, rebind
 from numtui.summary import rule_trouble
@@ -323,6 +324,8 @@ class Explorer(Following):
             self._work = ""
             self._warn(rule_trouble(self.session))
             self._look()
+            if isinstance(over := self.app.screen, Modal):
+                over.session_changed()
         self.draw()
 
     def _look(self) -> None:

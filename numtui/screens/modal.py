@@ -28,6 +28,9 @@ class Modal(ModalScreen[T]):
         else:
             self.app.post_message(events.Key(event.key, event.character))
 
+    def session_changed(self) -> None:
+        """The rules, or the comparison, are others than when this was drawn."""
+
     @abstractmethod
     def draw(self) -> None:
         """Bring the screen up to date."""
