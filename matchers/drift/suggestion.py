@@ -64,6 +64,11 @@ class Finding:
     rules: tuple[Rule, ...] = ()
     no_rule: str = ""
 
+    @property
+    def rows(self) -> int:
+        """How many operations show it."""
+        return self.instances.shape[1]
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
