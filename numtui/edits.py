@@ -82,7 +82,7 @@ def pair_edits(c: Comparison, rules: RuleSet, first: Spot, second: Spot) -> tupl
         changed = rules
         for rule in _pairing(c, rules, {a}, {b}):
             changed = changed.removing(rule)
-        for apart in rules.of(ApartRule):
+        for _, apart in rules.in_force(ApartRule):
             if (apart.a, apart.b) == refs:
                 changed = changed.removing(apart)
         rule = PairRule(a=(refs[0],), b=(refs[1],), why=None)
@@ -198,7 +198,7 @@ def _pairing(c: Comparison, rules: RuleSet, a: set[int], b: set[int]) -> list[Ru
 def _ignoring(c: Comparison, rules: RuleSet, a: int, b: int) -> list[Rule]:
     """The ignore rules that cover record a or record b."""
     found: list[Rule] = []
-    for rule in rules.of(IgnoreRule):
+    for _, rule in rules.in_force(IgnoreRule):
         alone = resolve(RuleSet(rules=(rule,)), c.a, c.b)
         if (a >= 0 and alone.ignored_a[a]) or (b >= 0 and alone.ignored_b[b]):
             found.append(rule)

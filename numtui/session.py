@@ -225,7 +225,7 @@ class Session(Listing):
     @property
     def dirty(self) -> bool:
         """Whether the rules differ from the file's."""
-        return self.rules != self.file.rules
+        return self.file.differs(self.rules)
 
     def toggle_mark(self) -> str:
         """Mark the row under the cursor, or propose to pair it with the marked one.
