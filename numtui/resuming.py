@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from matchers.comparison import Comparison
 from numtui.annotations import Annotations, Lost
 from numtui.edits import spot_of
@@ -13,7 +15,7 @@ from numtui.view import Group, Order
 __all__ = ["find_again", "resume", "sitting_of"]
 
 
-def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
+def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[str] = ()) -> Sitting:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
     c = listing.comparison
     # Copies, because this may be another thread than the one in which a person writes.
@@ -28,6 +30,7 @@ def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
         filters=dict(listing.saved),
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
+        rejected=tuple(sorted(rejected)),
     )
 
 

@@ -345,12 +345,13 @@ class Session(Listing):
 
     def resume(self, kept: Sitting) -> str:
         """Go on where an earlier sitting ended; what is as it was, in words."""
+        self.suggested.rejected.update(kept.rejected)
         return resume(self, self.annotations, kept)
 
     def keep(self) -> None:
         """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
         if self.store is not None and not self.comparison.a.partial:
-            sitting = sitting_of(self, self.annotations)
+            sitting = sitting_of(self, self.annotations, set(self.suggested.rejected))
             if sitting != self.store.known:
                 self.store.save(sitting)
 

@@ -213,17 +213,14 @@ class Suggested:
         family = self.families[node.family]
         s = family.suggestion
         if not s.changes:
-            raise EditError(
-                f"{s.name}: no rule is needed, {s.no_rule}" if s.no_rule else f"{s.name}: no rule is needed"
-            )
+            raise EditError(f"{s.name}: there is no rule to accept, {s.no_rule}")
         chosen = s.rules if node.rule < 0 or s.drops else (s.rules[node.rule],)
         wanted = tuple(rule for rule in chosen if self._is_open(family, rule))
         if node.rule >= 0 and not wanted and rule_name(s.rules[node.rule]) in self.rejected:
             wanted = chosen  # whoever points at one rule means it
         if not wanted and (s.rules or self.state(node) is State.ACCEPTED):
-            raise EditError(
-                f"{s.name}: {'this rule is' if node.rule >= 0 else 'all that was wanted is'} in force already"
-            )
+            what = "this rule is" if node.rule >= 0 else "all of it is"
+            raise EditError(f"{s.name}: {what} accepted or rejected already")
         return Edit(f"accept {_what(s, wanted)}", _with(replace(s, rules=wanted), rules))
 
     def accept_all(self, rules: RuleSet, comparison: Comparison) -> Edit:
