@@ -261,14 +261,16 @@ class Effect:
         if self.paired:
             parts.append(f"pairs {_rows(self.paired)}")
         if self.cut:
-            parts.append(f"cuts {self.cut} pair{'s' * (self.cut > 1)}")
+            parts.append(f"cuts {self.cut:,} pair{'s' * (self.cut > 1)}")
         if self.ignored:
             parts.append(f"{'ignores' if self.ignored > 0 else 'judges again'} {_rows(abs(self.ignored))}")
         if not parts:
             parts.append("pairs nothing anew")
         change = self.red_after - self.red_before
         parts.append(
-            f"{abs(change)} {'fewer' if change < 0 else 'more'} red" if change else f"{self.red_after} red as before"
+            f"{abs(change):,} {'fewer' if change < 0 else 'more'} red"
+            if change
+            else f"{self.red_after:,} red as before"
         )
         if self.cause_before is not None and self.cause_after is None:
             parts.append(f"the first cause {_short(self.cause_before)} goes")
@@ -285,4 +287,4 @@ def _short(key: str) -> str:
 
 
 def _rows(n: int) -> str:
-    return f"{n} row{'s' * (n != 1)}"
+    return f"{n:,} row{'s' * (n != 1)}"
