@@ -51,10 +51,11 @@ def _places() -> type:
     return PlaceProvider
 
 
-class Numtui(App[None]):
-    """One session on one terminal."""
+class Numtui(App[None], inherit_bindings=False):
+    """One session on one terminal. Every key is for the screen that is shown: none is bound to the program itself."""
 
     TITLE = "numtui"
+    ENABLE_COMMAND_PALETTE = False  # it would open by a key of its own, over anything
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar = {_actions, _places}
 
@@ -170,14 +171,6 @@ class Numtui(App[None]):
             with suppress(Exception):
                 self.session.keep()
         self._close_messages_no_wait()
-
-    async def action_quit(self) -> None:
-        """Textual's ctrl+q asks as q does."""
-        if self.explorer is not None and self.screen is self.explorer:
-            self.explorer.action_quit()
-
-    def action_help_quit(self) -> None:
-        """Textual's ctrl+c, where a screen does not take it: there is nothing to teach."""
 
 
 def run_app(request: OpenRequest) -> int:

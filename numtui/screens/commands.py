@@ -277,20 +277,6 @@ class Commands(Finding):
 
         self.app.push_screen(RuleList(self.session), chosen)
 
-    def action_suggestions(self) -> None:
-        """The kinds of drift, and rules for them."""
-        from numtui.screens.suggestions import Suggestions
-
-        if self.session.comparison.matching is None:
-            self.say("the logs are being compared")
-            return
-
-        def chosen(row: int | None) -> None:
-            if row is not None:
-                self.go_to(row)
-
-        self.app.push_screen(Suggestions(self.session, self.start, self.action_save), chosen)
-
     # -- save, ask, leave
 
     def action_save(self) -> None:
@@ -379,7 +365,9 @@ class Commands(Finding):
         self.app.push_screen(Pager("numtui", help_lines(self.actions), "?"))
 
     def action_palette(self) -> None:
-        self.app.action_command_palette()
+        from numtui.screens.palette import Palette
+
+        self.app.push_screen(Palette())
 
     def action_redraw(self) -> None:
         from numtui.app import Numtui

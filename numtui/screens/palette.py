@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from rich.text import Text
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from numtui.actions import Action
 from numtui.fields import FIELDS
@@ -15,11 +16,18 @@ from numtui.query import exactly
 from numtui.screens.asking import Asking
 from numtui.terminal import safe_text
 
-__all__ = ["ActionProvider", "PlaceProvider"]
-
+__all__ = ["ActionProvider", "Palette", "PlaceProvider"]
 
 _MOST = 30
 """Modules and files that are offered for what was typed."""
+
+
+class Palette(CommandPalette):
+    """Textual's, which looks for its list's first line also before there is one, or any room for it."""
+
+    def _action_command_list(self, action: str) -> None:
+        with suppress(KeyError):
+            super()._action_command_list(action)
 
 
 class ActionProvider(Provider):
