@@ -65,6 +65,11 @@ class Action:
         return self.group == Group.RULES or self.id in _ABOUT_TWO
 
     @property
+    def about_rules(self) -> bool:
+        """Whether it needs the rules of the file."""
+        return self.group == Group.RULES or self.id == "save"
+
+    @property
     def name(self) -> str:
         """The id as a person types it after `:`."""
         return self.id.replace("_", "-")
@@ -168,26 +173,13 @@ ACTIONS: tuple[Action, ...] = (
     _a("toggle_only_a", "4", Group.LIST, "show or hide rows that only a has"),
     _a("toggle_only_b", "5", Group.LIST, "show or hide rows that only b has"),
     _a("toggle_other", "6", Group.LIST, "show or hide the rest: recompute, sharded, unfinished, partial sums, ignored"),
-    _a("fold", "=", Group.LIST, "fold stretches of equal rows into one line each"),
+    _a("fold", "=", Group.LIST, "fold stretches of equal rows into one line each", footer="fold"),
     _a("reset", "escape", Group.LIST, "drop what is pending: a preview, the mark, the search, then the filters"),
-    _a(
-        "suggestions",
-        "s",
-        Group.RULES,
-        "what kinds of drift there are, the rules that settle them, and what these would do: accept, reject",
-        footer="suggest",
-    ),
     _a("mark", "m", Group.RULES, "mark a row; `m` on another: pair a of the one with b of the other", footer="mark"),
-    _a("unpair", "x", Group.RULES, "cut the pair"),
+    _a("unpair", "x", Group.RULES, "cut the pair", footer="unpair"),
     _a("generalise", "t", Group.RULES, "say for all layers what is so for this pair: a template instead of pair rules"),
     _a("realign", "a", Group.RULES, "pair a run of red rows as their numbers say, and take back the rule at fault"),
     _a("ignore", "i", Group.RULES, "ignore the row (`tab`: every such op); on an ignored row, stop ignoring it"),
-    _a(
-        "drift",
-        "D",
-        Group.RULES,
-        "how the two names of the row differ, what a recomputed copy repeats, which wait carries a value",
-    ),
     _a("undo", "u", Group.RULES, "undo the last change of the rules"),
     _a("redo", "ctrl+r", Group.RULES, "redo it"),
     _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),

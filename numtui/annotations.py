@@ -37,8 +37,8 @@ class Annotations:
     lost: Lost = field(default_factory=Lost)
 
     def note(self, c: Comparison, row: int) -> str:
-        """The note on a row, empty where there is none."""
-        return next((text for noted, text in self.noted(c) if noted == row), "")
+        """The note on a row, empty where there is none; all of them, where rules have brought several together."""
+        return "; ".join(text for noted, text in self.noted(c) if noted == row)
 
     def set_note(self, c: Comparison, row: int, spot: Spot, text: str) -> None:
         """Put a note on a row in place of the one that it has; an empty one takes that away."""

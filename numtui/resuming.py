@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 
 from matchers.comparison import Comparison
 from numtui.annotations import Annotations, Lost
 from numtui.edits import spot_of
 from numtui.listing import Listing
 from numtui.query import QueryError
-from numtui.session_store import Sitting, anchor_of, row_of_anchor
+from numtui.session_store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
 from numtui.view import Group, Order
 
-__all__ = ["find_again", "resume", "sitting_of"]
+__all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
 
-def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[str] = ()) -> Sitting:
+_GONE = (-1, -1)
+"""Where a record is that neither log has."""
+
+
+def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
     c = listing.comparison
     # Copies, because this may be another thread than the one in which a person writes.
@@ -30,16 +34,26 @@ def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[st
         filters=dict(listing.saved),
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
-        rejected=tuple(sorted(rejected)),
+    )
+
+
+def written_meanwhile(kept: Sitting, now: Sitting) -> Sitting:
+    """What was kept, with what has been written since then while the logs were read."""
+    return replace(
+        kept,
+        filters={**kept.filters, **now.filters},
+        marks={**kept.marks, **now.marks},
+        notes={**kept.notes, **now.notes},
     )
 
 
 def resume(listing: Listing, annotations: Annotations, kept: Sitting) -> str:
     """Go on from a sitting; what is as it was, in words, empty when nothing is worth saying.
 
-    Where the person has begun already (moved, filtered) while the logs were read, that stands.
+    Where the person has begun already (moved, filtered, written) while the logs were read, that stands.
     """
     c = listing.comparison
+    kept = written_meanwhile(kept, sitting_of(listing, annotations))
     listing.saved = dict(kept.filters)
     _annotate(c, annotations, kept)
     if listing.cursor > 0 or listing.filter:
@@ -78,11 +92,13 @@ def find_again(listing: Listing, annotations: Annotations, kept: Sitting) -> Non
 
 
 def _annotate(c: Comparison, annotations: Annotations, kept: Sitting) -> None:
-    marks = {name: row_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
-    notes = {anchor: row_of_anchor(c, anchor) for anchor in kept.notes}
-    annotations.marks = {name: spot_of(c, row) for name, row in marks.items() if row >= 0}
-    annotations.notes = {spot_of(c, row): kept.notes[anchor] for anchor, row in notes.items() if row >= 0}
+    # On the records they were written for, not on those of the row that shows them now: when other rules bring two
+    # rows together, what stood on each of them stays.
+    marks = {name: spot_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
+    notes = {anchor: spot_of_anchor(c, anchor) for anchor in kept.notes}
+    annotations.marks = {name: spot for name, spot in marks.items() if spot != _GONE}
+    annotations.notes = {spot: kept.notes[anchor] for anchor, spot in notes.items() if spot != _GONE}
     annotations.lost = Lost(
-        {name: kept.marks[name] for name, row in marks.items() if row < 0},
-        {anchor: kept.notes[anchor] for anchor, row in notes.items() if row < 0},
+        {name: kept.marks[name] for name, spot in marks.items() if spot == _GONE},
+        {anchor: kept.notes[anchor] for anchor, spot in notes.items() if spot == _GONE},
     )

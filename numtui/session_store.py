@@ -24,7 +24,7 @@ from matchers.comparison import Comparison
 from matchers.op_log import OpLog
 from numtui.journal import state_folder
 
-__all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor"]
+__all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor", "spot_of_anchor"]
 
 Record = tuple[str, int]
 """A record of a log as it can be found again: its key, and the how-manieth with that key it is (from 0)."""
@@ -43,13 +43,20 @@ def anchor_of(c: Comparison, spot: tuple[int, int]) -> Anchor:
     return _record(c.a, spot[0]), _record(c.b, spot[1])
 
 
+def spot_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
+    """These records as they are numbered now; -1 for one that its log does not have."""
+    a, b = (
+        -1 if record is None else log.keys.find(record[0].encode("utf-8", "surrogateescape"), record[1])
+        for record, log in zip(anchor, (c.a, c.b), strict=True)
+    )
+    return a, b
+
+
 def row_of_anchor(c: Comparison, anchor: Anchor) -> int:
     """The row that shows the record of a now, else the one that shows that of b; -1 when neither log has it."""
-    for record, log, at in zip(anchor, (c.a, c.b), (c.at_a, c.at_b), strict=True):
-        if record is not None:
-            found = log.keys.find(record[0].encode("utf-8", "surrogateescape"), record[1])
-            if found >= 0:
-                return int(at[found])
+    for record, at in zip(spot_of_anchor(c, anchor), (c.at_a, c.at_b), strict=True):
+        if record >= 0:
+            return int(at[record])
     return -1
 
 
@@ -71,7 +78,6 @@ class Sitting:
         filters: queries by the name they were saved under.
         marks: rows by the name of their mark.
         notes: text by row.
-        rejected: suggested rules that are not wanted, as text.
     """
 
     cursor: Anchor = NOWHERE
@@ -82,7 +88,6 @@ class Sitting:
     filters: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
-    rejected: tuple[str, ...] = ()
 
 
 class SessionStore:
@@ -183,7 +188,6 @@ def _from_json(raw: Any) -> Sitting:
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},
-        rejected=tuple(_text(rule) for rule in raw.get("rejected", ())),
     )
 
 

@@ -73,12 +73,22 @@ class Asking(Screen[None]):
         """Write the HTML report of what is on the screen."""
 
     def run_named(self, name: str) -> None:
-        """Do what an action of the registry says, where there are two logs for it."""
-        if self.session.comparison.single and any(a.id == name and a.about_two for a in self.actions):
+        """Do what an action of the registry says, where there is what it is about."""
+        action = next(a for a in self.actions if a.id == name)
+        if self.session.comparison.single and action.about_two:
             self.say("that takes two logs: this is one by itself")
+            return
+        if action.about_rules and self._rules_unread():
             return
         do: Callable[[], None] = getattr(self, f"action_{name}")
         do()
+
+    def _rules_unread(self) -> bool:
+        """Whether the file of the rules has not been read yet, which is then said: a change would be lost."""
+        unread = self.session.comparison.a.partial
+        if unread:
+            self.say("the logs are being read: the rules can be changed and saved when they have been")
+        return unread
 
     def ask(self, kind: str, sign: str, value: str = "", words: tuple[str, ...] = (), *, many: bool = False) -> None:
         """Take what is typed from now on as the answer to a question, in place of the status line."""
@@ -215,6 +225,8 @@ class Asking(Screen[None]):
             self.session.go(min(int(name[:9]), len(self.session.comparison)) - 1)
             self.draw()
         elif name in ("w", "w!", "write", "wq", "wq!", "x"):
+            if self._rules_unread():
+                return
             path = Path(argument).expanduser() if argument else None
             then = self.leave if name in ("wq", "wq!", "x") else None
             if path is None and not name.endswith("!") and not self.session.dirty:

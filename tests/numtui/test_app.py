@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,6 +25,7 @@ from numtui.actions import ACTIONS
 from numtui.app import Numtui
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
+from numtui.loading import load
 from numtui.screens.explorer import Explorer
 from numtui.screens.opening import FirstRows, Opening
 from numtui.screens.pager import Pager, help_lines
@@ -415,6 +417,55 @@ async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
         await press(pilot, "ctrl+p", *"fold stretches")
         await press(pilot, "down", "enter")
         assert explorer.session.folded
+
+
+@pytest.mark.parametrize("under", ["question_mark", "slash", "r"])
+async def test_the_palette_opens_over_the_list_only(tmp_path: Path, under: str) -> None:
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, under)
+        shown = pilot.app.screen
+        await press(pilot, "ctrl+p")
+        assert pilot.app.screen is shown
+
+
+async def test_the_palette_without_room_for_its_list(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p")
+        await pilot.resize_terminal(30, 5)
+        await press(pilot, *"fold", "down", "pageup", "pagedown", "escape")
+        assert pilot.app.screen is explorer
+
+
+async def test_rules_are_not_changed_before_they_have_been_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person does to them would be gone a moment later; notes stay."""
+    may_load = threading.Event()
+
+    def later(*arguments: Any) -> Any:
+        may_load.wait()
+        return load(*arguments)
+
+    monkeypatch.setattr("numtui.screens.explorer.load", later)
+    app = Numtui(request(tmp_path, rules=WRONG))
+    async with app.run_test(size=(120, 30)) as pilot:
+        while app.explorer is None or not app.explorer.reading:
+            await pilot.pause()
+        try:
+            await pilot.press("i")
+            assert "the logs are being read: the rules can be changed" in screen(pilot)
+            await pilot.press("colon", *"wq other.yaml", "enter")
+            assert "the logs are being read: the rules can be changed" in screen(pilot)
+            await pilot.press("j", "quotation_mark", *"odd", "enter")
+        finally:
+            may_load.set()
+        await settled(pilot)
+        session = app.explorer.session
+        assert [text for _, text in session.annotations.noted(session.comparison)] == ["odd"]
+        assert len(session.rules) == 1
+        await press(pilot, "i", "enter")
+        assert len(session.rules) == 2
+    assert not (tmp_path / "other.yaml").exists()
 
 
 async def test_empty_logs(tmp_path: Path) -> None:

@@ -130,6 +130,49 @@ def test_who_has_begun_already_is_not_moved(tmp_path: Path) -> None:
     assert (session.cursor, len(session.view)) == (2, 3)
 
 
+def test_notes_of_two_rows_stay_when_they_come_together(tmp_path: Path) -> None:
+    """Written on both halves of a pair that was cut, with rules that were never saved."""
+    cut = comparison_of([A, B], keys=["w/op_0_mm", "w/op_0_mm"])
+    before = session_of(cut, tmp_path)
+    for row, text in enumerate(("of a", "of b")):
+        before.go(row)
+        before.annotate(text)
+    before.keep()
+    after = session_of(comparison_of([E], keys=["w/op_0_mm"]), tmp_path)
+    assert after.store is not None
+    after.resume(after.store.load())
+    assert after.annotations.note(after.comparison, 0) == "of a; of b"
+    after.keep()
+    again = session_of(cut, tmp_path)
+    assert again.store is not None
+    again.resume(again.store.load())
+    assert again.annotations.noted(cut) == [(0, "of a"), (1, "of b")]
+
+
+def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None:
+    """Also when that is all there is, because the connection was lost meanwhile."""
+    c = comparison_of([E, E, E])
+    earlier = session_of(c, tmp_path)
+    earlier.annotate("of an earlier sitting")
+    earlier.go(2)
+    earlier.keep()
+    reading = session_of(replace(c, a=replace(c.a, partial=True)), tmp_path)
+    assert reading.store is not None
+    kept = reading.store.load()
+    reading.go(1)
+    reading.annotate("written meanwhile")
+    reading.mark_row("m")
+    reading.saved["reds"] = "status:red"
+    reading.keep()
+    written = store(tmp_path).load()
+    assert sorted(written.notes.values()) == ["of an earlier sitting", "written meanwhile"]
+    assert (list(written.marks), written.filters, written.cursor) == (["m"], {"reds": "status:red"}, kept.cursor)
+    reading.adopt(c, reading.file)
+    assert reading.resume(kept) == ""
+    assert reading.annotations.noted(c) == [(0, "of an earlier sitting"), (1, "written meanwhile")]
+    assert (reading.annotations.letters(c), reading.saved) == ({1: "m"}, {"reds": "status:red"})
+
+
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
     assert "its filter is not understood: colour:red" in session.resume(Sitting(query="colour:red"))
