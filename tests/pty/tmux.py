@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = ["ScreenTimeout", "Terminal"]
 
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS = 30.0
 """Generous: a busy machine is no failure. A test that passes never waits so long."""
 
@@ -84,7 +84,8 @@ class Terminal:
 
     def keys(self, *names: str) -> None:
         """Press keys, by tmux's names: `n`, `Enter`, `C-s`, `Escape`, `PageDown`."""
-        self._call("send-keys", "-t", "main", *names)
+        # At the end of an argument a semicolon would separate two commands.
+        self._call("send-keys", "-t", "main", *(name.replace(";", "\\;") for name in names))
 
     def type(self, text: str) -> None:
         """Type text as it is, also where it reads like the name of a key."""
@@ -98,21 +99,30 @@ class Terminal:
         return self._call("capture-pane", "-p", "-t", "main", *(["-e"] if styles else []))
 
     @property
+    def device(self) -> str:
+        """The file that the program writes to."""
+        return self._call("display-message", "-p", "-t", "main", "#{pane_tty}").strip()
+
+    @property
     def pid(self) -> int:
         """Process id of the program (not of the shell around it)."""
         shell = self._call("display-message", "-p", "-t", "main", "#{pane_pid}").strip()
         children = Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
         return int(children[0])
 
-    def wait_for(self, wanted: str | Callable[[str], bool], timeout: float = _TIMEOUT_SECONDS) -> str:
+    def wait_for(
+        self, wanted: str | Callable[[str], bool], timeout: float = _TIMEOUT_SECONDS, *, styles: bool = False
+    ) -> str:
         """Wait until the screen contains a text, or satisfies a condition; returns the screen.
+
+        With `styles`, the condition is given the escape sequences of colours too.
 
         Raises:
             ScreenTimeout: it never did.
         """
         end = time.monotonic() + timeout
         while True:
-            screen = self.screen()
+            screen = self.screen(styles=styles)
             if wanted in screen if isinstance(wanted, str) else wanted(screen):
                 return screen
             if time.monotonic() > end:
