@@ -223,7 +223,7 @@ class _Run:
 
     def rename_modules(self) -> None:
         """Each rule works on what the rules before it made."""
-        if not self.rules.of(ModuleRule):
+        if not self.rules.in_force(ModuleRule):
             return
         names = list(self.modules_a)
         # Which rule gave a module its present name, -1 for the log.
@@ -231,9 +231,7 @@ class _Run:
         counts: NDArray[np.int64] | None = None
         in_b = frozenset(self.modules_b)
         touched: list[tuple[int, list[int]]] = []
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, ModuleRule):
-                continue
+        for number, rule in self.rules.in_force(ModuleRule):
             source, target = Pattern.of(rule.a), Pattern.of(rule.b)
             renamed: list[int] = []
             for at, name in enumerate(names):
@@ -295,9 +293,7 @@ class _Run:
         made: dict[int, Group] = {}
         by_a: dict[int, int] = {}
         by_b: dict[int, int] = {}
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, PairRule):
-                continue
+        for number, rule in self.rules.in_force(PairRule):
             rows_a, rows_b = self.rows_of(number, Side.A, rule.a), self.rows_of(number, Side.B, rule.b)
             if rows_a is None or rows_b is None:
                 continue
@@ -319,9 +315,7 @@ class _Run:
             self.taken_b[list(by_b)] = list(by_b.values())
 
     def keep_apart(self) -> None:
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, ApartRule):
-                continue
+        for number, rule in self.rules.in_force(ApartRule):
             rows_a, rows_b = self.rows_of(number, Side.A, (rule.a,)), self.rows_of(number, Side.B, (rule.b,))
             if rows_a is None or rows_b is None:
                 continue
@@ -341,9 +335,7 @@ class _Run:
     def fill_templates(self) -> None:
         by_pair_rule = {forced.rule: (forced.a, forced.b) for forced in self.forced}
         seen: dict[tuple[object, ...], int] = {}
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, TemplateRule):
-                continue
+        for number, rule in self.rules.in_force(TemplateRule):
             key = (rule.a, rule.b, rule.phase)
             if key in seen:
                 self.report(number, f"repeats {self.other(seen[key])}")
@@ -447,9 +439,7 @@ class _Run:
         return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
 
     def group_ops(self) -> None:
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, OpRule):
-                continue
+        for number, rule in self.rules.in_force(OpRule):
             group = OpGroup(rule.a, rule.b, number, rule.phase)
             before = next((other for other in self.op_groups if _covers(other, group)), None)
             if before is not None:
@@ -479,9 +469,7 @@ class _Run:
 
     def ignore(self) -> None:
         first = {Side.A: np.full(len(self.a), len(self.rules)), Side.B: np.full(len(self.b), len(self.rules))}
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, IgnoreRule):
-                continue
+        for number, rule in self.rules.in_force(IgnoreRule):
             masks = {side: self.ignored(side, rule) for side in Side if rule.side in (None, side)}
             before = self.claim(number, masks, first)
             self.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
@@ -506,9 +494,7 @@ class _Run:
 
     def tolerate(self) -> None:
         first = {Side.A: self.tolerance_a, Side.B: self.tolerance_b}
-        for number, rule in enumerate(self.rules):
-            if not isinstance(rule, ToleranceRule):
-                continue
+        for number, rule in self.rules.in_force(ToleranceRule):
             self.tolerances[number] = rule.rtol
             masks = {
                 side: self.index(side).glob(rule.match) & self.of_phase(log, rule.phase)

@@ -3,6 +3,8 @@
 What happens to comments and blank lines (docs/rules.md says the same to the user):
 
 - A rule that is kept keeps every character. So does all that is not a rule: broken items, unknown sections, comments.
+- A rule that is switched on or off changes by its `enabled`; one that was written anew (`Rule.written`) is replaced by
+  what was written. The comments above it stay, and so does its place.
 - A rule that goes takes the comments on and between its own lines along, and those directly below it that are
   indented deeper than its dash.
 - Comment lines directly above it go too, unless they may speak for more than this rule: above the first rule of a
@@ -17,12 +19,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from matchers.rule_grammar import Document, Section
-from matchers.rule_text import block_item, flow_item, new_file
+from matchers.rule_grammar import Document, Item, Section
+from matchers.rule_item import Edit, end_of_item, read_item, switch
+from matchers.rule_text import block_item, flow_item, indented, item_text, new_file
 from matchers.rules import SECTIONS, Rule
 
 __all__ = ["LayoutError", "edited"]
@@ -41,7 +44,7 @@ def edited(document: Document, rules: Sequence[Rule]) -> str:
 
     Raises `LayoutError` when a section that has to change cannot be edited in place.
     """
-    if tuple(rules) == document.rules.rules:
+    if tuple(rules) == document.rules.rules and not any(rule.written for rule in rules):
         return document.text
     found = _LINE_BREAK.search(document.text)
     break_ = found.group() if found else "\n"
@@ -54,11 +57,17 @@ def edited(document: Document, rules: Sequence[Rule]) -> str:
 class _Change:
     """What happens to one section: positions (in `items`) of the rules that go, and the new ones with their place.
 
-    `added[k]` are written behind item k, `added[-1]` before the first that stays, `added[None]` at the end.
+    `added[k]` are written behind item k, `added[-1]` before the first that stays, `added[None]` at the end; each with
+    the position that it comes from, None for a new one. `rewritten` are positions of rules that say something else now,
+    wherever they stand.
     """
 
     removed: set[int] = field(default_factory=set)
     added: dict[int | None, list[tuple[Rule, int | None]]] = field(default_factory=lambda: defaultdict(list))
+    rewritten: dict[int, Rule] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.added or self.rewritten)
 
 
 class _Editor:
@@ -71,7 +80,7 @@ class _Editor:
         self.unfinished = bool(document.text) and not document.text.endswith(("\n", "\r"))
         self.text = document.text + (break_ if self.unfinished else "")
         self.lines = document.lines
-        self.edits: list[tuple[int, int, str]] = []
+        self.edits: list[Edit] = []
         self.new_sections: list[tuple[type[Rule], list[Rule]]] = []
 
     def run(self, rules: Sequence[Rule]) -> str:
@@ -79,13 +88,13 @@ class _Editor:
             wanted = [rule for rule in rules if isinstance(rule, kind)]
             sections = [section for section in self.document.sections if section.kind is kind]
             had = [item.rule for section in sections for item in section.items if item.rule is not None]
-            if wanted == had:
+            if wanted == had and not any(rule.written for rule in wanted):
                 continue
             if not sections:
                 self.new_sections.append((kind, wanted))
                 continue
             for section, change in zip(sections, _changes(sections, wanted), strict=True):
-                if change.removed or change.added:
+                if change:
                     self.change(section, change)
         self.add_sections()
         text = self.apply()
@@ -139,15 +148,23 @@ class _Editor:
                 first += 1
             if first == len(self.lines) or self.indent(first) != column:
                 raise LayoutError(f"'{section.kind.section}' is not laid out as a list of lines")
-            after = self.lines.number(max(item.node.start, item.node.end)) + 1
-            while self.is_comment(after) and self.indent(after) > column:
-                after += 1
+            after = end_of_item(self.lines, item.node, column)
             above = first
             while above > line and self.is_comment(above - 1):
                 above -= 1
             spans.append((above, first, after))
             line = after
         raw = {at: self.cut(spans, at, change.removed) for at in sorted(change.removed)}
+        for position, rule in change.rewritten.items():
+            stop = self.start(spans[position][2])
+            edit = self.rewriting(section, section.items[position], rule, stop)
+            if position in raw:
+                raw[position] = _applied(raw[position], edit, stop - len(raw[position]))
+                continue
+            self.edits.append(edit)
+            if rule.written is not None:
+                until = spans[position + 1][1] if position + 1 < len(spans) else len(self.lines)
+                self.dedent_below(spans[position], until)
         indent, dash = " " * column, self.dash(section)
         flow = bool(section.items) and all(item.node.flow for item in section.items)
         staying = [at for at in range(len(spans)) if at not in change.removed]
@@ -167,6 +184,28 @@ class _Editor:
                 else:
                     written += block_item(rule, indent, self.break_, dash)
             self.edits.append((place, place, written))
+
+    def rewriting(self, section: Section, item: Item, rule: Rule, behind: int) -> Edit:
+        """What makes an item, which ends before `behind`, say what `rule` says."""
+        edit = self.switching(section, item, rule)
+        if edit is not None:
+            return edit
+        start = item.node.start
+        return start, behind, indented(item_text(rule), " " * self.lines.column(start), self.break_) + self.break_
+
+    def rewritten_in_brackets(self, section: Section, item: Item, rule: Rule) -> str:
+        """The same for an item of a list in brackets: what it is then."""
+        edit = self.switching(section, item, rule)
+        if edit is not None:
+            return _applied(self.text[item.node.start : item.node.end], edit, item.node.start)
+        text = item_text(rule)
+        return indented(text, "", self.break_) if read_item(section.kind, text).brackets else flow_item(rule)
+
+    def switching(self, section: Section, item: Item, rule: Rule) -> Edit | None:
+        """Where the rule is the old one but for being enabled."""
+        if rule.written is not None or item.rule is None or rule != replace(item.rule, enabled=rule.enabled):
+            return None
+        return switch(self.document, section, item, rule, self.break_)
 
     def start(self, line: int) -> int:
         at = self.lines.start(line)
@@ -242,7 +281,7 @@ class _Editor:
         value = section.value
         pieces: list[_Piece] = []
         at = value.start + 1
-        for item in section.items:
+        for number, item in enumerate(section.items):
             gap = _GAP.match(self.text, item.node.end)
             assert gap is not None
             comma = self.text[gap.end()] == ","
@@ -252,7 +291,9 @@ class _Editor:
             pieces.append(
                 _Piece(
                     before=self.text[at : item.node.start],
-                    item=self.text[item.node.start : item.node.end],
+                    item=self.text[item.node.start : item.node.end]
+                    if number not in change.rewritten
+                    else self.rewritten_in_brackets(section, item, change.rewritten[number]),
                     gap=self.text[item.node.end : gap.end()] if comma else "",
                     after=self.text[behind:end],
                 )
@@ -339,31 +380,67 @@ class _Piece:
     after: str
 
 
+def _applied(text: str, edit: Edit, offset: int) -> str:
+    """A text, which begins at `offset`, with an edit."""
+    start, end, replacement = edit
+    return text[: start - offset] + replacement + text[end - offset :]
+
+
 def _after(text: str, index: int) -> int:
     found = _GAP.match(text, index)
     assert found is not None
     return found.end()
 
 
+_SAME: Final[tuple[Callable[[Rule], Hashable], ...]] = (
+    lambda rule: (rule, rule.line),
+    lambda rule: rule,
+    lambda rule: (replace(rule, enabled=True), rule.line),
+    lambda rule: replace(rule, enabled=True),
+    lambda rule: rule.line,
+)
+"""By what a rule is known in its file, the surest first; by None it is not."""
+
+
+def _sources(rules: Sequence[Rule], wanted: Sequence[Rule]) -> list[int | None]:
+    """For each wanted rule which of the old ones it is, as it was or changed; None for a new one."""
+    source: list[int | None] = [None] * len(wanted)
+    free = dict.fromkeys(range(len(rules)))
+    for same in _SAME:
+        open_ = [index for index, old in enumerate(source) if old is None]
+        if not open_ or not free:
+            break
+        available: dict[Hashable, list[int]] = defaultdict(list)
+        for old in reversed(free):
+            available[same(rules[old])].append(old)
+        for index in open_:
+            name = same(wanted[index])
+            if name is not None and available.get(name):
+                source[index] = old = available[name].pop()
+                del free[old]
+    return source
+
+
 def _changes(sections: Sequence[Section], wanted: Sequence[Rule]) -> list[_Change]:
     """How to get from the rules of these sections (of one kind) to those that are wanted, moving as few as possible."""
     places: list[tuple[int, int]] = []
-    available: dict[Rule, list[int]] = defaultdict(list)
+    rules: list[Rule] = []
     for at, section in enumerate(sections):
         for position, item in enumerate(section.items):
             if item.rule is not None:
-                available[item.rule].append(len(places))
+                rules.append(item.rule)
                 places.append((at, position))
-    for stock in available.values():
-        stock.reverse()
     # For each wanted rule the old one that it is, if any; of these the longest run in the old order stays in place.
-    source = [available[rule].pop() if available.get(rule) else None for rule in wanted]
+    source = _sources(rules, wanted)
     staying = set(_longest_rising([old for old in source if old is not None]))
 
     out = [_Change() for _ in sections]
     for number, (at, position) in enumerate(places):
         if number not in staying:
             out[at].removed.add(position)
+    for rule, old in zip(wanted, source, strict=True):
+        if old is not None and (rule != rules[old] or rule.written is not None):
+            out[places[old][0]].rewritten[places[old][1]] = rule
     last_staying = max((index for index, old in enumerate(source) if old is not None and old in staying), default=-1)
     anchor: tuple[int, int] | None = None
     for index, (rule, old) in enumerate(zip(wanted, source, strict=True)):

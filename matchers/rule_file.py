@@ -127,8 +127,8 @@ class RuleFile:
         return self.mark + self.document.text
 
     def differs(self, rules: RuleSet) -> bool:
-        """Whether these rules are others than the file's: whether there is something to save."""
-        return rules != self.rules
+        """Whether these rules are others than the file's, or written otherwise: whether there is something to save."""
+        return rules != self.rules or any(rule.written is not None for rule in rules)
 
     def render(self, rules: RuleSet) -> str:
         """The text of the file with these rules in it; a new text where the file's own cannot be edited in place."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 from matchers.op_log import Phase
 from matchers.pattern import Pattern, PatternError
@@ -243,6 +243,19 @@ class _Fields:
             raise _Wrong(f"'phase' is {known}, not '{text}'; leave it out for all", self.values["phase"].start)
         return None if text is None else PHASES[text]
 
+    def common(self, line: int) -> _Common:
+        """What a rule of any section has."""
+        text = self.maybe("enabled") or "true"
+        if text.lower() not in {"true", "false"}:
+            raise _Wrong(f"'enabled' is true or false, not '{text}'", self.values["enabled"].start)
+        return {"why": self.maybe("why"), "enabled": text.lower() == "true", "line": line}
+
+
+class _Common(TypedDict):
+    why: str | None
+    enabled: bool
+    line: int
+
 
 def _plain(name: str, node: Node) -> str:
     if node.kind != "text" or node.odd:
@@ -281,29 +294,31 @@ def _rtol(fields: _Fields) -> float:
     return rtol
 
 
+_COMMON: Final = ("why", "enabled")
+
 _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "pairs": (("a", "b", "why"), ("a", "b")),
-    "apart": (("a", "b", "why"), ("a", "b")),
-    "templates": (("a", "b", "phase", "why"), ("a", "b")),
-    "modules": (("a", "b", "why"), ("a", "b")),
-    "ops": (("a", "b", "phase", "why"), ("a", "b")),
-    "ignore": (("side", "phase", "op", "match", "why"), ()),
-    "tolerance": (("match", "side", "phase", "rtol", "why"), ("match", "rtol")),
+    "pairs": (("a", "b", *_COMMON), ("a", "b")),
+    "apart": (("a", "b", *_COMMON), ("a", "b")),
+    "templates": (("a", "b", "phase", *_COMMON), ("a", "b")),
+    "modules": (("a", "b", *_COMMON), ("a", "b")),
+    "ops": (("a", "b", "phase", *_COMMON), ("a", "b")),
+    "ignore": (("side", "phase", "op", "match", *_COMMON), ()),
+    "tolerance": (("match", "side", "phase", "rtol", *_COMMON), ("match", "rtol")),
 }
 """Section -> the fields it knows, and those it needs."""
 
 _READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
-    PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), why=f.maybe("why"), line=line),
-    ApartRule: lambda f, line: ApartRule(a=f.text("a"), b=f.text("b"), why=f.maybe("why"), line=line),
+    PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), **f.common(line)),
+    ApartRule: lambda f, line: ApartRule(a=f.text("a"), b=f.text("b"), **f.common(line)),
     TemplateRule: lambda f, line: TemplateRule(
-        a=f.templates("a"), b=f.templates("b"), phase=f.phase(), why=f.maybe("why"), line=line
+        a=f.templates("a"), b=f.templates("b"), phase=f.phase(), **f.common(line)
     ),
-    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), why=f.maybe("why"), line=line),
-    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), phase=f.phase(), why=f.maybe("why"), line=line),
+    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), **f.common(line)),
+    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), phase=f.phase(), **f.common(line)),
     IgnoreRule: lambda f, line: IgnoreRule(
-        side=f.side(), phase=f.phase(), op=f.maybe("op"), match=f.maybe("match"), why=f.maybe("why"), line=line
+        side=f.side(), phase=f.phase(), op=f.maybe("op"), match=f.maybe("match"), **f.common(line)
     ),
     ToleranceRule: lambda f, line: ToleranceRule(
-        match=f.text("match"), rtol=_rtol(f), side=f.side(), phase=f.phase(), why=f.maybe("why"), line=line
+        match=f.text("match"), rtol=_rtol(f), side=f.side(), phase=f.phase(), **f.common(line)
     ),
 }

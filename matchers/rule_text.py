@@ -19,7 +19,7 @@ from matchers.rules import (
     ToleranceRule,
 )
 
-__all__ = ["block_item", "flow_item", "new_file", "quoted"]
+__all__ = ["block_item", "flow_item", "indented", "item_text", "new_file", "quoted"]
 
 # Unquoted only what no YAML reader can take for anything but this text, inside [ ] and { } as well.
 _PLAIN: Final = re.compile(
@@ -72,8 +72,18 @@ def _fields(rule: Rule) -> list[str]:
         fields = [("a", _list(rule.a)), ("b", _list(rule.b)), _phase(rule.phase)]
     else:
         fields = [("a", _list(rule.a)), ("b", _list(rule.b))]
-    fields.append(("why", rule.why and quoted(rule.why)))
+    fields += [("why", rule.why and quoted(rule.why)), ("enabled", None if rule.enabled else "false")]
     return [f"{name}: {text}" for name, text in fields if text is not None]
+
+
+def item_text(rule: Rule) -> str:
+    """A rule without dash and indentation: as its user wrote it, else a field on each line."""
+    if rule.written is not None:
+        from matchers.rule_item import read_item  # reads YAML, which nobody has to who only writes it
+
+        if read_item(type(rule), rule.written).rule == rule:
+            return rule.written
+    return "\n".join(_fields(rule))
 
 
 def flow_item(rule: Rule) -> str:
@@ -83,8 +93,13 @@ def flow_item(rule: Rule) -> str:
 
 def block_item(rule: Rule, indent: str, break_: str, dash: str = "- ") -> str:
     """Lines, each with its break, that begin with `indent`; `dash` is the dash with the blanks behind it."""
-    first, *rest = _fields(rule)
-    return f"{indent}{dash}{first}{break_}" + "".join(f"{indent}{' ' * len(dash)}{line}{break_}" for line in rest)
+    return f"{indent}{dash}{indented(item_text(rule), indent + ' ' * len(dash), break_)}{break_}"
+
+
+def indented(text: str, margin: str, break_: str) -> str:
+    """A text whose lines, but for the first and empty ones, stand behind `margin`."""
+    first, *rest = text.split("\n")
+    return first + "".join(break_ + (margin + line if line else "") for line in rest)
 
 
 def new_file(rules: Iterable[Rule], break_: str = "\n") -> str:

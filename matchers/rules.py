@@ -91,13 +91,21 @@ def _templates(name: str, texts: tuple[str, ...]) -> None:
 class _Base:
     """What every rule has.
 
-    `why` is a reason in the user's words, None without one. `line` is where the rule stands in its file (1-based, None
-    for a rule that is in no file); it does not count when rules are compared.
+    Attributes:
+        why: a reason in the user's words, None without one.
+        enabled: whether the rule is in force; one that is not stays in its file and does nothing.
+        line: where the rule stands in its file (1-based, None for a rule that is in no file).
+        written: the rule in YAML as its user wrote it, without the dash and the indentation; None for a rule that
+            stands in its file as it is, or is written as the program writes rules.
+
+    `line` and `written` do not count when rules are compared.
     """
 
     _: KW_ONLY
     why: str | None = None
+    enabled: bool = True
     line: int | None = field(default=None, compare=False, repr=False)
+    written: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Space around a reason means nothing, and a block of YAML text adds line ends of its own.
@@ -274,10 +282,10 @@ class RuleProblem:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in force. The rules are sorted by kind as in `SECTIONS` and keep their order within a kind.
+    """Rules, sorted by kind as in `SECTIONS`; within a kind they keep their order.
 
     Attributes:
-        rules: may hold the same rule twice.
+        rules: may hold the same rule twice, and rules that are disabled: what asks for their meaning asks `in_force`.
         problems: what of the file is not understood and therefore not in `rules`.
         path: the file, for messages; empty when there is none.
 
@@ -301,6 +309,14 @@ class RuleSet:
         """The rules of one kind."""
         return tuple(cast("_R", rule) for rule in self.rules if isinstance(rule, kind))
 
+    def in_force(self, kind: type[_R]) -> tuple[tuple[int, _R], ...]:
+        """The rules of one kind that are not disabled, each with its index in `rules`."""
+        return tuple(
+            (number, cast("_R", rule))
+            for number, rule in enumerate(self.rules)
+            if isinstance(rule, kind) and rule.enabled
+        )
+
     def adding(self, rule: Rule) -> RuleSet:
         """With one more rule, the last of its kind."""
         return RuleSet((*self.rules, rule), self.problems, self.path)
@@ -310,8 +326,11 @@ class RuleSet:
         places = [at for at, other in enumerate(self.rules) if other == rule]
         if not places:
             raise ValueError("the rule is not in this set")
-        at = next((at for at in places if self.rules[at] is rule), places[-1])
-        return RuleSet((*self.rules[:at], *self.rules[at + 1 :]), self.problems, self.path)
+        return self.with_at(next((at for at in places if self.rules[at] is rule), places[-1]))
+
+    def with_at(self, at: int, *rules: Rule) -> RuleSet:
+        """With these rules in place of the one of this index."""
+        return RuleSet((*self.rules[:at], *rules, *self.rules[at + 1 :]), self.problems, self.path)
 
     def where(self, rule: Rule) -> str:
         """`path:line` of a rule, as far as it is known; else what it is, in words."""

@@ -59,6 +59,7 @@ commands:
   numtui weights A B …   print where logs of weights over steps part
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open the example that is shipped
+  numtui rules check F   say what is wrong with a rule file; with two logs, what each rule does
   numtui rules convert F turn an override file of torchtitan into a rule file
   numtui completion bash print completion for a shell: bash, zsh or fish
 
@@ -131,7 +132,8 @@ def _dispatch(argv: list[str]) -> int:
     if argv[:1] == ["demo"]:
         return _demo(_demo_parser().parse_args(argv[1:]))
     if argv[:1] == ["rules"]:
-        return _convert(_rules_parser().parse_args(argv[1:]))
+        args = _rules_parser().parse_args(argv[1:])
+        return _check(args) if "hints" in args else _convert(args)
     if argv[:1] == ["completion"]:
         return _completion(_completion_parser().parse_args(argv[1:]).shell)
     return _open(_parser().parse_args(argv))
@@ -235,6 +237,13 @@ def _rules_parser() -> argparse.ArgumentParser:
     convert.add_argument("source", metavar="FILE", help="the override file (CSV)")
     convert.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
     convert.add_argument("--force", action="store_true", help="replace FILE when it exists")
+    about = "Says whether a rule file is understood; with two logs, also which rules match nothing or are in doubt."
+    check = commands.add_parser("check", help=about, description=about, allow_abbrev=False)
+    check.add_argument("rules", metavar="FILE", help="the rule file (YAML)")
+    check.add_argument("a", metavar="A", nargs="?", help="log or run folder of one run")
+    check.add_argument("b", metavar="B", nargs="?", help="log or run folder of the other run")
+    check.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
+    check.add_argument("--hints", action="store_true", help="list the rules that these two logs do not need, too")
     return parser
 
 
@@ -441,6 +450,16 @@ def _convert(args: argparse.Namespace) -> int:
 
     convert_overrides(args.source, None if args.output in {None, "-"} else Path(args.output), force=args.force)
     return ExitCode.SAME
+
+
+def _check(args: argparse.Namespace) -> int:
+    from numtui.rules_check import check_rules
+
+    if args.a is not None and args.b is None:
+        raise InputError(f"a rule file is about two logs, and only {args.a} was given")
+    args.name_a = args.name_b = None
+    logs = None if args.a is None else _request(args)
+    return ExitCode.SAME if check_rules(Path(args.rules), logs, hints=args.hints) else ExitCode.RED
 
 
 def _completion(shell: str) -> int:

@@ -82,7 +82,7 @@ def pair_edits(c: Comparison, rules: RuleSet, first: Spot, second: Spot) -> tupl
         changed = rules
         for rule in _pairing(c, rules, {a}, {b}):
             changed = changed.removing(rule)
-        for apart in rules.of(ApartRule):
+        for _, apart in rules.in_force(ApartRule):
             if (apart.a, apart.b) == refs:
                 changed = changed.removing(apart)
         rule = PairRule(a=(refs[0],), b=(refs[1],), why=None)
@@ -198,7 +198,7 @@ def _pairing(c: Comparison, rules: RuleSet, a: set[int], b: set[int]) -> list[Ru
 def _ignoring(c: Comparison, rules: RuleSet, a: int, b: int) -> list[Rule]:
     """The ignore rules that cover record a or record b."""
     found: list[Rule] = []
-    for rule in rules.of(IgnoreRule):
+    for _, rule in rules.in_force(IgnoreRule):
         alone = resolve(RuleSet(rules=(rule,)), c.a, c.b)
         if (a >= 0 and alone.ignored_a[a]) or (b >= 0 and alone.ignored_b[b]):
             found.append(rule)
@@ -261,14 +261,16 @@ class Effect:
         if self.paired:
             parts.append(f"pairs {_rows(self.paired)}")
         if self.cut:
-            parts.append(f"cuts {self.cut} pair{'s' * (self.cut > 1)}")
+            parts.append(f"cuts {self.cut:,} pair{'s' * (self.cut > 1)}")
         if self.ignored:
             parts.append(f"{'ignores' if self.ignored > 0 else 'judges again'} {_rows(abs(self.ignored))}")
         if not parts:
             parts.append("pairs nothing anew")
         change = self.red_after - self.red_before
         parts.append(
-            f"{abs(change)} {'fewer' if change < 0 else 'more'} red" if change else f"{self.red_after} red as before"
+            f"{abs(change):,} {'fewer' if change < 0 else 'more'} red"
+            if change
+            else f"{self.red_after:,} red as before"
         )
         if self.cause_before is not None and self.cause_after is None:
             parts.append(f"the first cause {_short(self.cause_before)} goes")
@@ -285,4 +287,4 @@ def _short(key: str) -> str:
 
 
 def _rows(n: int) -> str:
-    return f"{n} row{'s' * (n != 1)}"
+    return f"{n:,} row{'s' * (n != 1)}"

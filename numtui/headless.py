@@ -22,7 +22,7 @@ from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
 if TYPE_CHECKING:
     from numtui.report.model import Report
 
-__all__ = ["complain", "deliver", "report", "suggest"]
+__all__ = ["compared", "complain", "deliver", "report", "suggest"]
 
 
 def report(
@@ -48,7 +48,7 @@ def report(
         from numtui.report.allow_file import load_allow_list  # with PyYAML, as the rules
 
         known = load_allow_list(allow)
-    comparison, rules_path = _compared(request)
+    comparison, rules_path = compared(request)
     shown = any(target == ("text", None) for target in targets)
     _warn(comparison, rules_too=not shown)
     if all(target.form in _ROWS_ONLY for target in targets):
@@ -92,7 +92,7 @@ def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None
     Raises:
         UserError, BrokenPipeError: as `report`.
     """
-    comparison, _ = _compared(request)
+    comparison, _ = compared(request)
     _warn(comparison, rules_too=True)
     hints = [use.hint for use in comparison.usage if use.hint]
     for text in hints[:_MOST_WARNINGS]:
@@ -107,7 +107,7 @@ def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None
     deliver(lambda out: write_suggestions(comparison, suggestions, out, form, names), output)
 
 
-def _compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
+def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
     """The comparison that is asked for, and the rule file that was read for it.
 
     Raises:

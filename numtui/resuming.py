@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from matchers.comparison import Comparison
@@ -19,7 +20,7 @@ _GONE = (-1, -1)
 """Where a record is that neither log has."""
 
 
-def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
+def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[str] = ()) -> Sitting:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
     c = listing.comparison
     # Copies, because this may be another thread than the one in which a person writes.
@@ -34,6 +35,7 @@ def sitting_of(listing: Listing, annotations: Annotations) -> Sitting:
         filters=dict(listing.saved),
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
+        rejected=tuple(sorted(rejected)),
     )
 
 

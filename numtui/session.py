@@ -37,6 +37,7 @@ from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
 from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
 from numtui.session_store import SessionStore, Sitting
+from numtui.suggesting import Suggested
 
 __all__ = ["Job", "Look", "Proposal", "Search", "Session"]
 
@@ -113,6 +114,7 @@ class Session(Listing):
         self.generation = 0
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None
+        self.suggested = Suggested()
         self._looked: Look | None = None
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
@@ -162,12 +164,13 @@ class Session(Listing):
         proposal.effect = Effect.between(self.comparison, job.result)
         return True
 
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Known kinds of drift that the comparison shows, and rules for them; `change` puts such rules in force.
+    @staticmethod
+    def suggestions_in(comparison: Comparison) -> tuple[Suggestion, ...]:
+        """Known kinds of drift that a comparison shows, and rules for them; `suggested` takes them.
 
-        A fraction of a second for a large log: not for the screen's own thread.
+        A second for a large log: not for the screen's own thread.
         """
-        return () if self.comparison.single else suggest(self.comparison)
+        return () if comparison.single or comparison.matching is None else suggest(comparison)
 
     # -- pairs made past each other
 
@@ -225,7 +228,7 @@ class Session(Listing):
     @property
     def dirty(self) -> bool:
         """Whether the rules differ from the file's."""
-        return self.rules != self.file.rules
+        return self.file.differs(self.rules)
 
     def toggle_mark(self) -> str:
         """Mark the row under the cursor, or propose to pair it with the marked one.
@@ -342,13 +345,14 @@ class Session(Listing):
 
     def resume(self, kept: Sitting) -> str:
         """Go on where an earlier sitting ended; what is as it was, in words."""
+        self.suggested.rejected.update(kept.rejected)
         return resume(self, self.annotations, kept)
 
     def keep(self) -> None:
         """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
         if self.store is None:
             return
-        sitting = sitting_of(self, self.annotations)
+        sitting = sitting_of(self, self.annotations, set(self.suggested.rejected))
         if self.comparison.a.partial:
             # Where one is means nothing before the logs have been read; what was written does.
             sitting = written_meanwhile(self.store.known, sitting)

@@ -78,6 +78,7 @@ class Sitting:
         filters: queries by the name they were saved under.
         marks: rows by the name of their mark.
         notes: text by row.
+        rejected: suggested rules that are not wanted, as text.
     """
 
     cursor: Anchor = NOWHERE
@@ -88,6 +89,7 @@ class Sitting:
     filters: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
+    rejected: tuple[str, ...] = ()
 
 
 class SessionStore:
@@ -188,6 +190,7 @@ def _from_json(raw: Any) -> Sitting:
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},
+        rejected=tuple(_text(rule) for rule in raw.get("rejected", ())),
     )
 
 

@@ -101,7 +101,7 @@ def test_every_command_that_is_mentioned_is_understood(
     page: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its options exist and its arguments fit; what would read logs is not done, because they are made up."""
-    for name in ("_diff", "_weights", "_suggest", "_demo", "_convert", "_open"):
+    for name in ("_diff", "_weights", "_suggest", "_demo", "_convert", "_check", "_open"):
         monkeypatch.setattr(cli, name, lambda *_: 0)
     arguments = shlex.split(command)[1:]
     if arguments[-1:] in (["--help"], ["--version"], ["diff"], ["suggest"]):

@@ -32,5 +32,6 @@ def suggest(c: Comparison) -> tuple[Suggestion, ...]:
     if mended.matching is None:
         return ()
     names = PairNames(mended, mended.matching)
-    found = [weigh(mended, finding) for finding in (*name_families(names), *lone_families(names))]
+    weighed = (weigh(mended, finding) for finding in (*name_families(names), *lone_families(names)))
+    found = [suggestion for suggestion in weighed if suggestion is not None]
     return (*wrong, *sorted(found, key=lambda s: (-s.settles, -s.rows, s.name)))

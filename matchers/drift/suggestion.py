@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -119,11 +119,17 @@ class Suggestion:
         return {status: n for status, n in change.items() if n}
 
 
-def weigh(c: Comparison, finding: Finding) -> Suggestion:
-    """Tries the rules of a finding. Rules that part a sure pair, or that settle nothing, are not proposed."""
+def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
+    """Tries the rules of a finding. Rules that part a sure pair, or that settle nothing, are not proposed.
+
+    None when all of its rules are in force: then the finding is settled.
+    """
     if not finding.rules:
         return _without_rules(c, finding, finding.no_rule)
-    rules, no_rule = finding.rules, finding.no_rule
+    there = {replace(rule, why=None) for rule in c.rules.rules}
+    rules, no_rule = tuple(rule for rule in finding.rules if replace(rule, why=None) not in there), finding.no_rule
+    if not rules:
+        return None
     after = c.with_rules(with_more(c.rules, rules))
     lost = parted(c, after)
     if lost:

@@ -274,6 +274,7 @@ class Report:
             RuleUse(rule.section, flow_item(rule), rule.line, used.matched, used.problem or "", used.hint or "")
             for used in c.usage
             for rule in [c.rules.rules[used.rule]]
+            if rule.enabled
         )
 
     @cached_property

@@ -277,6 +277,20 @@ class Commands(Finding):
 
         self.app.push_screen(RuleList(self.session), chosen)
 
+    def action_suggestions(self) -> None:
+        """The kinds of drift, and rules for them."""
+        from numtui.screens.suggestions import Suggestions
+
+        if self.session.comparison.matching is None:
+            self.say("the logs are being compared")
+            return
+
+        def chosen(row: int | None) -> None:
+            if row is not None:
+                self.go_to(row)
+
+        self.app.push_screen(Suggestions(self.session, self.start, self.action_save), chosen)
+
     # -- save, ask, leave
 
     def action_save(self) -> None:

@@ -213,6 +213,8 @@ class Explorer(Following):
     def say(self, message: str, *, trouble: bool = False) -> None:
         """Show a sentence until the next key."""
         self._message, self._trouble = message, trouble
+        if isinstance(over := self.app.screen, Modal):
+            over.hear(message, trouble=trouble)
         self.draw()
 
     def _warn(self, *warnings: str) -> None:

@@ -31,6 +31,9 @@ class Modal(ModalScreen[T]):
     def session_changed(self) -> None:
         """The rules, or the comparison, are others than when this was drawn."""
 
+    def hear(self, message: str, *, trouble: bool) -> None:
+        """The main screen, which this may cover, has said something."""
+
     @abstractmethod
     def draw(self) -> None:
         """Bring the screen up to date."""

@@ -11,6 +11,7 @@ from textual import events, on
 from textual.message import Message
 
 from matchers.comparison import Comparison
+from numtui.drift_view import drift_entries, drift_title
 from numtui.flow import Way, consuming, producing, way_back
 from numtui.overview import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
 from numtui.report import ReportOptions, report_of
@@ -163,6 +164,13 @@ class Overviews(Asking):
             return
         entries = partial(neighbour_entries, c, row, producing(c, row), consuming(c, row))
         self.app.push_screen(Panel("data flow around this row", entries, opened_by="P"), self._picked)
+
+    def action_drift(self) -> None:
+        """How the names of the row differ, and which rows explain it."""
+        c, row = self.session.comparison, self.session.cursor
+        if row >= 0:
+            entries = partial(drift_entries, c, row)
+            self.app.push_screen(Panel(drift_title(c, row), entries, opened_by="D"), self._picked)
 
     def action_places(self) -> None:
         """Marks, notes, and where jumps started."""

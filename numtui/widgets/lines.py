@@ -22,7 +22,7 @@ from numtui.text import Line, fit_line
 
 __all__ = ["ROLES", "Lines", "differences"]
 
-ROLES = ("red", "close", "alone", "cause", "good", "dim", "title", "key", "chosen")
+ROLES = ("red", "close", "alone", "cause", "good", "dim", "title", "key", "chosen", "drift")
 """The roles a piece can play; `.lines--<role>` in app.tcss says what they look like."""
 
 

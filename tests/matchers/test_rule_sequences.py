@@ -7,6 +7,7 @@ the few dozen of an ordinary run, and at others each time.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from matchers.comparison import compare
 from matchers.pairing import Method
 from matchers.resolve import resolve
-from matchers.rules import PairRule, TemplateRule
+from matchers.rules import PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from tests.matchers.drift import pairs_of_logs, rule_sets
 from tests.matchers.invariants import check, same
@@ -57,6 +58,21 @@ def test_rules_get_what_they_say(data: st.DataObject) -> None:
             in_a, in_b = c.members(row)
             assert resolved.ignored_a[list(in_a)].any() or resolved.ignored_b[list(in_b)].any()
         assert len(c.usage) == len(rules)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_rule_that_is_disabled_might_as_well_not_be_there(data: st.DataObject) -> None:
+    a, b = data.draw(pairs_of_logs())
+    for rules in data.draw(rule_sets(a, b, most=2)):
+        off = [data.draw(st.booleans()) for _ in rules]
+        some = RuleSet(tuple(replace(rule, enabled=not no) for rule, no in zip(rules, off, strict=True)))
+        c = compare(a, b, some)
+        fewer = compare(a, b, RuleSet(tuple(rule for rule in some if rule.enabled)))
+        same(c, fewer, but=("rules", "usage"))
+        said = [use._replace(rule=0) for use in c.usage if some.rules[use.rule].enabled]
+        assert said == [use._replace(rule=0) for use in fewer.usage]
+        assert all(use == (use.rule, 0, None, 0, None) for use in c.usage if not some.rules[use.rule].enabled)
 
 
 @single_sets

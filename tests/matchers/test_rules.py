@@ -86,6 +86,13 @@ def test_everything() -> None:
     assert rules.where(rules.of(ApartRule)[0]) == "r.yaml:8"
 
 
+def test_a_rule_can_be_disabled() -> None:
+    rules = parse_rules("apart:\n  - {a: x, b: y, enabled: False}\n  - {a: x, b: y, enabled: true}\n")
+    assert not rules.problems
+    assert rules.rules == (ApartRule(a="x", b="y", enabled=False), ApartRule(a="x", b="y"))
+    assert rules.in_force(ApartRule) == ((1, ApartRule(a="x", b="y")),)
+
+
 def test_the_example_has_every_section_and_no_problem() -> None:
     path = Path(__file__).parents[2] / "overrides.example.yaml"
     file = RuleFile.load(path)
@@ -98,11 +105,13 @@ def test_the_example_has_every_section_and_no_problem() -> None:
     ("text", "message"),
     [
         ("pairs:\n  - a: x\n    bb: y\n", "r:3:5: unknown field 'bb' in pairs (did you mean 'b'?)"),
-        ("pairs:\n  - a: x\n    zzz: y\n", "r:3:5: unknown field 'zzz' in pairs; known are a, b, why"),
+        ("pairs:\n  - a: x\n    zzz: y\n", "r:3:5: unknown field 'zzz' in pairs; known are a, b, why, enabled"),
         ("pairs:\n  - a: x\n", "r:2:5: a rule in pairs needs 'b'"),
         ("pairs:\n  - a: x\n    b:\n", "r:3:7: 'b' has no value"),
         ("pairs:\n  - a: null\n    b: y\n", "r:2:8: 'a' has no value (quote it if it is a name)"),
         ("pairs:\n  - a: x\n    a: y\n", "r:3:5: 'a' stands here a second time"),
+        ("pairs:\n  - a: x\n    b: y\n    enabled: no\n", "r:4:14: 'enabled' is true or false, not 'no'"),
+        ("pairs:\n  - a: x\n    b: y\n    enabled:\n", "r:4:13: 'enabled' has no value"),
         ("pairs:\n  - a: []\n    b: y\n", "r:2:8: 'a' is an empty list"),
         ("pairs:\n  - a: [x, [y]]\n    b: y\n", "r:2:12: 'a' must be text, found a list"),
         ("pairs:\n  - a: [x, x]\n    b: y\n", "r:2:12: 'a' names 'x' twice"),
@@ -116,7 +125,7 @@ def test_the_example_has_every_section_and_no_problem() -> None:
             "r:1:22: 'b' must be text, found the alias *x, which rule files do not have: write it out",
         ),
         ("pairs: [!!python/object:os.system {a: x}]\n", "found the tag tag:yaml.org,2002:python/object:os.system"),
-        ("pairs:\n  - <<: {a: x}\n    b: y\n", "r:2:5: unknown field '<<' in pairs; known are a, b, why"),
+        ("pairs:\n  - <<: {a: x}\n    b: y\n", "r:2:5: unknown field '<<' in pairs; known are a, b, why, enabled"),
         ("apart:\n  - a: [x]\n    b: y\n", "r:2:8: 'a' must be text, found a list"),
         ("templates:\n  - a: 'l.{i'\n    b: y\n", "r:2:11: a placeholder is {name}"),
         (

@@ -146,7 +146,7 @@ def test_a_log_that_was_cut_off_is_told(tmp_path: Path) -> None:
 
 
 def test_rules_that_do_nothing_and_rules_that_are_broken_are_told(tmp_path: Path) -> None:
-    rules = "version: 1\nignore:\n  - op: mm\n  - op: no_such_op\n  - opp: typo\n"
+    rules = "version: 1\nignore:\n  - op: mm\n  - op: no_such_op\n  - opp: typo\n  - {op: add, enabled: false}\n"
     c = compared(tmp_path, training_step(), training_step(), rules)
     text = text_of(c, rules_path="rules.yaml")
     assert "Rules: 2 rules from rules.yaml, 1 of them used nowhere, 1 broken" in text

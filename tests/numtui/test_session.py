@@ -258,12 +258,12 @@ class TestSuggestions:
         ops = training_step(3)
         drifted = [replace(o, key=o.key.replace("silu", "silu_")) for o in ops]
         session = Session(compare(*logs(tmp_path, ops, drifted)), RuleFile.empty(tmp_path / "rules.yaml"))
-        [found] = [s for s in session.suggestions() if s.rules]
+        [found] = [s for s in session.suggestions_in(session.comparison) if s.rules]
         job = session.change(RuleSet((*session.rules.rules, *found.rules)), found.name)
         job.run()
         assert session.accept(job)
         assert session.comparison.counts == found.after
-        assert session.suggestions() == ()
+        assert session.suggestions_in(session.comparison) == ()
         assert session.undo()[1] == "undone: equivalent ops"
 
 

@@ -1,0 +1,156 @@
+"""The text of one rule: cut out of its file, read by itself, switched on and off.
+
+Such a text has no dash and no indentation, so that it can stand anywhere. What a person typed into it stays, comments
+and quotes too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from matchers.rule_grammar import Document, Item, Section, parse_document
+from matchers.rules import Rule, RuleProblem
+from matchers.yaml_tree import Lines, Node
+
+__all__ = ["Edit", "ReadItem", "cut_item", "end_of_item", "read_item", "switch", "switched"]
+
+_BREAK: Final = re.compile(r"\r\n|\n|\r")
+_DASH: Final = "- "
+_MARGIN: Final = " " * len(_DASH)
+
+Edit = tuple[int, int, str]
+"""The characters from the first index to the second are replaced by the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadItem:
+    """What the text of a rule says.
+
+    Attributes:
+        rule: None where something is wrong.
+        problem: what, with line and column in this text; None where all is well.
+        brackets: the text is `{…}` and nothing else, so that it can stand in a list in brackets too.
+    """
+
+    rule: Rule | None
+    problem: RuleProblem | None = None
+    brackets: bool = False
+
+
+def read_item(kind: type[Rule], text: str) -> ReadItem:
+    """Reads the text of one rule of a section; never raises."""
+    head = _head(kind)
+    document = parse_document(_wrapped(kind, text))
+    items = [item for section in document.sections for item in section.items]
+    if document.rules.problems or len(items) != 1:
+        return ReadItem(None, _within(document.rules.problems[0], text))
+    node = items[0].node
+    return ReadItem(items[0].rule, brackets=node.flow and (node.start, node.end) == (len(head), len(document.text)))
+
+
+def _head(kind: type[Rule]) -> str:
+    return f"{kind.section}:\n{_DASH}"
+
+
+def _wrapped(kind: type[Rule], text: str) -> str:
+    """A rule file with this rule only."""
+    return _head(kind) + text.replace("\n", f"\n{_MARGIN}")
+
+
+def _within(problem: RuleProblem, text: str) -> RuleProblem:
+    """A problem of the file with its place in the text; what shows only behind the text is told at its end."""
+    lines = text.split("\n")
+    line, column = problem.line - 1, problem.column - len(_MARGIN)
+    if line > len(lines):
+        line, column = len(lines), len(lines[-1]) + 1
+    return RuleProblem("", max(line, 1), max(column, 1), problem.message)
+
+
+def end_of_item(lines: Lines, node: Node, column: int) -> int:
+    """The line behind an item whose dash is in `column`, and behind the comments that are indented deeper."""
+    after = lines.number(max(node.start, node.end)) + 1
+    while after < len(lines) and _indent(content := lines.content(after)) > column and _is_comment(content):
+        after += 1
+    return after
+
+
+def _indent(content: str) -> int:
+    return len(content) - len(content.lstrip(" "))
+
+
+def _is_comment(content: str) -> bool:
+    return content.lstrip().startswith("#")
+
+
+def cut_item(document: Document, section: Section, item: Item) -> str | None:
+    """The text of an item; None in a layout in which it means something else by itself."""
+    end = _end(document, section, item)
+    text = _dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
+    return text if read_item(section.kind, text).rule == item.rule else None
+
+
+def _end(document: Document, section: Section, item: Item) -> int:
+    if section.value.flow:
+        return item.node.end
+    lines = document.lines
+    return lines.start(end_of_item(lines, item.node, lines.column(section.value.start)))
+
+
+def _dedented(text: str, column: int) -> str:
+    first, *rest = _BREAK.split(text.rstrip())
+    return "\n".join([first, *(line[min(column, _indent(line)) :] for line in rest)])
+
+
+def switched(text: str, rule: Rule) -> str | None:
+    """The text of a rule with `enabled` as `rule` has it, and all else as it is; None where that cannot be written."""
+    document = parse_document(_wrapped(type(rule), text))
+    (section,) = document.sections or (None,)
+    if section is None or len(section.items) != 1:
+        return None
+    edit = switch(document, section, section.items[0], rule)
+    if edit is None:
+        return None
+    start, end, replacement = edit
+    changed = document.text[:start] + replacement + document.text[end:]
+    return changed[len(_head(type(rule))) :].replace(f"\n{_MARGIN}", "\n")
+
+
+def switch(document: Document, section: Section, item: Item, rule: Rule, break_: str = "\n") -> Edit | None:
+    """What to replace so that an item has `enabled` as `rule` has it; None where that cannot be done in its layout."""
+    if not item.node.pairs:
+        return None
+    text, stop = document.text, _end(document, section, item)
+    column = document.lines.column(item.node.start)
+    for start, end, replacement in _switching(document, item.node, rule.enabled, break_ + " " * column):
+        changed = text[item.node.start : start] + replacement + text[end:stop]
+        if read_item(section.kind, _dedented(changed, column)).rule == rule:
+            return start, end, replacement
+    return None
+
+
+def _switching(document: Document, node: Node, enabled: bool, next_line: str) -> Iterator[Edit]:
+    """What may be replaced by what, the best first; not all of it makes sense in every layout."""
+    lines = document.lines
+
+    def content_end(line: int) -> int:
+        return lines.start(line) + len(lines.content(line))
+
+    at = next((at for at, (key, _) in enumerate(node.pairs) if key.text == "enabled"), None)
+    if at is None:
+        last = node.pairs[-1][1].end
+        end = last if node.flow else content_end(lines.number(last))
+        yield end, end, ", enabled: false" if node.flow else f"{next_line}enabled: false"
+        return
+    key, value = node.pairs[at]
+    if enabled and at > 0:
+        line = lines.number(key.start)
+        if node.flow:
+            yield node.pairs[at - 1][1].end, value.end, ""
+        elif not document.text[value.end : content_end(line)].strip():
+            yield content_end(line - 1), content_end(line), ""
+    elif enabled and len(node.pairs) > 1:
+        yield key.start, node.pairs[1][0].start, ""
+    yield value.start, value.end, "true" if enabled else "false"

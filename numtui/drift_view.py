@@ -1,0 +1,136 @@
+"""How the names of a pair drifted: both keys with the segments marked in which they differ, and what one has to know of
+it: where a recomputed copy has its original, which wait carries the value of a collective.
+
+Pure text; lines are those of `numtui.text`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Final
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.features import Side
+from matchers.pairing import Method
+from matchers.status import Status
+from numtui.inspection import wrap
+from numtui.overview import Entry, row_line
+from numtui.present import number_of
+from numtui.terminal import safe_text
+from numtui.text import Line, Piece, fit, width_of
+
+__all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
+
+_PARTS: Final = re.compile(r"[./_]|[^./_]+")
+_LONGEST: Final = 400
+
+
+def marked_keys(a: str, b: str) -> tuple[Line, Line]:
+    """Two keys, each as pieces of which those play the role `drift` that the other key does not have."""
+    parts = _PARTS.findall(safe_text(a, _LONGEST)), _PARTS.findall(safe_text(b, _LONGEST))
+    lines: tuple[list[Piece], list[Piece]] = [], []
+    for what, i, i_end, j, j_end in SequenceMatcher(None, *parts, autojunk=False).get_opcodes():
+        role = "" if what == "equal" else "drift"
+        for line, part, start, end in zip(lines, parts, (i, j), (i_end, j_end), strict=True):
+            if start < end:
+                line.append(("".join(part[start:end]), role))
+    return lines
+
+
+def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
+    """The keys of a record of a and of b (-1: none), one under the other, with their rows."""
+    number = len(str(len(c)))
+    if i >= 0 and j >= 0:
+        keys = marked_keys(c.a.keys[i], c.b.keys[j])
+        rows = int(c.at_a[i]), int(c.at_b[j])
+    else:
+        log, record, at = (c.a, i, c.at_a) if i >= 0 else (c.b, j, c.at_b)
+        one: Line = [(safe_text(log.keys[record], _LONGEST), "")]
+        keys, rows = (one, []) if i >= 0 else ([], one), (int(at[record]), int(at[record]))
+    out: list[Line] = []
+    for side, line, row in zip("ab", keys, rows, strict=True):
+        if line:
+            head: Line = [(f" {str(row + 1).rjust(number)} ", "dim"), (f"{side} ", "dim")]
+            out.append([*head, *_cut(line, width - number - 5)])
+    return out
+
+
+def _cut(line: Line, width: int) -> Line:
+    """The end of a line that is too long: it tells keys apart."""
+    over = sum(width_of(text) for text, _ in line) - width
+    if over <= 0:
+        return line
+    over += 1
+    kept: Line = []
+    for text, role in line:
+        room = width_of(text)
+        if over >= room:
+            over -= room
+            continue
+        kept.append((fit(text, room - over, keep_end=True)[over > 0 :] if over > 0 else text, role))
+        over = 0
+    return [("…", "dim"), *kept]
+
+
+def how_it_is(c: Comparison, i: int, j: int) -> str:
+    """What the comparison makes of two records, in a few words: whether they are a pair, by what, and its verdict."""
+    row = int(c.at_a[i]) if i >= 0 else int(c.at_b[j])
+    label = Status(int(c.status[row])).label
+    pair = int(c.pair[row])
+    if pair < 0 or i < 0 or j < 0:
+        return label
+    if c.at_b[j] != row:
+        return "no pair"
+    method = Method(int(c.pairing.method[pair]))
+    sure = "" if method in (Method.OVERRIDE, Method.TEMPLATE) else f" {c.pairing.confidence[pair]:.2f}"
+    number = number_of(c, row)
+    return f"{method.label}{sure}, {label}{f' {number}' if c.red[row] else ''}"
+
+
+def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
+    """What there is to know of operations whose names drifted: a sentence, and the row of the comparison that it names.
+
+    `i` or `j` is -1 where one run has none.
+    """
+    if c.matching is None:
+        return
+    f = c.matching.features
+    for name, side, at, record in (("a", f.a, c.at_a, i), ("b", f.b, c.at_b, j)):
+        if record >= 0:
+            for sentence, other in _of_side(side, record):
+                row = int(at[other])
+                yield f"{name} {sentence.format(f'{safe_text(side.log.keys[other], _LONGEST)} (row {row + 1})')}", row
+
+
+def _of_side(side: Side, record: int) -> Iterator[tuple[str, int]]:
+    """Sentences with a place for the name of another record, and that record."""
+    original = int(side.original[record])
+    if original >= 0:
+        yield "repeats {}: activation checkpointing ran it again", original
+    value = int(side.lead[record])
+    if value >= 0:
+        yield "only starts it: the value arrives with {}", value
+    for step in np.flatnonzero(side.lead == record).tolist():
+        yield "is the wait: it carries the value of what {} started", step
+
+
+def drift_entries(c: Comparison, row: int, width: int) -> list[Entry]:
+    """A row as a panel shows it: its two names, how they were paired, and the rows that explain it, to choose from."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    entries = [Entry((*key_lines(c, i, j, width), [(f"   {how_it_is(c, i, j)}", "dim")]))]
+    for sentence, other in drift_facts(c, i, j):
+        entries.append(Entry(tuple([(f" {text}", "")] for text in wrap(sentence, width - 2))))
+        entries.append(Entry((row_line(c, other, width, tag="   "),), other))
+    return entries
+
+
+def drift_title(c: Comparison, row: int) -> str:
+    """What the names of a row have to do with each other, in few words."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    if i < 0 or j < 0:
+        return f"only {'a' if j < 0 else 'b'} has this"
+    return "the names are the same" if c.a.keys[i] == c.b.keys[j] else "how the names differ"

@@ -1,0 +1,329 @@
+"""What is suggested, as a person works through it: families of drift, their rules, and the operations behind each rule.
+
+The comparison says what rules would settle; every rule that is accepted changes what is left. So the families are
+looked for again after each change, and what has been accepted stays in the list, in its place, until it is taken back.
+What is rejected is not suggested again.
+
+Pure: nothing here matches or draws. A `Node` is a line of the tree; an accepted or rejected one has a `State`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.drift import Suggestion, compatible, with_more
+from matchers.rule_reach import reach
+from matchers.rule_text import flow_item
+from matchers.rules import Rule, RuleSet
+from numtui.edits import Edit, EditError
+
+__all__ = ["Family", "Node", "State", "Suggested", "rule_name"]
+
+_MOST_LISTED: Final = 1_000
+"""Operations that are listed one by one under a rule or a family."""
+
+
+class State(Enum):
+    """What a person has said of a rule, or of a family as a whole."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    NEEDLESS = "needs no rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A line of the tree: a family, one of its rules, or one of the operations behind that.
+
+    `rule` is -1 for the family itself and for the operations right below a family that has no rules; `instance` is -1
+    for what is no operation, else an index into the family's instances.
+    """
+
+    family: int
+    rule: int = -1
+    instance: int = -1
+
+    @property
+    def parent(self) -> Node | None:
+        if self.instance >= 0:
+            return replace(self, instance=-1)
+        return replace(self, rule=-1) if self.rule >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A suggestion, and which of its rules have been accepted.
+
+    `suggestion` has the rules that were accepted first, then those that are still to be decided on.
+    """
+
+    suggestion: Suggestion
+    accepted: frozenset[Rule] = frozenset()
+
+    @property
+    def title(self) -> tuple[str, str]:
+        """By what one knows it again after a change; pairs made past each other have one name for all."""
+        s = self.suggestion
+        return s.name, s.explanation if s.records else ""
+
+
+def rule_name(rule: Rule) -> str:
+    """A rule as the list of rejected ones has it."""
+    return f"{rule.section}: {flow_item(rule)}"
+
+
+class Suggested:
+    """The families in the order they were first seen.
+
+    Args:
+        rejected: names of rules that are not wanted, kept from an earlier sitting.
+    """
+
+    def __init__(self, rejected: Collection[str] = ()) -> None:
+        self.rejected: set[str] = set(rejected)
+        self.families: list[Family] = []
+        self.comparison: Comparison | None = None
+        """What it was looked for in; None before."""
+        self._covered: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def update(self, comparison: Comparison, found: Sequence[Suggestion]) -> None:
+        """Take what was found in a comparison; what its rules have settled already stays in its place."""
+        self.comparison = comparison
+        self._covered = {}
+        rules = comparison.rules
+        new = {Family(s).title: s for s in found}
+        families = []
+        for family in self.families:
+            again = new.pop(family.title, None)
+            accepted = _in_force(family.suggestion, rules)
+            if again is not None:
+                families.append(_joined(family.suggestion, again, accepted))
+            elif accepted or _taken_back(family.suggestion, rules):
+                families.append(Family(_only(family.suggestion, accepted), frozenset(accepted)))
+        self.families = families + [Family(s) for s in found if Family(s).title in new]
+
+    # -- the tree
+
+    def nodes(self, unfolded: Collection[Node]) -> Iterator[Node]:
+        """The lines of the tree, where these are unfolded."""
+        for f, family in enumerate(self.families):
+            top = Node(f)
+            yield top
+            if top not in unfolded:
+                continue
+            if not family.suggestion.rules:
+                yield from self._instances(top)
+            for r in range(len(family.suggestion.rules)):
+                yield (node := Node(f, r))
+                if node in unfolded:
+                    yield from self._instances(node)
+
+    def _instances(self, node: Node) -> Iterator[Node]:
+        return (replace(node, instance=k) for k in self.instances(node)[:_MOST_LISTED])
+
+    def instances(self, node: Node) -> tuple[int, ...]:
+        """The operations of a family, or those that one of its rules is about, as indices into its instances."""
+        if node.instance >= 0:
+            return (node.instance,)
+        s = self.families[node.family].suggestion
+        if node.rule < 0:
+            return tuple(range(s.rows))
+        key = node.family, node.rule
+        if key not in self._covered:
+            assert self.comparison is not None
+            covers = reach(s.rules[node.rule], self.comparison.a, self.comparison.b).covers(s.instances)
+            self._covered[key] = tuple(np.flatnonzero(covers).tolist())
+        return self._covered[key]
+
+    def records(self, node: Node) -> tuple[int, int]:
+        """The records of a and of b of an operation; -1 where a run has none."""
+        i, j = self.families[node.family].suggestion.instances[:, node.instance].tolist()
+        return i, j
+
+    def rule(self, node: Node) -> Rule | None:
+        """The rule of a line; that of a family that has one only."""
+        rules = self.families[node.family].suggestion.rules
+        return rules[node.rule] if node.rule >= 0 else rules[0] if len(rules) == 1 else None
+
+    def state(self, node: Node) -> State:
+        """What has been said of a line; a family is accepted or rejected when nothing of it is open."""
+        family = self.families[node.family]
+        s = family.suggestion
+        if not s.changes:
+            return State.NEEDLESS
+        if node.rule >= 0:
+            return self._of_rule(family, s.rules[node.rule])
+        states = {self._of_rule(family, rule) for rule in s.rules}
+        if not states:  # rules are taken back, and none is made
+            taken = self.comparison is not None and _taken_back(s, self.comparison.rules)
+            return State.ACCEPTED if taken else State.REJECTED if self._dropped(s) in self.rejected else State.OPEN
+        if State.OPEN in states:
+            return State.OPEN
+        return State.ACCEPTED if State.ACCEPTED in states else State.REJECTED
+
+    def _of_rule(self, family: Family, rule: Rule) -> State:
+        if rule in family.accepted:
+            return State.ACCEPTED
+        return State.REJECTED if rule_name(rule) in self.rejected else State.OPEN
+
+    @staticmethod
+    def _dropped(s: Suggestion) -> str:
+        return "; ".join(f"take back {rule_name(rule)}" for rule in s.drops)
+
+    # -- counts
+
+    def to_settle(self) -> tuple[int, int, int]:
+        """Families, rules, and rows that the rules would settle, of what is open."""
+        families = rules = rows = 0
+        for f, family in enumerate(self.families):
+            if self.state(Node(f)) is State.OPEN:
+                left = [k for k, rule in enumerate(family.suggestion.rules) if self._is_open(family, rule)]
+                families += 1
+                rules += len(left)
+                rows += self.settles(Node(f))
+        return families, rules, rows
+
+    def settles(self, node: Node) -> int:
+        """Rows that what is open of a family, or one rule, would settle."""
+        family = self.families[node.family]
+        s = family.suggestion
+        if node.rule >= 0:
+            return min(s.matched[node.rule], s.rows)
+        done = sum(n for rule, n in zip(s.rules, s.matched, strict=True) if not self._is_open(family, rule))
+        return s.settles if not done else max(s.settles - done, 0)
+
+    def _is_open(self, family: Family, rule: Rule) -> bool:
+        return self._of_rule(family, rule) is State.OPEN
+
+    # -- what a person decides
+
+    def accept(self, node: Node, rules: RuleSet) -> Edit:
+        """The rules with what is open of a line: a family, or one rule.
+
+        Raises:
+            EditError: there is nothing to accept.
+        """
+        family = self.families[node.family]
+        s = family.suggestion
+        if not s.changes:
+            raise EditError(f"{s.name}: there is no rule to accept, {s.no_rule}")
+        chosen = s.rules if node.rule < 0 or s.drops else (s.rules[node.rule],)
+        wanted = tuple(rule for rule in chosen if self._is_open(family, rule))
+        if node.rule >= 0 and not wanted and rule_name(s.rules[node.rule]) in self.rejected:
+            wanted = chosen  # whoever points at one rule means it
+        if not wanted and (s.rules or self.state(node) is State.ACCEPTED):
+            what = "this rule is" if node.rule >= 0 else "all of it is"
+            raise EditError(f"{s.name}: {what} accepted or rejected already")
+        return Edit(f"accept {_what(s, wanted)}", _with(replace(s, rules=wanted), rules))
+
+    def accept_all(self, rules: RuleSet, comparison: Comparison) -> Edit:
+        """The rules with all that is open and can be in force at once. Takes as long as a few comparisons.
+
+        Raises:
+            EditError: there is nothing to accept.
+        """
+        left = []
+        for f, family in enumerate(self.families):
+            if self.state(Node(f)) is State.OPEN:
+                wanted = tuple(rule for rule in family.suggestion.rules if self._is_open(family, rule))
+                left.append(replace(family.suggestion, rules=wanted))
+        chosen = compatible(comparison, left)
+        if not chosen:
+            raise EditError("there is nothing left to accept")
+        out = rules
+        for s in chosen:
+            out = _with(s, out)
+        number = sum(len(s.rules) for s in chosen)
+        return Edit(f"accept {_rules(number)} for {', '.join(s.name for s in chosen)}", out)
+
+    def take_back(self, node: Node, rules: RuleSet) -> Edit:
+        """The rules without what was accepted of a line.
+
+        Raises:
+            EditError: nothing of it was accepted.
+        """
+        family = self.families[node.family]
+        s = family.suggestion
+        gone = [rule for rule in s.rules if rule in family.accepted and (node.rule < 0 or rule == s.rules[node.rule])]
+        if not gone:
+            raise EditError("u undoes what was taken back")
+        without = rules
+        for rule in gone:
+            without = without.removing(rule)
+        return Edit(f"take back {_what(s, tuple(gone))}", without)
+
+    def reject(self, node: Node) -> str:
+        """Do not suggest a line any more, or suggest it again; what was done, in words.
+
+        Raises:
+            EditError: there is no rule to reject.
+        """
+        family = self.families[node.family]
+        s = family.suggestion
+        if not s.changes:
+            raise EditError(f"{s.name}: there is no rule to reject")
+        chosen = [s.rules[node.rule]] if node.rule >= 0 else [r for r in s.rules if r not in family.accepted]
+        names = {rule_name(rule) for rule in chosen} or {self._dropped(s)}
+        if names <= self.rejected:
+            self.rejected -= names
+            return f"{s.name}: suggested again"
+        self.rejected |= names
+        return f"{s.name}: {_rules(len(chosen)) if chosen else 'it'} rejected (x takes that back)"
+
+
+def _in_force(s: Suggestion, rules: RuleSet) -> list[Rule]:
+    """The rules of a suggestion that are in force, in its order."""
+    there = set(rules.rules)
+    return [rule for rule in s.rules if rule in there]
+
+
+def _taken_back(s: Suggestion, rules: RuleSet) -> bool:
+    """Whether it only takes rules back, and they are gone."""
+    return bool(s.drops) and not s.rules and not set(s.drops) & set(rules.rules)
+
+
+def _only(s: Suggestion, rules: Sequence[Rule]) -> Suggestion:
+    """A suggestion with some of its rules."""
+    kept = set(rules)
+    of = [(rule, n) for rule, n in zip(s.rules, s.matched, strict=True) if rule in kept]
+    return replace(s, rules=tuple(rule for rule, _ in of), matched=tuple(n for _, n in of))
+
+
+def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> Family:
+    """What was accepted of a family, and what is found of it now."""
+    if not accepted:
+        return Family(again)
+    old = _only(before, accepted)
+    fresh = _only(again, [rule for rule in again.rules if rule not in set(accepted)])
+    both = np.unique(np.concatenate((before.instances, again.instances), axis=1), axis=1)
+    joined = replace(
+        again,
+        rules=old.rules + fresh.rules,
+        matched=old.matched + fresh.matched,
+        settles=again.settles + sum(old.matched),
+        instances=both,
+    )
+    return Family(joined, frozenset(accepted))
+
+
+def _with(s: Suggestion, rules: RuleSet) -> RuleSet:
+    there = set(rules.rules)
+    for rule in s.drops:
+        if rule in there:
+            rules = rules.removing(rule)
+    return with_more(rules, s.rules)
+
+
+def _what(s: Suggestion, rules: tuple[Rule, ...]) -> str:
+    return f"{s.name} ({_rules(len(rules))})" if rules else s.name
+
+
+def _rules(n: int) -> str:
+    return f"{n} rule{'s' * (n != 1)}"

@@ -1,0 +1,173 @@
+"""How suggestions are written: the tree of families, rules and operations, and all there is to know of one of them.
+
+Pure text; lines are those of `numtui.text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from matchers.comparison import Comparison
+from matchers.drift import Suggestion
+from matchers.rule_text import flow_item
+from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
+from numtui.inspection import wrap
+from numtui.suggesting import Node, State, Suggested, rule_name
+from numtui.terminal import safe_text
+from numtui.text import Line, fit, width_of
+
+__all__ = ["detail", "effect_of", "heading", "node_line"]
+
+_MARK: Final = {State.OPEN: (" ", ""), State.ACCEPTED: ("✓", "good"), State.REJECTED: ("✗", "dim")}
+_LONGEST: Final = 400
+_NUMBERS: Final = 34
+"""Cells of the counts behind the name of a family."""
+
+
+def heading(suggested: Suggested) -> str:
+    """How much there is to settle, in words."""
+    families, rules, rows = suggested.to_settle()
+    if families:
+        return f"{_count(rules, 'rule')} would settle {_count(rows, 'row')} in {_count(families, 'family')}"
+    if not suggested.families:
+        return "no known kind of drift: the names of the two runs agree"
+    states = {suggested.state(Node(f)) for f in range(len(suggested.families))}
+    return "all that rules can settle is settled" if State.ACCEPTED in states else "there is nothing that needs a rule"
+
+
+def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, width: int) -> Line:
+    """A line of the tree."""
+    s = suggested.families[node.family].suggestion
+    state = suggested.state(node)
+    role = "dim" if state in (State.REJECTED, State.NEEDLESS) else ""
+    sign = "▾" if unfolded else "▸"
+    if node.instance >= 0:
+        return _instance(c, *suggested.records(node), width, 8 if node.rule >= 0 else 5)
+    if node.rule >= 0:
+        count = f"{suggested.settles(node):,}×".rjust(8)
+        text = safe_text(rule_name(s.rules[node.rule]), _LONGEST)
+        return [(f"   {sign} ", "dim"), _MARK[state], (f" {fit(text, width - 16)}", role), (f"{count} ", "dim")]
+    counts = f"{s.rows:,} row{'s' * (s.rows != 1)}".rjust(13)
+    mark = _MARK.get(state, ("·", "dim"))
+    head: Line = [(f" {sign} ", "dim"), mark, (f" {fit(s.name, 26)}", role or "title"), (counts, role)]
+    return [*head, (f"   {_standing(suggested, node, s, state)}", "good" if state is State.ACCEPTED else "dim")]
+
+
+def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> str:
+    """What became of a family, or can become of it."""
+    accepted = len(suggested.families[node.family].accepted)
+    if state is State.NEEDLESS:
+        return f"no rule: {s.no_rule}"
+    if state is State.ACCEPTED:
+        return f"accepted: {_count(accepted, 'rule')}" if accepted else "accepted"
+    if state is State.REJECTED:
+        return "rejected"
+    rules = len(s.rules) - accepted
+    if not s.rules:
+        return (
+            f"{_count(len(s.drops), 'rule')} to take back {'settles' if len(s.drops) == 1 else 'settle'} {s.settles:,}"
+        )
+    more = "more " if accepted else ""
+    instead = f" instead of {len(s.drops)}" if s.drops else ""
+    settle = "settles" if rules == 1 else "settle"
+    return f"{rules} {more}rule{'s' * (rules != 1)}{instead} {settle} {suggested.settles(node):,}"
+
+
+def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
+    """An operation on one line, with what differs in the names marked."""
+    row = int(c.at_a[i]) if i >= 0 else int(c.at_b[j])
+    number = f"{' ' * indent}{str(row + 1).rjust(len(str(len(c))))} "
+    room = width - width_of(number) - 1
+    if i < 0 or j < 0:
+        key = c.a.keys[i] if i >= 0 else c.b.keys[j]
+        return [
+            (number, "dim"),
+            (fit(safe_text(key, _LONGEST), room - 10, keep_end=True), ""),
+            (" only " + "ab"[i < 0], "dim"),
+        ]
+    a, b = marked_keys(c.a.keys[i], c.b.keys[j])
+    if sum(width_of(text) for text, _ in (*a, *b)) + 3 > room:
+        each = (room - 3) // 2
+        keys = [safe_text(log.keys[k], _LONGEST) for log, k in ((c.a, i), (c.b, j))]
+        return [(number, "dim"), (fit(keys[0], each, keep_end=True) + " ↔ " + fit(keys[1], each, keep_end=True), "")]
+    return [(number, "dim"), *a, (" ↔ ", "dim"), *b]
+
+
+def effect_of(s: Suggestion) -> str:
+    """What the rules of a family do to the counts."""
+    changes = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
+    return ", ".join(changes) or "pairs are your word and no guess any more; every verdict stays as it is"
+
+
+def detail(
+    c: Comparison, suggested: Suggested, node: Node, after: Comparison | None, effect: str, width: int, room: int
+) -> list[Line]:
+    """What there is to know of a line of the tree, in at most `room` lines.
+
+    Args:
+        after: the comparison with what the line stands for accepted; None when it is not known (yet).
+        effect: the same in a sentence.
+    """
+    lines = list(_words(c, suggested, node, effect, width))[:room]
+    if node.instance >= 0:
+        return lines
+    shown = _shown(c, suggested, node, after, width, (room - len(lines) - 1) // 3)
+    return [*lines, *([[]] if shown else []), *shown][:room]
+
+
+def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: int) -> Iterator[Line]:
+    s = suggested.families[node.family].suggestion
+    if node.instance >= 0:
+        i, j = suggested.records(node)
+        yield from key_lines(c, i, j, width)
+        yield [(f"   now: {how_it_is(c, i, j)}", "")]
+        yield from _wrapped((f"· {text}" for text, _ in drift_facts(c, i, j)), width)
+        for side, log, record in (("a", c.a, i), ("b", c.b, j)):
+            if record >= 0:
+                yield [(fit(f"   {side}: {safe_text(log.location_text(record), _LONGEST)}", width), "dim")]
+        yield from _wrapped([s.explanation], width, "dim")
+        return
+    if node.rule >= 0:
+        rule = s.rules[node.rule]
+        yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}"], width)
+    else:
+        yield from _wrapped([s.explanation], width)
+        if s.no_rule:
+            yield from _wrapped([f"{'Not all of it' if s.rules else 'No rule'}: {s.no_rule}."], width)
+        if s.changes and not effect:
+            yield from _wrapped([f"Effect: {effect_of(s)}."], width)
+        for rule in s.drops:
+            yield from _wrapped([f"takes back {c.rules.where(rule)}: {safe_text(rule_name(rule), _LONGEST)}"], width)
+    if effect:
+        yield from _wrapped([f"Effect: {effect}"], width, "good")
+
+
+def _shown(
+    c: Comparison, suggested: Suggested, node: Node, after: Comparison | None, width: int, most: int
+) -> list[Line]:
+    """Some of the operations, each with its two names and what it is now and would be."""
+    found = suggested.instances(node)
+    lines: list[Line] = []
+    instances = suggested.families[node.family].suggestion.instances
+    for k in found[: max(most, 0)]:
+        i, j = instances[:, k].tolist()
+        lines += key_lines(c, i, j, width)
+        told = how_it_is(c, i, j)
+        if after is not None and (then := how_it_is(after, i, j)) != told:
+            told += f" → {then}"
+        lines.append([(f"{' ' * (len(str(len(c))) + 2)}{told}", "dim")])
+    left = len(found) - max(most, 0)
+    if lines and left > 0:
+        lines.append([(f" {left:,} more: → lists them", "dim")])
+    return lines
+
+
+def _wrapped(texts: Sequence[str] | Iterator[str], width: int, role: str = "") -> Iterator[Line]:
+    for text in texts:
+        yield from ([(f" {line}", role)] for line in wrap(text, max(width - 2, 20)))
+
+
+def _count(number: int, what: str) -> str:
+    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
+    return f"{number:,} {what if number == 1 else plural}"
