@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
+from matchers.comparison import Comparison
 from matchers.explain import Explanation, Fact, InputFact
 from matchers.op_log import OpLog
 from numtui.session import Session
@@ -25,6 +27,9 @@ _WHERE = ("phase", "location", "stack", "micro-batch", "recompute", "group")
 
 _FEW = 4
 """Inputs up to which they do not crowd out the words."""
+
+_MEMBERS = 4
+"""Operations of a group that are named: of a collective all, of a sum over micro-batches some."""
 
 _TEXT = 2000
 """Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
@@ -53,17 +58,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     if told is None:
         return Inspection((), ())
     c, row = session.comparison, session.cursor
-    key = next(
-        (safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0), ""
-    )
-    role = "red" if c.red[row] else "title"
-    headline = wrap(f"{key}   {told.headline}", width - 1, "  ")
-    lines: list[Line] = []
-    for i, text in enumerate(headline):
-        if i == 0 and text.startswith(key):
-            lines.append([(" " + key, "title"), (text[len(key) :], role)])
-        else:
-            lines.append([(" " + text, role)])
+    lines = _title(_names(c, row), told.headline, width, "red" if c.red[row] else "title")
     beside = width >= _SIDE_BY_SIDE
     table_width = width * 3 // 5 if beside else width
     words: list[Line] = []
@@ -85,6 +80,44 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     return Inspection((*lines, *table), tuple(first + i for i in at))
 
 
+def _names(c: Comparison, row: int) -> str:
+    """The keys of both sides in full: that of b where it differs, without the module where that is the same."""
+    sides = [
+        _keys(log, members)
+        for log, members in zip((c.a, c.b), c.members(row), strict=True)
+        if members and not (log is c.b and c.single)
+    ]
+    if len(sides) == 2 and sides[0] == sides[1]:
+        del sides[1]
+    module = ""
+    said = []
+    for keys in sides:
+        short = []
+        for key in keys:
+            before, module = module, key.rpartition("/")[0]
+            short.append(key[len(module) + 1 :] if module and module == before else key)
+        said.append(" + ".join(short))
+    return " ⇄ ".join(said)
+
+
+def _keys(log: OpLog, records: Sequence[int]) -> list[str]:
+    keys = [safe_text(log.keys[record], 400) for record in records[:_MEMBERS]]
+    return [*keys, f"… {len(records):,} in all"] if len(records) > _MEMBERS else keys
+
+
+def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
+    """The keys, then the verdict, in as many lines as they need."""
+    lines: list[Line] = []
+    left = len(names.replace(" ", ""))
+    for text in wrap(f"{names}   {headline}", width - 1, "  "):
+        at = 0
+        while left and at < len(text):
+            left -= text[at] != " "
+            at += 1
+        lines.append([(" " + text[:at], "title"), (text[at:], role)])
+    return lines
+
+
 def _table(
     session: Session, told: Explanation, width: int, chosen: int, words: list[Line] | None = None
 ) -> tuple[list[Line], list[int]]:
@@ -98,8 +131,10 @@ def _table(
     if session.comparison.single:
         each, difference = max(width - name - 2, 10), 0
     else:
-        a, b = side_titles(session.names, each)
-        lines.append([(" " + fit("", name) + fit(a, each) + fit(b, each) + fit("Δ", difference), "dim")])
+        a, b = side_titles(session.names, each - 1)
+        lines.append(
+            [(" " + fit("", name) + fit(a, each - 1) + " " + fit(b, each - 1) + " " + fit("Δ", difference), "dim")]
+        )
     # what both sides have in common takes one line behind what differs, so that the inputs are on the screen
     shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
     facts = [fact for fact in told.facts if fact not in shared]
@@ -133,15 +168,19 @@ def _table(
         if not early:
             add_inputs()
     if shared:
-        text = " · ".join(safe_text(fact.a, width) for fact in shared)
-        lines.append([(" " + fit(fit("both", name) + text, width - 1), "")])
+        text = " · ".join(safe_text(fact.a, _TEXT) for fact in shared)
+        # The source line comes last, and is what one looks for: it must not be cut off.
+        for label, part in zip_longest(("both",), wrap(text, width - name - 2), fillvalue=""):
+            lines.append([(f" {fit(label, name)}{part}", "")])
     return lines, at
 
 
 def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     role = "red" if fact.agrees is False else ""
     label = fit(safe_text(fact.name, name), name)
-    a, b = fit(safe_text(fact.a, each), each - 1), fit(safe_text(fact.b, each), each - 1)
+    # Of a path the end says most.
+    path = fact.name == "location"
+    a, b = (fit(safe_text(text, _TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]

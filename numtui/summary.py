@@ -15,10 +15,13 @@ from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype
 from numtui.session import Session
 from numtui.terminal import safe_text
-from numtui.text import Line, width_of
+from numtui.text import Line, fit, width_of
 from numtui.view import Group, Order
 
 __all__ = ["breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
+
+_LOCATION = 20
+"""Cells of a source line without which it is left out of the breadcrumb."""
 
 _PROBLEMS = 200
 """Problems of a log that are listed; the rest is counted."""
@@ -174,14 +177,15 @@ def _counts(session: Session, width: int, spare: int) -> Line:
 
 
 def breadcrumb(session: Session, width: int) -> Line:
-    """Where the cursor is: module and phase on the left; filters and the place among the red rows on the right."""
+    """Where the cursor is: module and source line on the left; phase, filters, the place among the red rows right."""
     c, row = session.comparison, session.cursor
     left: Line = []
-    phase = ""
+    phase = location = ""
     if row >= 0:
         log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
         path = safe_text(log.module_name(record), 200)
         left = [(" " + path.replace(".", " › "), "")]
+        location = safe_text(log.location_text(record), 400)
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
     right: Line = []
     hidden = [g.label for g in Group if g not in session.filter.groups]
@@ -200,6 +204,10 @@ def breadcrumb(session: Session, width: int) -> Line:
         at = np.flatnonzero(reds == row)
         place = str(int(at[0]) + 1) if len(at) else "–"
         right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
+    room = width - sum(width_of(text) for text, _ in left + right) - 4
+    if location and room >= min(width_of(location), _LOCATION):
+        # Cut at the start: the line is at the end.
+        left.append((f"   {fit(location, min(room, width_of(location)), keep_end=True)}", "key"))
     return join(left, right, width)
 
 

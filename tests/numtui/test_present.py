@@ -213,3 +213,27 @@ def test_a_narrow_inspector_shows_first_what_differs() -> None:
     agreed = replace(told, facts=facts[:1], inputs=())
     shown = [text(line) for line in inspect(session, agreed, 80).lines]
     assert "paired by hand" in shown[1], "where nothing differs the words come first"
+
+
+def test_what_one_came_for_is_never_cut_off() -> None:
+    """The source line stands whole beside the module, at any width; the keys of both sides in full in the inspector."""
+    session = session_of(R, keys=["layers.0.mlp/op_0_mm"], keys_b=["a.very.long.module" * 4 + "/op_7_mm"])
+    place = "torchtitan/models/common/feed_forward.py:61"
+    facts = (*(Fact(name, "backward", "backward", "", True) for name in ("shape", "dtype", "phase")),)
+    same = Explanation("h", "p", (), (*facts, Fact("location", place, place, "", True)), ())
+    other = Explanation("h", "p", (), (Fact("location", place, "x" + place, "≠", False),), ())
+    for width in (60, 80, 120, 200):
+        shown = "".join("".join(text(line) for line in inspect(session, same, width).lines).split())
+        assert place in shown
+        assert "a.very.long.module" * 4 in shown
+        differing = next(text(n) for n in inspect(session, other, width).lines if "location" in text(n))
+        assert differing.count(".py:61") == 2
+        assert "model.py:1" in text(breadcrumb(session, width))
+
+
+def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
+    session = session_of(R, keys=["m/op_0_mm"], keys_b=["m/op_4_mm"])
+    told = Explanation("RECEIVER", "", (), (), ())
+    (line, *_) = inspect(session, told, 80).lines
+    assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   RECEIVER")
+    assert [role for _, role in line] == ["title", "red"]
