@@ -21,6 +21,7 @@ from textual.screen import Screen
 
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
+from numtui.pauses import forget_what_stays, keep_what_is_there, take_short_turns
 from numtui.repaint import Shown
 from numtui.screens.opening import Opening
 from numtui.shims import crash_of
@@ -119,6 +120,11 @@ class Numtui(App[None], inherit_bindings=False):
         self.explorer.refresh()
         for key in self._opening.typed:
             self.post_message(key)
+        keep_what_is_there()
+
+    def on_unmount(self) -> None:
+        """As it was before."""
+        forget_what_stays()
 
     def on_explorer_doomed(self, message: Explorer.Doomed) -> None:
         """The logs cannot be compared."""
@@ -182,6 +188,7 @@ def run_app(request: OpenRequest) -> int:
     """
     if not request.color:
         os.environ["NO_COLOR"] = "1"
+    take_short_turns()
     app = Numtui(request)
     try:
         with drawing_on_terminal():

@@ -27,6 +27,7 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
+from numtui.pauses import keep_what_is_there
 from numtui.query import Query
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
@@ -445,6 +446,7 @@ class Explorer(Following):
         self.draw()
         self.watch_files()
         self._offer_recovery()
+        keep_what_is_there()
 
     def _opened_again(self, loaded: Loaded) -> None:
         """The logs have been read once more."""
