@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +29,8 @@ _NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
 _NO_ROWS: Final[Rows] = np.zeros(0, np.int64)
 _MOST_MASKS: Final = 256
 _MOST_FOUND: Final = 20_000
+_AT_ONCE: Final = 1 << 15
+"""Keys that are taken apart at a time: as many texts more than the index itself are in memory."""
 
 
 class _Names:
@@ -41,20 +42,24 @@ class _Names:
     __slots__ = ("_head_of", "_tail_of", "code", "head", "heads", "order", "rows", "sorted", "tail", "tails")
 
     def __init__(self, keys: Sequence[str], rows: Rows) -> None:
-        parts = [key.rpartition("/") for key in keys]
-        # A head without its slash is told from none at all; the slash comes back below, where there are fewer.
-        heads = [part[0] if part[1] else None for part in parts]
-        tails = [part[2] for part in parts]
-        head_number = dict(zip(dict.fromkeys(heads), count(), strict=False))
-        tail_of = dict(zip(dict.fromkeys(tails), count(), strict=False))
+        head_number: dict[str | None, int] = {}
+        tail_of: dict[str, int] = {}
         self.rows = rows
-        self.head = np.fromiter(map(head_number.__getitem__, heads), np.int64, len(heads))
-        self.tail = np.fromiter(map(tail_of.__getitem__, tails), np.int64, len(tails))
+        self.head = np.empty(len(keys), np.int32)
+        self.tail = np.empty(len(keys), np.int32)
+        for start in range(0, len(keys), _AT_ONCE):
+            here = slice(start, start + _AT_ONCE)
+            parts = [key.rpartition("/") for key in keys[here]]
+            # A head without its slash is told from none at all; the slash comes back below, where there are fewer.
+            self.head[here] = [
+                head_number.setdefault(head if slash else None, len(head_number)) for head, slash, _ in parts
+            ]
+            self.tail[here] = [tail_of.setdefault(tail, len(tail_of)) for _, _, tail in parts]
         self.heads = ["" if head is None else f"{head}/" for head in head_number]
         self.tails = list(tail_of)
         self._head_of = {head: at for at, head in enumerate(self.heads)}
         self._tail_of = tail_of
-        self.code = self.head * max(len(tail_of), 1) + self.tail
+        self.code = self.head.astype(np.int64) * max(len(tail_of), 1) + self.tail
         self.order = np.argsort(self.code, kind="stable")
         self.sorted = self.code[self.order]
 
@@ -193,7 +198,7 @@ class _PerLog:
     __slots__ = ("indices", "names")
 
     def __init__(self, log: OpLog) -> None:
-        self.names = _Names(list(log.keys), np.arange(len(log)))
+        self.names = _Names(log.keys, np.arange(len(log)))
         self.indices: dict[tuple[str, ...], KeyIndex] = {}
 
 

@@ -21,11 +21,11 @@ from textual.screen import Screen
 
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
-from numtui.pauses import forget_what_stays, keep_what_is_there, take_short_turns
 from numtui.repaint import Shown
 from numtui.screens.opening import Opening
 from numtui.shims import crash_of
 from numtui.terminal import drawing_on_terminal
+from numtui.upkeep import forget_what_stays, keep_what_is_there, take_short_turns
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -21,6 +21,7 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.session import Session
 from numtui.session_store import SessionStore
+from numtui.upkeep import give_memory_back
 
 __all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "load", "open_heads", "stamps_of", "warm"]
 
@@ -102,6 +103,7 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
 
     comparison = compare(a, b, file.rules if rules is None else rules, expectation=expectation, progress=comparing)
     _ = comparison.comparability  # asked for on the screen's own thread, where nothing may take long
+    give_memory_back()
     return Loaded(comparison, file, stamps)
 
 
@@ -112,6 +114,7 @@ def warm(loaded: Loaded) -> None:
     _ = loaded.comparison.consequences
     for log in (loaded.comparison.a, loaded.comparison.b):
         key_index.warm(log)
+    give_memory_back()
 
 
 class Throttled:

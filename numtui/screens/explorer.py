@@ -27,13 +27,13 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
-from numtui.pauses import keep_what_is_there
 from numtui.query import Query
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
 from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits, rebind
 from numtui.summary import rule_trouble
+from numtui.upkeep import give_memory_back, keep_what_is_there
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header
@@ -99,6 +99,9 @@ class Explorer(Following):
         """It was looked for pairs made past each other."""
 
         look: Look
+
+    class Warmed(Message):
+        """What the first keys would have to wait for is there."""
 
     @dataclass
     class Progressed(Message):
@@ -319,6 +322,7 @@ class Explorer(Following):
         except UserError as error:
             self.post_message(self.Failed(error, opening=False))
         else:
+            give_memory_back()
             self.post_message(self.Matched(job))
 
     @on(Matched)
@@ -339,6 +343,7 @@ class Explorer(Following):
     def _run_look(self, look: Look) -> None:
         """In a worker's thread."""
         look.run()
+        give_memory_back()
         self.post_message(self.Looked(look))
 
     @on(Looked)
@@ -410,6 +415,9 @@ class Explorer(Following):
         else:
             self.post_message(self.Opened(loaded))
             warm(loaded)
+            import numtui.sending  # noqa: F401 - the reports take 50 ms to import: here nobody waits for them
+
+            self.post_message(self.Warmed())
 
     def on_unmount(self) -> None:
         """Nobody waits for the work any more."""
@@ -442,7 +450,6 @@ class Explorer(Following):
                 self.say(told)
             self.set_interval(KEEP, partial(self.run_worker, self.session.keep, thread=True, group="keep"))
         self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
-        self._look()
         self.draw()
         self.watch_files()
         self._offer_recovery()
@@ -459,8 +466,12 @@ class Explorer(Following):
         if session.rules != loaded.comparison.rules:
             self.start(session.rematch())  # they were changed meanwhile
         self._warn(session.comparison.comparability.sentence, rule_trouble(session))
-        self._look()
         self.draw()
+
+    @on(Warmed)
+    def _warmed(self) -> None:
+        """One after the other, because each takes memory of its own."""
+        self._look()
 
     @on(Failed)
     def _failed(self, event: Failed) -> None:

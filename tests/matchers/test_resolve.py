@@ -337,6 +337,16 @@ def test_the_index_finds_what_a_loop_over_all_keys_finds(a: list[str], b: list[s
         assert of(IgnoreRule(match=glob), a=log_a, b=log_b).ignored_a.tolist() == wanted
 
 
+def test_keys_are_taken_apart_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that is made of pieces of a log finds what one made at once does."""
+    keys = ["a/x", "b/x", "a/y", "x", "", "/", "a/x", "c/d/x", "b/x"]
+    at_once = [[key_index.index_of(log_of(keys), []).named(key).tolist() for key in keys]]
+    monkeypatch.setattr(key_index, "_AT_ONCE", 2)
+    index = key_index.index_of(log_of(keys), [])
+    assert at_once == [[index.named(key).tolist() for key in keys]]
+    assert index.named("a/x").tolist() == [0, 6]
+
+
 def test_what_is_kept_of_a_log_goes_with_it() -> None:
     gc.collect()
     before = len(key_index._KEPT)

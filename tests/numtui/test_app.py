@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -482,6 +483,14 @@ async def test_a_file_that_is_no_log_ends_with_its_error(tmp_path: Path) -> None
         await settled(pilot)
     assert isinstance(app.error, LogError)
     assert app.return_code == 2
+
+
+async def test_the_collector_leaves_alone_what_stays(tmp_path: Path) -> None:
+    """While the program runs; whoever runs it in a process of their own gets everything back."""
+    before = gc.get_freeze_count()
+    async with opened(request(tmp_path)):
+        assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() == 0
 
 
 def test_an_unknown_theme_is_an_error_of_the_user(tmp_path: Path) -> None:
