@@ -210,6 +210,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("reload", "R", Group.PROGRAM, "read the logs again, and keep the place (a log that is still written)"),
     _a("follow", "", Group.PROGRAM, "read the logs again by itself whenever they change", shown=":follow"),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
+    _a("messages", "@", Group.PROGRAM, "what was said before on the line above the keys, with the time"),
     _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),
     _a("palette", "ctrl+p", Group.PROGRAM, "every action, to search in"),
     _a("command", ":", Group.PROGRAM, "type an action's name, `:w`, `:q`, `:wq`, `:q!`, or `:123` for row 123"),

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from numtui.actions import ACTIONS, Action
 from numtui.keys import KeyReader
 from numtui.line_editor import LineEditor, Typed
+from numtui.messages import Messages
 from numtui.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.session import Search, Session
 from numtui.view import Filter
@@ -31,6 +32,8 @@ class Asking(Screen[None]):
     actions: tuple[Action, ...] = ACTIONS
     """The registry, with the user's own keys."""
     reader: KeyReader
+    messages: Messages
+    """What was said."""
     table: Table
     inspector: Inspector
     editor: LineEditor | None = None
@@ -49,8 +52,8 @@ class Asking(Screen[None]):
         """Bring the screen up to the session."""
 
     @abstractmethod
-    def say(self, message: str, *, trouble: bool = False) -> None:
-        """Show a sentence until the next key."""
+    def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
+        """Show a sentence until the next key; unless it is a passing one, it can be read again."""
 
     @abstractmethod
     def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:

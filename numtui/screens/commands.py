@@ -373,6 +373,15 @@ class Commands(Finding):
 
         self.app.push_screen(Pager("The two logs", info(self.session), "I"))
 
+    def action_messages(self) -> None:
+        """What was said, to be read again."""
+        from numtui.screens.pager import Pager
+
+        if self.messages:
+            self.app.push_screen(Pager("What was said, the last first", self.messages.lines(), "@"))
+        else:
+            self.say("nothing has been said yet", passing=True)
+
     def action_help(self) -> None:
         from numtui.screens.pager import Pager, help_lines
 

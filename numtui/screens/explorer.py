@@ -27,6 +27,7 @@ from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
 from numtui.keys import KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
+from numtui.messages import Messages
 from numtui.query import Query
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
@@ -136,6 +137,7 @@ class Explorer(Following):
         """The logs were read before: what is on the screen is to stay."""
         self._loading: Throttled | None = None
         self._work = ""
+        self.messages = Messages()
         self._message = ""
         self._trouble = False
         self._warning = ""
@@ -214,9 +216,11 @@ class Explorer(Following):
         if self.table.size:
             self.drawn.set()
 
-    def say(self, message: str, *, trouble: bool = False) -> None:
-        """Show a sentence until the next key."""
+    def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
+        """Show a sentence until the next key; unless it is a passing one, it can be read again."""
         self._message, self._trouble = message, trouble
+        if not passing:
+            self.messages.add(message, trouble=trouble)
         if isinstance(over := self.app.screen, Modal):
             over.hear(message, trouble=trouble)
         self.draw()
@@ -224,6 +228,8 @@ class Explorer(Following):
     def _warn(self, *warnings: str) -> None:
         """Show what must not be overlooked behind the message, until the next key."""
         self._warning = " · ".join(warning for warning in warnings if warning)
+        for warning in warnings:
+            self.messages.add(warning)
         self.draw()
 
     # -- keys

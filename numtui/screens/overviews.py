@@ -43,7 +43,7 @@ class Overviews(Asking):
         self._learning += 1
         serial, about = self._learning, self.session.comparison
         self._ahead = []
-        self.say(f"{what} …  (esc gives up)")
+        self.say(f"{what} …  (esc gives up)", passing=True)
 
         def run() -> None:
             found = work()

@@ -185,6 +185,7 @@ SCRIPTS: dict[str, Script] = {
     "follow": Script(
         text("the logs are read again whenever"), back=(keys(":", *"follow", "enter", until=text("only told")),)
     ),
+    "messages": Script(text("What was said"), escape=True),
     "info": Script(text("The two logs"), escape=True),
     "help": Script(text("q or esc closes"), escape=True),
     "palette": Script(text("Search"), escape=True),

@@ -1,0 +1,63 @@
+"""What was said, to be read again: a sentence on the status line lasts until the next key."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from numtui.terminal import safe_text
+from numtui.text import Line
+
+__all__ = ["Messages"]
+
+_MOST = 300
+"""Sentences that are kept: an hour's worth."""
+
+_TEXT = 2000
+"""Characters of a sentence that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    at: datetime
+    text: str
+    trouble: bool
+    times: int = 1
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+class Messages:
+    """The sentences of one sitting. Said again at once, one is not listed twice: it is counted, with the later time."""
+
+    def __init__(self, clock: Callable[[], datetime] = _now) -> None:
+        self._clock = clock
+        self._said: deque[_Said] = deque(maxlen=_MOST)
+
+    def __bool__(self) -> bool:
+        return bool(self._said)
+
+    def add(self, text: str, *, trouble: bool = False) -> None:
+        """Keep a sentence; an empty one is none."""
+        if not text:
+            return
+        now = self._clock()
+        if self._said and (last := self._said[-1]).text == text:
+            self._said[-1] = replace(last, at=now, times=last.times + 1)
+        else:
+            self._said.append(_Said(now, text, trouble))
+
+    def lines(self) -> list[Line]:
+        """A line each, the last one first: when, and what; trouble in red."""
+        return [
+            [
+                (f" {said.at:%H:%M:%S}  ", "dim"),
+                *([(f"{said.times}×  ", "dim")] if said.times > 1 else []),
+                (safe_text(said.text, _TEXT), "red" if said.trouble else ""),
+            ]
+            for said in reversed(self._said)
+        ]
