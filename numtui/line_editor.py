@@ -7,7 +7,7 @@ gets the focus a moment after it was asked for, and over a slow line the first l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 __all__ = ["LineEditor", "Typed"]
@@ -39,6 +39,7 @@ class LineEditor:
         refused: it was entered all the same; then `told` says why, in full.
         words: what `tab` completes to.
         many: the line is made of several such words, not of one.
+        earlier: lines that were entered before, the last one at the end.
     """
 
     kind: str
@@ -50,8 +51,18 @@ class LineEditor:
     refused: bool = False
     words: tuple[str, ...] = ()
     many: bool = False
+    earlier: tuple[str, ...] = ()
+    _given: str = field(init=False)
+    """What stood there before anything was typed."""
+    _draft: str = field(init=False, default="")
+    """What was typed before an earlier line took its place."""
+    _recalled: str | None = field(init=False, default=None)
+    """The line as it was recalled last."""
+    _back: int = field(init=False, default=0)
+    """How far back that is."""
 
     def __post_init__(self) -> None:
+        self._given = self.text
         if self.at < 0:
             self.at = len(self.text)
 
@@ -84,6 +95,8 @@ class LineEditor:
             self._cut(kept.rfind(" ") + 1, self.at)
         elif key == "tab":
             self._complete()
+        elif key in _RECALLS:
+            self._recall(_RECALLS[key])
         elif key in _MOVES:
             self.at = _MOVES[key](self.at, len(self.text))
             return Typed.EDITED
@@ -94,6 +107,16 @@ class LineEditor:
     def _cut(self, start: int, end: int) -> None:
         self.text = self.text[:start] + self.text[end:]
         self.at = start
+
+    def _recall(self, by: int) -> None:
+        """An earlier line, or a later one again: of those that begin with what was typed."""
+        if self.text != self._recalled:
+            self._draft, self._back = self.text, 0
+        begin = "" if self._draft == self._given else self._draft
+        fitting = [line for line in reversed(self.earlier) if line.startswith(begin) and line != self._draft]
+        self._back = min(max(self._back + by, 0), len(fitting))
+        self.text = self._recalled = fitting[self._back - 1] if self._back else self._draft
+        self.at = len(self.text)
 
     def _complete(self) -> None:
         """As far as all words that begin like this agree; where they part at once, tell them."""
@@ -113,6 +136,9 @@ class LineEditor:
         self.text = self.text[:start] + same + rest
         self.at = start + len(same)
 
+
+_RECALLS = {"up": 1, "ctrl+p": 1, "down": -1, "ctrl+n": -1}
+"""How many lines further back."""
 
 _MOVES: dict[str, Callable[[int, int], int]] = {
     "left": lambda at, _: max(at - 1, 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from matchers.comparison import Comparison
@@ -11,6 +11,7 @@ from numtui.edits import spot_of
 from numtui.listing import Listing
 from numtui.query import QueryError
 from numtui.session_store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
+from numtui.typed_lines import joined
 from numtui.view import Group, Order
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
@@ -20,7 +21,12 @@ _GONE = (-1, -1)
 """Where a record is that neither log has."""
 
 
-def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[str] = ()) -> Sitting:
+def sitting_of(
+    listing: Listing,
+    annotations: Annotations,
+    rejected: Iterable[str] = (),
+    typed: Mapping[str, tuple[str, ...]] | None = None,
+) -> Sitting:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
     c = listing.comparison
     # Copies, because this may be another thread than the one in which a person writes.
@@ -36,6 +42,7 @@ def sitting_of(listing: Listing, annotations: Annotations, rejected: Iterable[st
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
         rejected=tuple(sorted(rejected)),
+        typed=typed or {},
     )
 
 
@@ -46,6 +53,7 @@ def written_meanwhile(kept: Sitting, now: Sitting) -> Sitting:
         filters={**kept.filters, **now.filters},
         marks={**kept.marks, **now.marks},
         notes={**kept.notes, **now.notes},
+        typed=joined(kept.typed, now.typed),
     )
 
 

@@ -38,6 +38,7 @@ from numtui.listing import Listing, Search
 from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
 from numtui.session_store import SessionStore, Sitting
 from numtui.suggesting import Suggested
+from numtui.typed_lines import TypedLines, joined
 
 __all__ = ["Job", "Look", "Proposal", "Search", "Session"]
 
@@ -115,6 +116,7 @@ class Session(Listing):
         self.mark: Spot | None = None
         self.proposal: Proposal | None = None
         self.suggested = Suggested()
+        self.typed = TypedLines()
         self._looked: Look | None = None
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
@@ -346,13 +348,14 @@ class Session(Listing):
     def resume(self, kept: Sitting) -> str:
         """Go on where an earlier sitting ended; what is as it was, in words."""
         self.suggested.rejected.update(kept.rejected)
+        self.typed.lines = joined(kept.typed, self.typed.lines)
         return resume(self, self.annotations, kept)
 
     def keep(self) -> None:
         """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
         if self.store is None:
             return
-        sitting = sitting_of(self, self.annotations, set(self.suggested.rejected))
+        sitting = sitting_of(self, self.annotations, set(self.suggested.rejected), self.typed.lines)
         if self.comparison.a.partial:
             # Where one is means nothing before the logs have been read; what was written does.
             sitting = written_meanwhile(self.store.known, sitting)

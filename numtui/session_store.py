@@ -23,6 +23,7 @@ from matchers.atomic import atomic_writer
 from matchers.comparison import Comparison
 from matchers.op_log import OpLog
 from numtui.journal import state_folder
+from numtui.typed_lines import joined
 
 __all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor", "spot_of_anchor"]
 
@@ -79,6 +80,7 @@ class Sitting:
         marks: rows by the name of their mark.
         notes: text by row.
         rejected: suggested rules that are not wanted, as text.
+        typed: what was typed as an answer, by the kind of the question, the last at the end.
     """
 
     cursor: Anchor = NOWHERE
@@ -90,6 +92,7 @@ class Sitting:
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
     rejected: tuple[str, ...] = ()
+    typed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class SessionStore:
@@ -135,7 +138,7 @@ class SessionStore:
             return Sitting()
         except OSError as error:
             self.problem = f"the last session cannot be read: {error.strerror or error} ({self.path})"
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             aside = self.path.with_suffix(".damaged")
             with suppress(OSError):
                 self.path.replace(aside)
@@ -161,6 +164,7 @@ def _merged(before: Sitting, mine: Sitting, theirs: Sitting) -> Sitting:
         filters=_merged_map(before.filters, mine.filters, theirs.filters),
         marks=_merged_map(before.marks, mine.marks, theirs.marks),
         notes=_merged_map(before.notes, mine.notes, theirs.notes),
+        typed=joined(theirs.typed, mine.typed),
     )
 
 
@@ -178,7 +182,7 @@ def _as_json(sitting: Sitting) -> dict[str, Any]:
 
 
 def _from_json(raw: Any) -> Sitting:
-    """Raises ValueError, TypeError or KeyError for what was not written by `save`."""
+    """Raises ValueError, TypeError, KeyError or AttributeError for what was not written by `save`."""
     if raw["version"] != 1:
         raise ValueError("another version's")
     return Sitting(
@@ -191,6 +195,7 @@ def _from_json(raw: Any) -> Sitting:
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},
         rejected=tuple(_text(rule) for rule in raw.get("rejected", ())),
+        typed={_text(kind): tuple(map(_text, lines)) for kind, lines in raw.get("typed", {}).items()},
     )
 
 

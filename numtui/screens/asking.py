@@ -95,7 +95,8 @@ class Asking(Screen[None]):
 
     def ask(self, kind: str, sign: str, value: str = "", words: tuple[str, ...] = (), *, many: bool = False) -> None:
         """Take what is typed from now on as the answer to a question, in place of the status line."""
-        self.editor = LineEditor(kind, sign, value, words=words, many=many)
+        earlier = self.session.typed.of(kind)
+        self.editor = LineEditor(kind, sign, value, words=words, many=many, earlier=earlier)
         self.draw()
 
     def type(self, key: str, character: str | None) -> None:
@@ -106,7 +107,9 @@ class Asking(Screen[None]):
         typed = editor.key(key, character)
         if typed is Typed.ENTERED:
             self.editor = None
-            if not self._answered(editor):
+            if self._answered(editor):
+                self.session.typed.add(editor.kind, editor.text)
+            else:
                 editor.refused = True
                 self.editor = editor
         elif typed is Typed.CANCELLED:

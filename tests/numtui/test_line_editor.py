@@ -63,3 +63,20 @@ def test_tab_completes_as_far_as_the_words_agree() -> None:
     assert typed(LineEditor("", ":", "tog", words=words), "tab").text == "toggle-"
     assert typed(LineEditor("", ":", "toggle-r", words=words), "tab").text == "toggle-red"
     assert typed(LineEditor("", ":", "x", words=words), "tab").text == "x"
+
+
+def test_the_arrow_keys_bring_earlier_lines_back() -> None:
+    """Those that begin with what was typed, as in a shell; what was typed itself is not lost."""
+    earlier = ("op:mm", "status:red", "op:add", "op:mm phase:bwd")
+    line = LineEditor("filter", "filter: ", "status:close", earlier=earlier)
+    assert typed(line, "up").text == "op:mm phase:bwd", "what stood there before was not typed"
+    assert typed(line, "up", "up", "up", "up", "up").text == "op:mm"
+    assert typed(line, "down").text == "status:red"
+    assert typed(line, "down", "down", "down", "down").text == "status:close"
+    line = LineEditor("filter", "filter: ", earlier=earlier)
+    assert typed(line, *"op:m").text == "op:m"
+    assert typed(line, "up", "ctrl+p").text == "op:mm"
+    assert line.at == len("op:mm")
+    assert typed(line, "ctrl+n", "down").text == "op:m"
+    assert typed(line, "up", "x", "up").text == "op:mm phase:bwdx", "an earlier line that was changed is a new one"
+    assert typed(LineEditor("search", "/"), "up", "down").text == ""

@@ -154,6 +154,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
     c = comparison_of([E, E, E])
     earlier = session_of(c, tmp_path)
     earlier.annotate("of an earlier sitting")
+    earlier.typed.add("filter", "op:mm")
     earlier.go(2)
     earlier.keep()
     reading = session_of(replace(c, a=replace(c.a, partial=True)), tmp_path)
@@ -163,14 +164,17 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
     reading.annotate("written meanwhile")
     reading.mark_row("m")
     reading.saved["reds"] = "status:red"
+    reading.typed.add("filter", "status:red")
     reading.keep()
     written = store(tmp_path).load()
     assert sorted(written.notes.values()) == ["of an earlier sitting", "written meanwhile"]
     assert (list(written.marks), written.filters, written.cursor) == (["m"], {"reds": "status:red"}, kept.cursor)
+    assert written.typed == {"filter": ("op:mm", "status:red")}
     reading.adopt(c, reading.file)
     assert reading.resume(kept) == ""
     assert reading.annotations.noted(c) == [(0, "of an earlier sitting"), (1, "written meanwhile")]
     assert (reading.annotations.letters(c), reading.saved) == ({1: "m"}, {"reds": "status:red"})
+    assert reading.typed.of("filter") == ("op:mm", "status:red")
 
 
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
