@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from numtui.messages import Messages
 
 
 def test_sentences_are_listed_the_last_first_with_the_time() -> None:
-    start = datetime(2026, 3, 1, 3, 0, 0)
+    start = datetime(2026, 3, 1, 3, 0, 0, tzinfo=timezone.utc)
     times = iter(start + timedelta(seconds=s) for s in range(1000))
     said = Messages(lambda: next(times))
     said.add("")
