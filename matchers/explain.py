@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchers.broken import broken_text
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.facts import (
@@ -49,7 +50,7 @@ class Explanation:
     """Everything the inspector says about a row.
 
     Attributes:
-        headline: verdict and role in one sentence ("origin: both inputs agree, the output differs by ≥1.2e-3 …").
+        headline: verdict and role in one sentence ("FIRST CAUSE: all its inputs agree, the output differs by ≥1.2e-3").
         pairing: why these two were paired, confidence and runner-up; or why it is alone.
         notes: what is known and what cannot be known, a sentence each.
         facts: the table of both sides.
@@ -120,20 +121,22 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
-            return f"ORIGIN: {_inputs_agree(c, row, inputs)}, {what} by {by}{because}"
+            return f"FIRST CAUSE: {_inputs_agree(c, row, inputs)}, {what} by {by}{because}"
         if role == Role.UNKNOWN:
-            return f"UNKNOWN: {what} by {by}, and {_what_is_unknown(inputs)}{because}"
-        return f"RECEIVER: {what} by {by}, {_received(c, inputs)}{because}"
+            return f"{_role(c, row)}: {what} by {by}, and {_what_is_unknown(inputs)}{because}"
+        return f"CONSEQUENCE: {what} by {by}, {_received(c, inputs)}{because}"
     if status == Status.NAN:
-        where = f" in {c.slots[row].name}" if row in c.slots else ""
-        return f"{role.label.upper()}: NaN or Inf{where} ({_nan_sides(c, row)})"
+        return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
-        return _what_shape(c, row)
+        return f"{_role(c, row)}: {_what_shape(c, row)}"
     if status == Status.SHARDED:
         return _what_parts(c, row)
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
+            log, record = (c.a, int(c.row_a[row])) if side == "a" else (c.b, int(c.row_b[row]))
+            if odd := broken_text(log, record):
+                return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
             return f"FIRST CAUSE: only {side} has this operation, and what reads its result diverges"
         return f"only {side} has this operation"
     return {
@@ -146,6 +149,13 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: the backward pass ran it again",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _role(c: Comparison, row: int) -> str:
+    role = Role(c.role[row])
+    if role == Role.UNKNOWN and c.cause[row]:
+        return "FIRST CAUSE, as far as was captured"
+    return role.word.upper()
 
 
 def _what_differs(c: Comparison, row: int) -> str:
@@ -222,19 +232,20 @@ def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     return "a consequence of what came before"
 
 
-def _nan_sides(c: Comparison, row: int) -> str:
-    sides = []
-    for name, log, record in (("a", c.a, int(c.row_a[row])), ("b", c.b, int(c.row_b[row]))):
-        numbers = [*log.outputs[record].tolist(), *log.stats[:, record].tolist()]
-        shown = [
-            *log.outputs[record].tolist(),
-            *(x for k, x in enumerate(log.stats[:, record]) if log.present[record] >> k & 1),
-        ]
-        odd = log.counts[0, record] >= 0 and int(log.counts[1, record] + log.counts[2, record]) > 0
-        if odd or (log.counts[0, record] < 0 and any(not math.isfinite(x) for x in shown) and numbers):
-            sides.append(name)
-    where = "after it" if row in c.slots else "in an input"
-    return "in both runs" if len(sides) == 2 else f"only in {sides[0]}" if sides else where
+def _what_is_broken(c: Comparison, row: int) -> str:
+    """`3 NaN of 64 numbers, only in b`, `NaN in both runs`, …"""
+    if row in c.slots:
+        return f"NaN or Inf in {c.slots[row].name}"
+    records = (("a", c.a, int(c.row_a[row])), ("b", c.b, int(c.row_b[row])))
+    told = {side: text for side, log, record in records if (text := broken_text(log, record))}
+    if not told:
+        return "NaN or Inf in an input"
+    if len(told) == 1:
+        ((side, text),) = told.items()
+        return f"{text}, only in {side}"
+    if told["a"] == told["b"]:
+        return f"{told['a']} in both runs"
+    return f"{told['a']} in a, {told['b']} in b"
 
 
 def _of_original(c: Comparison, row: int) -> str:

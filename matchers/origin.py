@@ -12,7 +12,8 @@ of something else), and the row that reads it is unknown wherever it stands.
 
 First causes are the red rows that no other red row explains: origins; unknowns; and operations that only one run has,
 whose own inputs are sound and whose result is what a red row reads where the other run reads something else (an
-inserted `neg` leaves every norm as it was).
+inserted `neg` leaves every norm as it was); and operations of one run alone with which NaN or Inf begins that a red row
+reads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.broken import broken, where_broken_begins
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.op_log import NO_DIGEST, STATISTICS, FloatArray, OpLog, Ragged
@@ -102,6 +104,19 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     named = named[np.unique(reads.pair[named], return_index=True)[1]]
     cause_a[reads.maker_a[named[extra_a[named]]]] = True
     cause_b[reads.maker_b[named[extra_b[named]]]] = True
+    wanted = (verdicts.status == Status.NAN) & ~explained
+    if wanted.any():
+        odd_a, odd_b = (np.logical_or(*broken(log)) for log in (a, b))
+        for log, flow_of, of, red_of, maker, odd, only_here, cause_of in (
+            (a, flow_a, pairing.of_a, red_a, reads.maker_a, odd_a, ~_at(odd_b, reads.maker_b), cause_a),
+            (b, flow_b, pairing.of_b, red_b, reads.maker_b, odd_b, ~_at(odd_a, reads.maker_a), cause_b),
+        ):
+            # what the runs compute by other operations (a softmax written out) has no pair that could be red itself
+            alone = odd & (of < 0)
+            led = wanted[reads.pair] & only_here & _at(alone, maker)
+            begins = where_broken_begins(flow_of, maker[led], alone)
+            cause_of[begins[~_fed_by_red(log, flow_of, red_of, _passive(verdicts, of))[begins]]] = True
+            explained[reads.pair[led]] = True
 
     first = _first_red(pairing, red, cause_a, cause_b)
     differs = _any(reads.pair[reads.differs], len(pairing))

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.broken import broken, broken_text, reads_broken
 from matchers.collectives import unfinished
 from matchers.comparability import Comparability
 from matchers.comparison import Comparison, Kept, Progress
@@ -24,7 +25,7 @@ from matchers.pairing import Pairing
 from matchers.rules import RuleSet
 from matchers.status import Role, Status
 
-__all__ = ["SingleRun", "broken_kind", "dtype_changes", "explain_single", "explained", "single_run"]
+__all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 
 Mask = NDArray[np.bool_]
 
@@ -58,9 +59,9 @@ def single_run(log: OpLog) -> SingleRun:
     n = len(log)
     nothing = _empty()
     flow = DataFlow(log, nothing)
-    nan, inf = _broken(log)
+    nan, inf = broken(log)
     odd = nan | inf
-    read_nan, read_inf = (_reads(log, flow.a, made, kind) for made, kind in ((nan, np.isnan), (inf, np.isinf)))
+    read_nan, read_inf = (reads_broken(log, flow.a, made, kind) for made, kind in ((nan, np.isnan), (inf, np.isinf)))
     # NaN of Inf (Inf - Inf, Inf · 0) is another mishap than the one that made the Inf.
     cause = (odd & ~read_nan & ~read_inf) | (nan & ~read_nan & read_inf)
     status = np.full(n, Status.PENDING, np.int8)
@@ -125,37 +126,6 @@ def explain_single(c: SingleRun, row: int) -> Explanation:
     )
 
 
-def _broken(log: OpLog) -> tuple[Mask, Mask]:
-    """Records with NaN, and with Inf, in what they return."""
-    counted = log.counts[0] >= 0
-    nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
-    for k, column in enumerate(log.stats):
-        said = ~counted & ((log.present >> k & 1) == 1)
-        nan |= said & np.isnan(column)
-        inf |= said & np.isinf(column)
-    values, owner = log.outputs.value, log.outputs.row
-    nan[owner[np.isnan(values)]] = True
-    inf[owner[np.isinf(values)]] = True
-    return nan, inf
-
-
-def _reads(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
-    """Records that read such a value: by what they were given, or by what made it."""
-    out = np.zeros(len(log), bool)
-    out[log.inputs.row[kind(log.inputs.value)]] = True
-    known = flow.value >= 0
-    out[flow.row[known][made[flow.value[known]]]] = True
-    return out
-
-
-def broken_kind(log: OpLog, row: int) -> str:
-    """`NaN` or `Inf`, for a record that has one of them."""
-    if log.counts[0, row] >= 0 and log.counts[1, row] + log.counts[2, row] > 0:
-        return "NaN" if log.counts[1, row] > 0 else "Inf"
-    values = [*log.outputs[row].tolist(), *(x for k, x in enumerate(log.stats[:, row]) if log.present[row] >> k & 1)]
-    return "NaN" if any(math.isnan(x) for x in values) else "Inf"
-
-
 def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     if c.status[row] == Status.NAN:
         return _mishap(c, row, inputs)
@@ -169,7 +139,7 @@ def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
 
 
 def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
-    what = _what(c.a, row)
+    what = broken_text(c.a, row)
     if not c.cause[row]:
         for fact in inputs:
             if fact.producer_a >= 0 and c.status[fact.producer_a] == Status.NAN:
@@ -181,15 +151,6 @@ def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
         return f"MAKES NaN of Inf: an input holds Inf, none NaN; the output has {what}"
     of = "its inputs are finite" if inputs else "it has no inputs"
     return f"FIRST CAUSE: {of}, the output has {what}"
-
-
-def _what(log: OpLog, row: int) -> str:
-    """`NaN`, `3 NaN and 1 Inf of 4,096 numbers`."""
-    total, nan, inf, _ = (int(x) for x in log.counts[:, row])
-    if total >= 0 and nan + inf > 0:
-        parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
-        return f"{' and '.join(parts)} of {total:,} numbers"
-    return broken_kind(log, row)
 
 
 def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:

@@ -48,4 +48,10 @@ class Role(IntEnum):
 
     @property
     def label(self) -> str:
+        """The word used in JSON, CSV and filters (`origin`, `receiver`, `unknown`)."""
         return self.name.lower()
+
+    @property
+    def word(self) -> str:
+        """What a person reads."""
+        return {Role.ORIGIN: "first cause", Role.RECEIVER: "consequence"}.get(self, self.label)

@@ -118,7 +118,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("line_to_bottom", "z b", Group.MOVE, "put the cursor's line at the bottom"),
     _a("next_red", "n  ] c", Group.FIND, "next red row", footer="next red"),
     _a("previous_red", "N  [ c", Group.FIND, "previous red row"),
-    _a("next_cause", "o", Group.FIND, "next first cause (an origin of the difference)", footer="next origin"),
+    _a("next_cause", "o", Group.FIND, "next first cause: where the runs begin to differ", footer="first cause"),
     _a("previous_cause", "O", Group.FIND, "previous first cause"),
     _a("plot", "v", Group.FIND, "the error over depth, from the first operation to the last; `enter` goes to a row"),
     _a("causes", "C", Group.FIND, "the first causes and what follows from each: how many rows, where, how large"),

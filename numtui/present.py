@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.broken import broken_kind
 from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.op_log import OpLog
 from matchers.pairing import Method
-from matchers.single_run import broken_kind
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.terminal import safe_text

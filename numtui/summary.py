@@ -151,7 +151,7 @@ def _counts(session: Session, width: int, spare: int) -> Line:
         return [(f"{glyph} {count}{word}  ", role if count else "dim") for glyph, count, role, word, _ in broken]
     seldom = [(GLYPHS[s], n[s], "dim", f" {s.label}", "") for s in _SELDOM if n[s]]
     pieces: list[tuple[str, int, str, str, str]] = [
-        ("●", causes, "cause", " origin" + "s" * (causes != 1), " origin" + "s" * (causes != 1)),
+        ("●", causes, "cause", " first cause" + "s" * (causes != 1), " cause" + "s" * (causes != 1)),
         (GLYPHS[Status.DIVERGED], reds, "red", red, red),
         (GLYPHS[Status.CLOSE], n[Status.CLOSE], "close", " close", ""),
         (GLYPHS[Status.SAME_PRINT], equal, "", " equal", ""),
@@ -161,12 +161,12 @@ def _counts(session: Session, width: int, spare: int) -> Line:
     ]
 
     def written(words: int) -> Line:
-        """With all words, without those of the last `seldom`, or with those that matter most."""
-        long = (len(pieces), len(pieces) - len(seldom), 0)[words]
+        """With all words, without those of the first and the last `seldom`, or with those that matter most."""
+        long = (range(len(pieces)), range(1, len(pieces) - len(seldom)), range(0))[words]
         out: Line = []
         for i, (glyph, count, role, word, short) in enumerate(pieces):
             gap = "  " if i < len(pieces) - 1 else " "
-            out.append((f"{glyph} {count}{word if i < long else short}{gap}", role if count else "dim"))
+            out.append((f"{glyph} {count}{word if i in long else short}{gap}", role if count else "dim"))
         return out
 
     for words, room in ((0, spare), (1, width)):

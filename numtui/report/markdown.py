@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
-from matchers.status import Role
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, RowFacts
 from numtui.report.words import count
@@ -55,11 +54,13 @@ def plain(text: str, limit: int = _MAX_SENTENCE) -> str:
 def row_markdown(row: RowFacts) -> str:
     """One row, to paste into a discussion."""
     facts = [row.status.label]
-    if row.role != Role.NONE:
-        facts.append("first cause" if row.cause else row.role.label)
+    if row.role_word:
+        facts.append(row.role_word)
     if row.error:
         facts.append(f"error {row.error}" + (f" ({row.in_eps})" if row.in_eps else ""))
-    facts += [row.phase, *(code(t) for t in (row.shape, row.dtype, row.location) if t)]
+    facts += [row.phase, *(code(t) for t in (row.shape, row.dtype) if t)]
+    if place := row.place(code):
+        facts.append(place)
     facts += [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
     return f"{row.keys(code)}  \n{', '.join(facts)}  \n{plain(row.sentence)}\n"
 
@@ -138,10 +139,10 @@ def _table(r: Report) -> Iterator[str]:
             str(row.row + 1),
             row.keys(code),
             row.status.label,
-            "first cause" if row.cause else row.role.label,
+            row.role_word,
             row.error,
             row.in_eps.removesuffix(" ε"),
-            code(row.location) if row.location else "",
+            row.place(code),
         ]
         yield f"| {' | '.join(cells)} |"
     yield from _more(r.red - len(rows))

@@ -188,6 +188,7 @@ class Report:
             dtype=log.dtype_text(record),
             module=log.module_name(record),
             location=log.location_text(record),
+            location_b=_other_location(c, i, j),
             line_a=int(c.a.line[i]) if i >= 0 else 0,
             line_b=int(c.b.line[j]) if j >= 0 else 0,
             sentence=headline(c, row) if explained else "",
@@ -345,3 +346,11 @@ def _trouble(log: OpLog) -> Iterator[str]:
         yield f"the log is cut off, {missing}{why}"
     elif declared is not None and declared != len(log):
         yield f"the header promises {count(declared, 'operation')}, there are {len(log):,}"
+
+
+def _other_location(c: Comparison, i: int, j: int) -> str:
+    """The source line of record j of b, where record i of a has another."""
+    if i < 0 or j < 0:
+        return ""
+    one, other = c.a.location_text(i), c.b.location_text(j)
+    return other if one and one != other else ""

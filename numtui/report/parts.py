@@ -27,7 +27,7 @@ MEANING: Final = {
     Status.ONLY_B: "no partner in a",
     Status.SHAPE: "shape or dtype differ",
     Status.DIVERGED: "different beyond tolerance",
-    Status.NAN: "NaN, or infinity on one side only",
+    Status.NAN: "NaN in either run, or Inf that only one has",
 }
 """What each status says about a row."""
 
@@ -74,6 +74,7 @@ class RowFacts:
         error: as it is shown everywhere, `≥1.2e-03`; empty when there is nothing to compare.
         in_eps: the same in units of the dtype's ε; empty where that says nothing.
         location: of a's record, of b's where a has none; so are phase, shape and dtype.
+        location_b: of b's record, where it is another than a's; else empty.
         line_a, line_b: 1-based line of the log, 0 where the side has no record.
         sentence: what is known about it; empty where nobody asked for it.
     """
@@ -91,9 +92,24 @@ class RowFacts:
     dtype: str
     module: str
     location: str
+    location_b: str
     line_a: int
     line_b: int
     sentence: str
+
+    @property
+    def role_word(self) -> str:
+        """What it is in the data flow, as a person reads it; empty where there is nothing to say."""
+        return "first cause" if self.cause else self.role.word if self.role else ""
+
+    def place(self, safe: Callable[[str], str]) -> str:
+        """The source line, of both sides where they differ, each as `safe` writes it; empty where none is known."""
+        if not self.location_b:
+            return safe(self.location) if self.location else ""
+        (file_a, _, _), (file_b, _, line_b) = self.location.rpartition(":"), self.location_b.rpartition(":")
+        if file_a and file_a == file_b:
+            return f"{safe(self.location)} (in b: {safe(line_b)})"
+        return f"{safe(self.location)} in a and {safe(self.location_b)} in b"
 
     def keys(self, safe: Callable[[str], str]) -> str:
         """`key`, `key of a <-> key of b`, or `key (only in b)`; each key as `safe` writes it."""

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
-from matchers.status import Role, Status
+from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
@@ -153,16 +153,14 @@ def _keys(row: RowFacts) -> str:
 
 
 def _facts(row: RowFacts) -> str:
-    """Status, error, phase, shape and place of a row, as far as the logs say."""
+    """Status, error, phase, shape and place of a first cause, as far as the logs say."""
     parts = [row.status.label]
-    if row.role != Role.NONE:
-        parts.append(row.role.label)
     if row.error:
         parts.append(f"error {_plain(row.error)}")
     parts.append(row.phase)
     parts += [safe_text(t, 60) for t in (row.shape, row.dtype) if t]
-    if row.location:
-        parts.append(safe_text(row.location, _MAX_KEY))
+    if place := row.place(lambda text: safe_text(text, _MAX_KEY)):
+        parts.append(place)
     lines = [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
     return f"{', '.join(parts)} ({', '.join(lines)})"
 

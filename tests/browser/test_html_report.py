@@ -340,7 +340,7 @@ def test_the_inspector_says_why(page: Page, planted: Comparison) -> None:
     row = chosen(browser)
     shown = text(browser, "#inspector")
     assert explain(planted, row).headline in shown
-    assert "receiver: an input already differs" in shown
+    assert "consequence: an input already differs" in shown
     assert f"{PLANTED}" in shown
     assert "the tolerance is 1.5e-05" in shown
     browser.press("o")
@@ -394,7 +394,7 @@ def test_a_row_is_markdown_for_a_discussion(page: Page, planted: Comparison) -> 
     browser = page(planted)
     browser.press("n")
     assert browser.ask("numtui.c.markdown(numtui.listing.cursor)").startswith(
-        "`layers.2.attention.wo/op_0_mm`  \ndiverged, receiver, error ≥2.3e-01, forward, "
+        "`layers.2.attention.wo/op_0_mm`  \ndiverged, consequence, error ≥2.3e-01, forward, "
         "`[256, 256]`, `float32`, `common/attention.py:945`"
     )
 

@@ -44,7 +44,7 @@ def first_cause(a: str, b: str) -> Explanation:
 
 def test_an_origin() -> None:
     told = first_cause("bug_base", "bug_attn_scale_l2")
-    assert told.headline == "ORIGIN: all its inputs agree, the output differs by ≥8.4e-05 (708 ε)"
+    assert told.headline == "FIRST CAUSE: all its inputs agree, the output differs by ≥8.4e-05 (708 ε)"
     assert "first cause: no red row explains it" in told.notes
     assert "the tolerance is 1.5e-05" in told.notes
     assert "same module, op, counter, phase, location" in told.notes
@@ -62,14 +62,14 @@ def test_a_receiver_names_what_it_received() -> None:
     c = compared("bug_base", "bug_attn_scale_l2")
     row = int(c.at_a[c.a.keys[:].index("layers.2.attention.wo/op_0_mm")])
     told = explain(c, row)
-    assert told.headline == f"RECEIVER: the output differs by ≥8.7e-05 (726 ε), as does input 0, made by {FLASH}"
+    assert told.headline == f"CONSEQUENCE: the output differs by ≥8.7e-05 (726 ε), as does input 0, made by {FLASH}"
     assert "error out over error in: 1 (by the norms)" in told.notes
 
 
 def test_an_unknown_says_where_to_look() -> None:
     told = first_cause("bug_base", "bug_rope_theta_l3")
     assert told.headline == (
-        "UNKNOWN: the output differs by ≥1.3e-03 (10878 ε), and inputs 0, 1 differ already though no captured "
+        "FIRST CAUSE, as far as was captured: the output differs by ≥1.3e-03 (10878 ε), and inputs 0, 1 differ already though no captured "
         "operation is to blame: suspect what was not captured one hop before"
     )
 
@@ -119,15 +119,15 @@ def test_what_is_called_within_the_tolerance_is(a: str, b: str) -> None:
 
 def test_nan_says_on_which_side() -> None:
     broken = changed(CHAIN, {"bmm": NAN})
-    assert explained(flow(CHAIN), flow(broken), "bmm").headline == "ORIGIN: NaN or Inf (only in b)"
-    assert explained(flow(broken), flow(CHAIN), "bmm").headline == "ORIGIN: NaN or Inf (only in a)"
-    assert explained(flow(broken), flow(broken), "bmm").headline == "ORIGIN: NaN or Inf (in both runs)"
+    assert explained(flow(CHAIN), flow(broken), "bmm").headline == "FIRST CAUSE: NaN, only in b"
+    assert explained(flow(broken), flow(CHAIN), "bmm").headline == "FIRST CAUSE: NaN, only in a"
+    assert explained(flow(broken), flow(broken), "bmm").headline == "FIRST CAUSE: NaN in both runs"
 
 
 def test_shape() -> None:
     other = flow(CHAIN)
     other[2].dtype = "bfloat16"
-    assert explained(flow(CHAIN), other, "mm").headline == "dtype differs: float32 against bfloat16"
+    assert explained(flow(CHAIN), other, "mm").headline == "FIRST CAUSE: dtype differs: float32 against bfloat16"
 
 
 def test_sharded() -> None:

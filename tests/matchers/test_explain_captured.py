@@ -31,7 +31,7 @@ def fact(told: Explanation, name: str) -> Fact:
 
 def test_an_origin_of_equal_bits_and_the_distance_of_the_tensors() -> None:
     told = told_of([mm(Y)], [mm(-Y)])
-    assert told.headline.startswith("ORIGIN: all its inputs are equal to the bit, the output differs by ≈")
+    assert told.headline.startswith("FIRST CAUSE: all its inputs are equal to the bit, the output differs by ≈")
     assert any(note.startswith("≈: the distance of the tensors themselves") for note in told.notes)
     assert fact(told, "‖a − b‖/‖b‖").difference.startswith("≈")
     assert fact(told, "digest").agrees is False
@@ -53,7 +53,7 @@ def test_a_weight_that_differs_is_named() -> None:
     decayed = [*AFTER[:2], AFTER[2] * np.float32(1 - 1e-4), AFTER[3]]
     told = told_of([optimizer(WEIGHTS, AFTER)], [optimizer(WEIGHTS, decayed)])
     assert told.headline.startswith(
-        "ORIGIN: all its inputs are equal to the bit, layers.2.weight differs after the step by ≈"
+        "FIRST CAUSE: all its inputs are equal to the bit, layers.2.weight differs after the step by ≈"
     )
     assert fact(told, "changed").a == fact(told, "changed").b == "4 inputs"
     assert fact(told, "layers.2.weight").a == "diverged"

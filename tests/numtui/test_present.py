@@ -116,7 +116,7 @@ def test_the_header_says_whose_runs_these_are() -> None:
     session = session_of(E, R, A, B, causes=[1])
     shown = text(header(session, 160))
     assert "one ⇄ two · rank 0 · step 2 · f32" in shown
-    assert "● 1 origin  ✗ 1 red" in shown
+    assert "● 1 first cause  ✗ 1 red" in shown
     assert "= 1 equal" in shown
     assert width_of(shown) == 160
     assert width_of(text(header(session, 60))) == 60
@@ -177,7 +177,7 @@ def test_the_logs_tell_about_themselves() -> None:
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     told = Explanation(
-        headline="origin: both inputs agree, the output differs",
+        headline="FIRST CAUSE: both inputs agree, the output differs",
         pairing="paired by order of dispatch",
         notes=("nothing is known about the weights",),
         facts=(Fact("L2 norm", "1.0", "2.0", "5.0e-01", False),),
@@ -187,7 +187,7 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     session.next_red()
     made = inspect(session, told, width, chosen=1)
     shown = [text(line) for line in made.lines]
-    assert "origin: both inputs agree" in shown[0]
+    assert "FIRST CAUSE: both inputs agree" in shown[0]
     assert any("paired by order of dispatch" in line for line in shown)
     assert "input 0" in shown[made.inputs[0]]
     assert "← layers.0.mlp/op_0_mm" in shown[made.inputs[0]] or "← …" in shown[made.inputs[0]]
@@ -201,12 +201,12 @@ def test_a_narrow_inspector_shows_first_what_differs() -> None:
     session.next_red()
     facts = (Fact("L1", "3.0", "3.0", "0", True), Fact("L2 norm", "1.0", "2.0", "5.0e-01", False))
     inputs = (InputFact(0, "4.0", "4.5", "1.1e-01", False, 0, 0),)
-    told = Explanation(headline="RECEIVER", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
+    told = Explanation(headline="CONSEQUENCE", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
     made = inspect(session, told, 80)
     shown = [text(line) for line in made.lines]
     places = [
         next(i for i, line in enumerate(shown) if word in line)
-        for word in ("RECEIVER", "one", "L2 norm", "input 0", "paired by hand", "a note", "L1")
+        for word in ("CONSEQUENCE", "one", "L2 norm", "input 0", "paired by hand", "a note", "L1")
     ]
     assert places == sorted(places)
     assert made.inputs == (places[3],)

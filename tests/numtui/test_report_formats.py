@@ -278,7 +278,7 @@ def test_markdown_is_a_bug_report() -> None:
     assert text.startswith("## 339 of 410 rows are red, 1 first cause\n")
     assert "1. `layers.2.attention.inner_attention/op_1_neg` (only in b)" in text
     assert (
-        "| 49 | `layers.2.attention.wo/op_0_mm` | diverged | receiver | ≥2.3e-01 | 2e6 | `common/attention.py:945` |"
+        "| 49 | `layers.2.attention.wo/op_0_mm` | diverged | consequence | ≥2.3e-01 | 2e6 | `common/attention.py:945` |"
         in text
     )
     assert "… and 289 more" in text

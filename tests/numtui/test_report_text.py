@@ -71,7 +71,7 @@ def test_the_first_cause_is_named_with_its_place_and_a_sentence(tmp_path: Path) 
     (row,) = np.flatnonzero(c.cause)
     text = " ".join(text_of(c).split())
     assert "1 of 32 rows is red, 1 first cause" in text
-    assert "1. layers.0.attention.wq/op_0_mm diverged, origin, error >=" in text
+    assert "1. layers.0.attention.wq/op_0_mm diverged, error >=" in text
     assert "forward, [16, 8], float32, model/wq.py:14 (a line 27, b line 27)" in text
     assert explain(c, int(row)).headline in text
 

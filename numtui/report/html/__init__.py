@@ -56,9 +56,9 @@ _STATISTICS: Final = (
     ("mean", "Mean"),
 )
 _ROLE_MEANING: Final = {
-    Role.ORIGIN: "its inputs agree, its output does not: look here",
-    Role.RECEIVER: "an input already differs: a consequence",
-    Role.UNKNOWN: "not all that went in is known",
+    Role.ORIGIN: "first cause: its inputs agree, its output does not: look here",
+    Role.RECEIVER: "consequence: an input already differs",
+    Role.UNKNOWN: "unknown: not all that went in is known",
 }
 _PAIRED_BY: Final = {
     Method.OVERRIDE: "a rule",
@@ -131,6 +131,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "groupNames": [group.label for group in Group],
         "fields": _fields(),
         "roles": ["", *(role.label for role in Role if role)],
+        "roleWords": ["", *(role.word for role in Role if role)],
         "roleMeaning": {role.label: meaning for role, meaning in _ROLE_MEANING.items()},
         "phases": [phase.label for phase in Phase],
         "methods": ["", *(method.label for method in Method if method)],

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
-from matchers.status import Role
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
@@ -90,11 +89,13 @@ def _button(row: RowFacts) -> str:
 
 def _facts(row: RowFacts) -> str:
     facts = [row.status.label]
-    if row.role != Role.NONE:
-        facts.append(row.role.label)
+    if row.role_word:
+        facts.append(row.role_word)
     if row.error:
         facts.append(f"error {row.error}" + (f" ({row.in_eps})" if row.in_eps else ""))
-    facts += [row.phase, *(text(t) for t in (row.shape, row.dtype, row.location) if t)]
+    facts += [row.phase, *(text(t) for t in (row.shape, row.dtype) if t)]
+    if place := row.place(text):
+        facts.append(place)
     facts += [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
     return ", ".join(facts)
 

@@ -15,6 +15,8 @@ class Comparison {
 
   status(row) { return this.statuses[this.arrays.status[row]]; }
   role(row) { return this.roles[this.arrays.role[row]]; }
+  /** The role as a person reads it. */
+  roleWord(row) { return this.isCause(row) ? "first cause" : this.roleWords[this.arrays.role[row]]; }
   isRed(row) { return this.status(row).red; }
   isCause(row) { return (this.arrays.flags[row] & CAUSE) !== 0; }
   error(row) { return this.arrays.error[row]; }
@@ -143,14 +145,14 @@ class Comparison {
     const units = this.units(row), by = error && error !== "0" ? `${what} by ${error}${units ? ` (${units} ε)` : ""}` : what;
     if (status.label === "close") return `close: ${by.replace(/^the output /, "")}${this.tolerance(row, ", within the tolerance of ")}`;
     if (!status.red) return `${status.label}: ${status.meaning}`;
-    if (status.label !== "diverged") return `${role}: ${status.meaning}`.replace(/^: /, "");
-    if (role === "origin") return `ORIGIN: its inputs agree, ${by}`;
-    if (role !== "receiver") return `UNKNOWN: ${by}, and not all that went in is known: suspect the operation one hop before`;
+    if (status.label !== "diverged") return `${this.roleWord(row)}: ${status.meaning}`.replace(/^: /, "");
+    if (role === "origin") return `FIRST CAUSE: its inputs agree, ${by}`;
+    if (role !== "receiver") return `${this.isCause(row) ? "FIRST CAUSE, as far as was captured" : "UNKNOWN"}: ${by}, and not all that went in is known: suspect the operation one hop before`;
     const guilty = this.guilty(row);
-    if (guilty?.agrees) return `RECEIVER: ${by}, and input ${guilty.position}, made by ${guilty.key}, is not what its norm says`;
-    if (guilty) return `RECEIVER: ${by}, as does input ${guilty.position}, made by ${guilty.key}`;
+    if (guilty?.agrees) return `CONSEQUENCE: ${by}, and input ${guilty.position}, made by ${guilty.key}, is not what its norm says`;
+    if (guilty) return `CONSEQUENCE: ${by}, as does input ${guilty.position}, made by ${guilty.key}`;
     const differing = this.inputs(row).find((input) => input.agrees === false);
-    return `RECEIVER: ${by}, ${differing ? `and input ${differing.position} differs by ${differing.difference} already` : "a consequence of what came before"}`;
+    return `CONSEQUENCE: ${by}, ${differing ? `and input ${differing.position} differs by ${differing.difference} already` : "a consequence of what came before"}`;
   }
 
   /** The red row, or first cause, that made an input: the one that explains the row. */
@@ -188,7 +190,7 @@ class Comparison {
     };
     const a = this.key("A", row), b = this.key("B", row);
     const keys = !a || !b ? `${span(a || b)} (only in ${a ? "a" : "b"})` : a === b ? span(a) : `${span(a)} <-> ${span(b)}`;
-    const facts = [this.status(row).label, this.isCause(row) ? "first cause" : this.role(row), this.errorText(row) && `error ${this.errorText(row)}`, this.phase(row)];
+    const facts = [this.status(row).label, this.roleWord(row), this.errorText(row) && `error ${this.errorText(row)}`, this.phase(row)];
     facts.push(...["shapes shape", "dtypes dtype", "locations location"].map((pair) => this.shared(...pair.split(" "), row)).filter(Boolean).map(span));
     return `${keys}  \n${facts.filter(Boolean).join(", ")}  \n${span(this.headline(row))}\n`;
   }

@@ -14,7 +14,7 @@ function inspect(c, row, go) {
   if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no red row explains it"));
   if (c.follows[row]) panel.append(element("p", {}, c.follows[row]));
   const role = c.roleMeaning[c.role(row)];
-  if (role) panel.append(element("p", { className: "dim" }, `${c.role(row)}: ${role}`));
+  if (role) panel.append(element("p", { className: "dim" }, role));
   if (status.label === "diverged") panel.append(element("p", { className: "dim" }, c.tolerance(row, "the tolerance is ")));
   if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "the same bits went in"));
   panel.append(element("p", { className: "dim" }, c.pairing(row)));

@@ -1,0 +1,82 @@
+"""NaN and Inf in one log: which operations return them, and which are given them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import OpLog, Ragged
+
+__all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken_begins"]
+
+Mask = NDArray[np.bool_]
+
+
+def broken(log: OpLog) -> tuple[Mask, Mask]:
+    """bool[n] each: records with NaN, and with Inf, in what they return."""
+    counted = log.counts[0] >= 0
+    nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
+    for k, column in enumerate(log.stats):
+        said = ~counted & ((log.present >> k & 1) == 1)
+        nan |= said & np.isnan(column)
+        inf |= said & np.isinf(column)
+    values, owner = log.outputs.value, log.outputs.row
+    nan[owner[np.isnan(values)]] = True
+    inf[owner[np.isinf(values)]] = True
+    return nan, inf
+
+
+def reads_broken(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
+    """bool[n]: records that read such a value, by what they were given or by what made it.
+
+    Args:
+        flow: as of `sources`.
+        made: the records that return such a value.
+        kind: `np.isnan` or `np.isinf`.
+    """
+    out = np.zeros(len(log), bool)
+    out[log.inputs.row[kind(log.inputs.value)]] = True
+    known = flow.value >= 0
+    out[flow.row[known][made[flow.value[known]]]] = True
+    return out
+
+
+def where_broken_begins(flow: Ragged, ends: NDArray[np.int64], among: Mask) -> NDArray[np.int64]:
+    """The records, all of `among`, that some records of it lead back to over records of it, and that read none of it.
+
+    Args:
+        flow: as of `sources`.
+        ends: records in `among`.
+    """
+    inside = (flow.value >= 0) & among[flow.row]
+    inside[inside] = among[flow.value[inside]]
+    maker, reader = flow.value[inside], flow.row[inside]
+    upstream = np.zeros(len(among), bool)
+    upstream[ends] = True
+    latest_first = np.argsort(-reader, kind="stable")
+    for made, read in zip(maker[latest_first].tolist(), reader[latest_first].tolist(), strict=True):
+        if upstream[read]:
+            upstream[made] = True
+    upstream[reader] = False
+    return np.flatnonzero(upstream)
+
+
+def broken_kind(log: OpLog, row: int) -> str:
+    """`NaN` or `Inf`, which a record returns; empty where it returns neither."""
+    if log.counts[0, row] >= 0 and log.counts[1, row] + log.counts[2, row] > 0:
+        return "NaN" if log.counts[1, row] > 0 else "Inf"
+    values = log.outputs[row].tolist()
+    if log.counts[0, row] < 0:
+        values += [x for k, x in enumerate(log.stats[:, row].tolist()) if log.present[row] >> k & 1]
+    return "NaN" if any(map(math.isnan, values)) else "Inf" if any(map(math.isinf, values)) else ""
+
+
+def broken_text(log: OpLog, row: int) -> str:
+    """`NaN`, `3 NaN and 1 Inf of 4,096 numbers`; empty for a record that returns neither."""
+    total, nan, inf, _ = (int(x) for x in log.counts[:, row])
+    if total >= 0 and nan + inf > 0:
+        parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
+        return f"{' and '.join(parts)} of {total:,} numbers"
+    return broken_kind(log, row)
