@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -261,6 +262,7 @@ class Recorder:
         for event in tracer.events:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
+        detached = _detached(tracer)
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -275,6 +277,8 @@ class Recorder:
                 start=None if self._start is None else self._start.as_json(rank),
                 simulated=ranks is not None,
             )
+            if detached:
+                run["detached"] = detached
             run["excluded"] = dict(sorted(excluded.items()))
             run["seconds"] = round(time.perf_counter() - self._started, 3)
             if incomplete:
@@ -295,6 +299,15 @@ class Recorder:
     def _tell(self, path: Path, events: Sequence[Event], incomplete: str | None) -> None:
         note = f" (incomplete: {incomplete})" if incomplete else ""
         say(f"step {self.step}: {len(events)} operations in {path}{note}")
+
+
+def _detached(tracer: StepTracer) -> dict[str, int]:
+    """How many tensors the forward pass cut off from their gradient, by source line."""
+    found: Counter[str] = Counter()
+    for (number, of_graph), many in tracer.detached.items():
+        if frames := of_graph or tracer.attribution.stacks[number].frames:
+            found[frames[0].location] += many
+    return dict(sorted(found.items()))
 
 
 def _statistics(tracer: StepTracer) -> dict[str, Any]:

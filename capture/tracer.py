@@ -8,6 +8,7 @@ code computes: what goes wrong in here is said once and ends the recording, not 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,11 +18,11 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from capture.attribution import OPTIMIZER, Attribution
+from capture.attribution import FORWARD, OPTIMIZER, Attribution, Place
 from capture.calls import flat_inputs, flat_tensors, is_view, place_of
 from capture.collectives import Collectives, Pending, brought_by_writing
 from capture.event import Event, Input
-from capture.frames import parse_traceback
+from capture.frames import Frame, parse_traceback
 from capture.graph_nodes import Replayed, of_meta
 from capture.local_parts import dtype_name
 from capture.measuring import Measuring
@@ -35,6 +36,7 @@ from capture.subclasses import Handling, handling_of, local_tensor_modes, plain
 
 __all__ = ["StepTracer", "active_tracer"]
 
+_DETACH = "detach"
 _MOST_EVENTS = 2_000_000
 """A script that never steps an optimizer is not recorded without end."""
 
@@ -45,6 +47,7 @@ class StepTracer(DebugMode):
     Attributes:
         events: what was dispatched, in order.
         excluded: how often operations that are not recorded were dispatched, by name.
+        detached: how often the forward pass cut a tensor off from its gradient, by the place's stack and graph frames.
         measuring: what was measured, by slot.
         attribution: where operations belong.
         failure: why the recording ended early, None when it did not.
@@ -60,6 +63,7 @@ class StepTracer(DebugMode):
         self.attribution = Attribution(names, modules)
         self.events: list[Event] = []
         self.excluded: dict[str, int] = {}
+        self.detached: Counter[tuple[int, tuple[Frame, ...] | None]] = Counter()
         self.failure: str | None = None
         self._modules = modules
         self._collectives = Collectives(self.measuring)
@@ -169,6 +173,10 @@ class StepTracer(DebugMode):
 
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
         """What has to be known before the operation runs."""
+        if kind.name == _DETACH:
+            self._note_detached(self.attribution.place(skip=4))
+            self._exclude(kind)
+            return None
         if kind.annotated_view:
             self.attribution.notice(skip=4)
             self._exclude(kind)
@@ -205,6 +213,14 @@ class StepTracer(DebugMode):
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
+
+    def _note_detached(self, place: Place) -> None:
+        if place.phase == FORWARD:
+            # autograd detaches what it saves, from within the call that made it
+            last = self.events[-1].place if self.events else None
+            saved = last and (last.stack == place.stack or (place.frames and last.frames == place.frames))
+            if not saved:
+                self.detached[place.stack, place.frames] += 1
 
     def _after(self, func: Any, kind: OpKind, call: _Call, result: Any) -> None:
         """What is known once the operation has run."""

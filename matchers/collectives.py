@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from matchers.op_log import FloatArray, OpLog, Phase
 
-__all__ = ["Chain", "awaiting", "collective", "find_chains", "lowered", "read_by_collective", "unfinished"]
+__all__ = [
+    "Chain",
+    "awaiting",
+    "collective",
+    "find_chains",
+    "is_collective",
+    "lowered",
+    "read_by_collective",
+    "unfinished",
+]
 
 Int = NDArray[np.int64]
 
@@ -91,6 +100,11 @@ def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> NDArray[np.bool
 def collective(log: OpLog) -> NDArray[np.bool_]:
     """bool[n]: the row starts, does or awaits a collective."""
     return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
+
+
+def is_collective(name: str) -> bool:
+    """The operation of this name starts, does or awaits a collective."""
+    return name == WAIT or name in LOWERED_FROM or name in _IN_PLACE
 
 
 def awaiting(log: OpLog) -> NDArray[np.bool_]:

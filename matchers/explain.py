@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.broken import broken_text
+from matchers.collectives import is_collective
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.facts import (
@@ -28,6 +29,7 @@ from matchers.op_log import Phase
 from matchers.pairing import Method
 from matchers.placement import describe_placement, parse_placement
 from matchers.resolve import key_reference
+from matchers.run_info import cut_gradients
 from matchers.sketches import error_range
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON
@@ -124,7 +126,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             return f"FIRST CAUSE: {_inputs_agree(c, row, inputs)}, {what} by {by}{because}"
         if role == Role.UNKNOWN:
             return f"{_role(c, row)}: {what} by {by}, and {_what_is_unknown(inputs)}{because}"
-        return f"CONSEQUENCE: {what} by {by}, {_received(c, inputs)}{because}"
+        return f"{_role(c, row)}: {what} by {by}, {_received(c, inputs)}{because}"
     if status == Status.NAN:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
@@ -153,7 +155,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
 
 def _role(c: Comparison, row: int) -> str:
     role = Role(c.role[row])
-    if role == Role.UNKNOWN and c.cause[row]:
+    if c.cause[row] and role != Role.ORIGIN:
         return "FIRST CAUSE, as far as was captured"
     return role.word.upper()
 
@@ -333,8 +335,13 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
             notes.append(grown)
     if status == Status.UNFINISHED:
         notes.append("judged instead where the value is waited for or read")
-    if c.cause[row]:
-        notes.append("first cause: no red row explains it")
+    log, record = (c.a, i) if i >= 0 else (c.b, j)
+    if c.cause[row] and log.phase[record] == Phase.BACKWARD:
+        notes += cut_gradients(c.a.header.run, c.b.header.run)
+    if c.role[row] == Role.ORIGIN and is_collective(log.op_name(record)):
+        notes.append("what this rank gave to it agrees: another rank gave something else, compare their logs too")
+    if c.cause[row] and c.role[row] == Role.RECEIVER:
+        notes.append("the red rows explain each other, because pairs cross: this is only the earliest of them")
     if int(c.pair[row]) >= 0 and c.pairing.method[int(c.pair[row])] == Method.RELAXED:
         notes.append("a doubtful pair: the same op in the same module, left over on both sides, with other numbers")
     return notes

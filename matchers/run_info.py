@@ -14,7 +14,7 @@ from typing import Any
 
 from matchers.op_key import canonical
 
-__all__ = ["Note", "Weight", "compare_run_info", "tells_start"]
+__all__ = ["Note", "Weight", "compare_run_info", "cut_gradients", "tells_start"]
 
 
 class Weight(IntEnum):
@@ -77,6 +77,7 @@ _ENTRIES: tuple[tuple[str, str, str, Weight], ...] = (
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
 _HARMLESS_VERSIONS = ("python", "numpy")
 _LONGEST = 80
+_MOST_CUTS = 3
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
@@ -94,6 +95,7 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_generators(a, b, draws),
         *_commands(a, b),
         *_simulations(a, b),
+        *(Note(Weight.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
     ]
     return tuple(sorted(notes, key=lambda note: -note.weight))
 
@@ -101,6 +103,32 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
 def tells_start(run: Mapping[str, Any]) -> bool:
     """Whether a run's info says what its step started from: parameters and batch."""
     return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
+
+
+def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Source lines where the forward pass of one run cuts more tensors off from their gradient (`detach`).
+
+    A detach is no operation that is captured, and what it does shows in the backward pass, elsewhere. Nothing is said
+    of files in which both runs cut as many: their lines have moved.
+    """
+    if not a or not b:
+        return
+    of_a, of_b = ({line: n for line, n in _table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
+    many: dict[str, int] = {}
+    for sign, of in ((1, of_a), (-1, of_b)):
+        for line, n in of.items():
+            many[_file(line)] = many.get(_file(line), 0) + sign * n
+    lines = [x for x in sorted({*of_a, *of_b}) if many[_file(x)] and of_a.get(x, 0) != of_b.get(x, 0)]
+    for line in lines[:_MOST_CUTS]:
+        x, y = of_a.get(line, 0), of_b.get(line, 0)
+        where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x} times in a and {y} in b"
+        yield f"a tensor is cut off from its gradient (detach) at {line} {where}"
+    if (more := len(lines) - _MOST_CUTS) > 0:
+        yield f"and at {more} more source line{'s' * (more > 1)} one run detaches more tensors than the other"
+
+
+def _file(location: str) -> str:
+    return location.rpartition(":")[0]
 
 
 def _entry(

@@ -197,7 +197,12 @@ ACTIONS: tuple[Action, ...] = (
     _a("redo", "ctrl+r", Group.RULES, "redo it"),
     _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),
     _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, `:w FILE` elsewhere)", footer="save", command="w write"),
-    _a("edit", "V", Group.PROGRAM, "the source line in `$VISUAL` or `$EDITOR`, where its file is below this folder"),
+    _a(
+        "edit",
+        "V",
+        Group.PROGRAM,
+        "the source line in `$VISUAL` or `$EDITOR`, if below this folder; `2V` that of b",
+    ),
     _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
     _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown, to paste into an issue"),
     _a("html", "H", Group.PROGRAM, "write an HTML page of all this: same rules, filters and row (`:html FILE`)"),

@@ -6,15 +6,25 @@ import os
 import shlex
 from pathlib import Path
 
+from matchers.comparison import Comparison
 from matchers.errors import InputError
 
-__all__ = ["editor_command", "find_source", "split_location"]
+__all__ = ["editor_command", "find_source", "source_lines", "split_location"]
 
 _MOST = 100_000
 """Files that are looked at in search of one: seconds on a slow disk."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist"})
 _COLON = ("code", "codium", "code-insiders", "cursor", "subl", "hx", "helix", "zed", "micro")
 """Editors that take `file:line`; the others take `+line file`, as vi does."""
+
+
+def source_lines(c: Comparison, row: int) -> tuple[str, ...]:
+    """Where the operations of a row stand in the source, a's line first; b's only where it is another one."""
+    if row < 0:
+        return ()
+    sides = ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
+    found = (log.location_text(record) for log, record in sides if record >= 0)
+    return tuple(dict.fromkeys(location for location in found if location))
 
 
 def split_location(location: str) -> tuple[str, int]:

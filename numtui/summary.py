@@ -14,15 +14,17 @@ from matchers.status import Status
 from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype
 from numtui.session import Session
+from numtui.source import source_lines, split_location
 from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 from numtui.view import Group, Order
 
 __all__ = ["breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
-_LOCATION = 20
-"""Cells of a source line without which it is left out of the breadcrumb."""
-
+_LEAST = 12
+"""Cells of the path of a module that a source line leaves to it."""
+_PLACE = 60
+"""Characters of a source line that are shown."""
 _PROBLEMS = 200
 """Problems of a log that are listed; the rest is counted."""
 
@@ -177,15 +179,16 @@ def _counts(session: Session, width: int, spare: int) -> Line:
 
 
 def breadcrumb(session: Session, width: int) -> Line:
-    """Where the cursor is: module and source line on the left; phase, filters, the place among the red rows right."""
+    """Where the cursor is: module, source line, phase; filters, and the place among the red rows.
+
+    On a narrow screen the path of the module loses its start, and the source line goes before that is all gone.
+    """
     c, row = session.comparison, session.cursor
-    left: Line = []
-    phase = location = ""
+    module, phase = "", ""
     if row >= 0:
         log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
         path = safe_text(log.module_name(record), 200)
-        left = [(" " + path.replace(".", " › "), "")]
-        location = safe_text(log.location_text(record), 400)
+        module = " " + path.replace(".", " › ")
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
     right: Line = []
     hidden = [g.label for g in Group if g not in session.filter.groups]
@@ -204,11 +207,23 @@ def breadcrumb(session: Session, width: int) -> Line:
         at = np.flatnonzero(reds == row)
         place = str(int(at[0]) + 1) if len(at) else "–"
         right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
-    room = width - sum(width_of(text) for text, _ in left + right) - 4
-    if location and room >= min(width_of(location), _LOCATION):
-        # Cut at the start: the line is at the end.
-        left.append((f"   {fit(location, min(room, width_of(location)), keep_end=True)}", "key"))
-    return join(left, right, width)
+    room = width - sum(width_of(text) for text, _ in right) - 1
+    place = _source(session)
+    if place and room - width_of(place) - 3 < min(width_of(module), _LEAST):
+        place = ""
+    room -= width_of(place) + 3 if place else 0
+    path = fit(module, min(width_of(module), max(room, 0)), keep_end=True)
+    return join([(path, ""), (f"   {place}" if place else "", "key")], right, width)
+
+
+def _source(session: Session) -> str:
+    """`model.py:12`, `model.py:12 ⇄ 14` where the sides differ; empty where the logs do not say."""
+    lines = source_lines(session.comparison, session.cursor)
+    if len(lines) < 2:
+        return safe_text(lines[0], _PLACE) if lines else ""
+    (file_a, line_a), (file_b, line_b) = map(split_location, lines)
+    other = line_b if file_a == file_b else f"{file_b}:{line_b}"
+    return safe_text(f"{file_a}:{line_a} ⇄ {other}", _PLACE)
 
 
 def info(session: Session) -> list[Line]:

@@ -448,7 +448,9 @@ class Explorer(Following):
         if self.session.rules.problems:
             self.say(str(self.session.rules.problems[0]), trouble=True)
         elif self.session.comparison.red.any():
-            self.say("n goes to the first red row, o to the first cause")
+            single = self.session.comparison.single
+            first = ("NaN or Inf", "where one begins") if single else ("red row", "the first cause")
+            self.say(f"n goes to the first {first[0]}, o to {first[1]}")
         elif self.session.comparison.single:
             self.say("there is no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         if self.session.store is not None:

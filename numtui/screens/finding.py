@@ -17,7 +17,7 @@ from numtui.grouping import By, RowGroup, grouped
 from numtui.overview import Entry
 from numtui.screens.overviews import Overviews
 from numtui.screens.panel import Panel, Picked
-from numtui.source import editor_command, find_source, split_location
+from numtui.source import editor_command, find_source, source_lines, split_location
 from numtui.terminal import safe_text
 from numtui.text import fit
 from numtui.view import Order
@@ -123,20 +123,25 @@ class Finding(Overviews):
     # -- the source
 
     def action_edit(self) -> None:
-        """Look for the source line of the row, then show it in the user's editor."""
-        c, row = self.session.comparison, self.session.cursor
-        sides = ((c.a, c.row_a), (c.b, c.row_b))
-        locations = [log.location_text(int(at[row])) for log, at in sides if row >= 0 and at[row] >= 0]
-        location = next((location for location in locations if location), "")
-        if not location:
+        """Look for the source line of the row (with 2: of b, where that is another), then show it in an editor."""
+        which = self.reader.count() or 1
+        lines = source_lines(self.session.comparison, self.session.cursor)
+        if not lines:
             self.say("the logs do not say which source line this is")
             return
-        name, line = split_location(location)
+        if which > len(lines):
+            self.say(f"{safe_text(lines[0], 200)} is the only source line of this row")
+            return
+        name, line = split_location(lines[which - 1])
+        other = safe_text(lines[2 - which], 200) if len(lines) > 1 else ""
+        besides = f"   (in {'ba'[which - 1]} it is {other}: {3 - which}V)" if other else ""
         self.learn(
-            f"looking for {name}", partial(find_source, name, Path.cwd()), lambda path: self._edit(path, name, line)
+            f"looking for {name}",
+            partial(find_source, name, Path.cwd()),
+            lambda path: self._edit(path, name, line, besides),
         )
 
-    def _edit(self, path: Path | None, name: str, line: int) -> None:
+    def _edit(self, path: Path | None, name: str, line: int, besides: str) -> None:
         if path is None:
             self.say(f"{name} is not below this folder: start numtui in that of the source", trouble=True)
             return
@@ -145,11 +150,11 @@ class Finding(Overviews):
             with self.app.suspend():
                 subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
         except SuspendNotSupported:
-            self.say(f"{path}:{line}   (this terminal cannot be handed to an editor)")
+            self.say(f"{path}:{line}   (this terminal cannot be handed to an editor){besides}")
         except (OSError, UserError) as error:
             self.say(f"the editor cannot be started: {error}", trouble=True)
         else:
-            self.say(f"back from {path}:{line}")
+            self.say(f"back from {path}:{line}{besides}")
         self.app.refresh(layout=True)
 
 

@@ -95,6 +95,10 @@ class TwoRanks:
         """Per rank, the hashes of DebugMode by operation."""
         return [dict(found[f"stock {kind}"]) for found in self._found]
 
+    def path(self, variant: str, rank: int) -> Path:
+        """The log of one rank."""
+        return self._folder / variant / "numerics" / f"rank_{rank}_activations.log"
+
     def logs(self, variant: str) -> list[Log]:
         """Per rank, the log."""
         return list(read_logs(self._folder / variant).values())

@@ -27,6 +27,7 @@ VARIANTS = (
     "--parallel fsdp2",
     "--parallel fsdp2 --ac selective",
     "--parallel fsdp2 --experts 4",
+    "--parallel fsdp2 --bug stale-gather",
     "--parallel fsdp2+tp",
     "--parallel tp",
     "--parallel ddp --micro-batches 2",

@@ -15,7 +15,7 @@ from matchers.comparability import Weight
 from matchers.comparison import Comparison, compare
 from matchers.op_log import OpLog
 from matchers.parse import read_log
-from matchers.run_info import compare_run_info
+from matchers.run_info import compare_run_info, cut_gradients
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 
@@ -41,6 +41,28 @@ def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
     """Kind to (weight, text) of the notes about a run and the same with other entries."""
     found = compare_run_info(RUN, {**RUN, **changed}, draws=draws)
     return {note.kind: (note.weight.label, note.text) for note in found}
+
+
+def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
+    return [
+        text.removeprefix("a tensor is cut off from its gradient (detach) at ")
+        for text in cut_gradients({**RUN, "detached": a}, {**RUN, "detached": b})
+    ]
+
+
+def test_where_only_one_run_cuts_a_gradient() -> None:
+    both = {"train.py:74": 1}
+    assert cuts(both, both) == []
+    assert cuts(both, {**both, "model.py:125": 1}) == ["model.py:125 only in b"]
+    assert cuts({**both, "model.py:125": 1}, both) == ["model.py:125 only in a"]
+    assert cuts({"model.py:9": 2}, {"model.py:9": 3}) == ["model.py:9 2 times in a and 3 in b"]
+    assert cuts({"model.py:9": 2}, {"model.py:11": 2}) == [], "the lines have moved"
+    assert cuts({"x.py:1": "many"}, {}) == []  # type: ignore[dict-item]
+    many = cuts({}, {f"x.py:{line}": 1 for line in range(5)})
+    assert many[-1] == "and at 2 more source lines one run detaches more tensors than the other"
+    assert len(many) == 4
+    assert notes(detached={"model.py:9": 1})["detach"][0] == "harmless"
+    assert list(cut_gradients({}, {"detached": {"model.py:9": 1}})) == []
 
 
 def test_the_same_run_info_says_nothing() -> None:

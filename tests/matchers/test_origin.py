@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.dataflow import consumers, sources
+from matchers.explain import explain
 from matchers.rules import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op
@@ -145,6 +147,34 @@ def test_an_operation_that_only_a_has_can_be_the_cause() -> None:
     assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
     (row,) = np.flatnonzero(c.cause).tolist()
     assert c.status[row] == Status.ONLY_A
+
+
+def test_nan_begins_in_an_operation_that_only_one_run_has() -> None:
+    """A softmax written out, against one operation: what reads it is the first pair that could be red."""
+    written_out: list[Step] = [
+        *CHAIN[:3],
+        ("scale", 30.0, ["mm"]),
+        ("exp", math.inf, ["scale"]),
+        ("sum", math.inf, ["exp"]),
+        ("div", NAN, ["exp", "sum"]),
+        ("bmm", NAN, ["div", "mul"]),
+        ("neg", NAN, ["bmm"]),
+        ("out", NAN, ["neg"]),
+    ]
+    one = [*CHAIN, ("out", 5.0, ["bmm"])]
+    c = compared(flow(one), flow(written_out))
+    assert told(c) == {"exp": (Role.NONE, True), "bmm": RECEIVER, "out": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert explain(c, row).headline == "FIRST CAUSE: only b has this operation, which returns Inf"
+    back = compared(flow(written_out), flow(one))
+    assert told(back) == told(c)
+
+
+def test_nan_that_both_runs_have_where_they_differ_blames_neither() -> None:
+    """Both write the softmax out, each in its own way, and both lose it: which of them was first wrong is not known."""
+    one = [*CHAIN[:3], ("exp", NAN, ["mm"]), ("bmm", NAN, ["exp", "mul"])]
+    other = [*CHAIN[:3], ("pow", NAN, ["mm"]), ("bmm", NAN, ["pow", "mul"])]
+    assert told(compared(flow(one), flow(other)))["bmm"][1]
 
 
 def test_an_extra_operation_that_changes_nothing_is_no_cause() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.explain import Explanation, Fact, InputFact
-from matchers.op_log import Header, Problem
+from matchers.op_log import Header, Problem, Strings
 from matchers.rule_file import RuleFile
 from matchers.status import Status
 from numtui.inspection import inspect
@@ -138,6 +138,18 @@ def test_one_spot_is_one_spot() -> None:
         assert told in text(header(session, 160))
 
 
+def test_the_breadcrumb_says_where_it_is_in_the_source() -> None:
+    session = session_of(E, R)
+    c = session.comparison
+    assert "   model.py:1  " in text(breadcrumb(session, 80))
+    session.comparison = replace(c, b=replace(c.b, locations=Strings([b"model.py:7"])))
+    assert "model.py:1 ⇄ 7  " in text(breadcrumb(session, 80))
+    session.comparison = replace(c, b=replace(c.b, locations=Strings([b"other.py:7"])))
+    assert "model.py:1 ⇄ other.py:7  " in text(breadcrumb(session, 80))
+    assert text(breadcrumb(session, 40)).split() == "layers › 0 › mlp forward red –/1".split()
+    assert "…" in text(breadcrumb(session, 30))
+
+
 def test_the_breadcrumb_says_what_is_hidden() -> None:
     session = session_of(E, R, R)
     session.next_red()
@@ -233,7 +245,7 @@ def test_what_one_came_for_is_never_cut_off() -> None:
 
 def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
     session = session_of(R, keys=["m/op_0_mm"], keys_b=["m/op_4_mm"])
-    told = Explanation("RECEIVER", "", (), (), ())
+    told = Explanation("CONSEQUENCE", "", (), (), ())
     (line, *_) = inspect(session, told, 80).lines
-    assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   RECEIVER")
+    assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   CONSEQUENCE")
     assert [role for _, role in line] == ["title", "red"]

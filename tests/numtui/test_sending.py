@@ -64,7 +64,8 @@ def test_a_row_says_both_keys_and_why(tmp_path: Path) -> None:
     s = session(tmp_path)
     s.next_red()
     assert re.match(
-        r"`layers\.0\.attention\.wk/op_0_mm`  \ndiverged, first cause, error ≥\d\.\de[+-]\d\d .*  \nFIRST CAUSE: ", row_of(s)
+        r"`layers\.0\.attention\.wk/op_0_mm`  \ndiverged, first cause, error ≥\d\.\de[+-]\d\d .*  \nFIRST CAUSE: ",
+        row_of(s),
     )
 
 

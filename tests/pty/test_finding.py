@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.builders import training_step, write_log
 from tests.pty.tmux import Terminal
 
+DATA = Path(__file__).parents[1] / "data"
 NUMTUI = [sys.executable, "-m", "numtui"]
 
 
@@ -46,7 +47,27 @@ def test_an_inf_its_source_line_and_back_again_after_a_hangup(tmp_path: Path) ->
         t.wait_for("rows are listed")
         assert t.exit_code("q") == 1
     with Terminal([*NUMTUI, str(log), "--no-session"], columns=80, rows=24, env=environment, cwd=tmp_path) as t:
-        t.wait_for("n goes to the first red row")
+        t.wait_for("n goes to the first NaN or Inf, o to where one begins")
+        assert t.exit_code("q") == 1
+
+
+def test_from_opening_to_the_line_of_a_bug_in_two_keys(tmp_path: Path) -> None:
+    """A softmax that is scaled by 1.01 in one layer; and where the sides' lines differ, that of b is one key more."""
+    logs = [str(DATA / name) for name in ("order_f32_a.log.gz", "order_f32_bug.log.gz")]
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "the editor shows $*"\nread line\n')
+    editor.chmod(0o755)
+    environment = {"EDITOR": str(editor), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with Terminal([*NUMTUI, *logs], columns=80, rows=24, env=environment, cwd=DATA.parents[1]) as t:
+        t.wait_for("o to the first cause")
+        t.keys("o")
+        assert "layers › 1 › attention" in t.wait_for("examples/model.py:130")
+        t.keys("V")
+        t.wait_for("the editor shows +130")
+        t.keys("Enter")
+        t.wait_for("back from")
+        t.keys("2", "V")
+        t.wait_for("is the only source line of this row")
         assert t.exit_code("q") == 1
 
 

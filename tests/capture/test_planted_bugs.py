@@ -1,0 +1,92 @@
+"""From opening the logs to the line of a planted bug: `o`, and the source line of the first cause is on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matchers.comparison import compare
+from matchers.explain import explain
+from matchers.parse import read_log
+from matchers.rule_file import RuleFile
+from matchers.single_run import single_run
+from numtui.session import Session
+from numtui.source import source_lines, split_location
+from numtui.summary import breadcrumb
+from tests.capture.conftest import TwoRanks
+from tests.capture.runs import EXAMPLE, Examples, Run
+
+# By bug, what both runs are given besides, and code of the line at which it is planted or shows first.
+BUGS = {
+    "rope-base": ("", "pairs * self.turns"),
+    "softmax-scale": ("", "* self.scale"),
+    "bf16-matmul": ("", "functional.linear(x.to(self.compute_dtype)"),
+    "norm-eps": ("", "+ self.eps"),
+    "negated-attention": ("", "-mixed"),
+    "permuted-heads": ("", "mixed.roll("),
+    "inf-softmax": ("", "torch.exp("),
+    "accumulation-scale": ("--micro-batches 2", "/ tokens"),
+    "weight-decay-off": ("", "optimizer.step()"),
+}
+
+
+def opened(one: Path, other: Path) -> Session:
+    return Session(compare(read_log(str(one)), read_log(str(other))), RuleFile.empty("rules.yaml"))
+
+
+def log_of(run: Run, rank: int = 0) -> Path:
+    return run.folder / "numerics" / f"rank_{rank}_activations.log"
+
+
+def code(location: str) -> str:
+    """The line of source that a log names."""
+    file, line = split_location(location)
+    return (EXAMPLE.parent / Path(file).name).read_text(encoding="utf-8").splitlines()[line - 1]
+
+
+def shown(session: Session) -> str:
+    return "".join(text for text, _ in breadcrumb(session, 80))
+
+
+@pytest.mark.parametrize(("bug", "both", "culprit"), [(bug, *found) for bug, found in BUGS.items()])
+def test_one_key_leads_to_the_culprit(examples: Examples, bug: str, both: str, culprit: str) -> None:
+    runs = [examples.captured(f"{both} {planted}".strip()) for planted in ("", f"--bug {bug}")]
+    session = opened(*map(log_of, runs))
+    assert session.next_cause() == ""
+    lines = source_lines(session.comparison, session.cursor)
+    assert any(culprit in code(line) for line in lines), lines
+    assert lines[0] in shown(session)
+    # and it is in the layer that has the bug
+    module = session.comparison.a.module_name(max(int(session.comparison.row_a[session.cursor]), 0))
+    assert "layers." not in module or "layers.1" in shown(session).replace(" › ", ".")
+
+
+def test_a_detach_computes_nothing_and_is_named_with_what_is_missing(examples: Examples) -> None:
+    runs = [examples.captured(planted) for planted in ("", "--bug detached-keys")]
+    session = opened(*map(log_of, runs))
+    session.next_cause()
+    (told,) = (note for note in explain(session.comparison, session.cursor).notes if "(detach)" in note)
+    line = next(word for word in told.split() if word.startswith("examples/model.py:"))
+    assert code(line).strip() == "k = k.detach()"
+    assert told.endswith("only in b")
+
+
+def test_where_a_run_makes_its_first_infinity(examples: Examples) -> None:
+    log = read_log(str(log_of(examples.captured("--bug inf-softmax"))))
+    session = Session(single_run(log), RuleFile.empty("rules.yaml"))
+    assert session.next_cause() == ""
+    assert "torch.exp(" in code(log.location_text(session.cursor))
+    assert "layers › 1 › attention" in shown(session)
+
+
+def test_one_rank_sent_what_it_had_before(two_ranks: TwoRanks) -> None:
+    """The rank that sent it has an operation that the other run has not; the other rank can only say who it was not."""
+    healthy, planted = "--parallel fsdp2", "--parallel fsdp2 --bug stale-gather"
+    sender = opened(two_ranks.path(healthy, 1), two_ranks.path(planted, 1))
+    sender.next_cause()
+    assert "torch.zeros_like(fresh)" in code(*source_lines(sender.comparison, sender.cursor))
+    other = opened(two_ranks.path(healthy, 0), two_ranks.path(planted, 0))
+    other.next_cause()
+    notes = explain(other.comparison, other.cursor).notes
+    assert any("another rank gave something else" in note for note in notes)
