@@ -42,6 +42,7 @@ class Action:
         help: what it does, a sentence without its full stop.
         group: heading in the help.
         footer: its label in the footer, None to leave it out.
+        brief: its label among the keys that can follow a prefix, where the footer has none.
         command: short names for the `:` line, besides the id.
         shown: what the help prints in place of the keys' own names.
     """
@@ -51,6 +52,7 @@ class Action:
     help: str
     group: str
     footer: str | None = None
+    brief: str | None = None
     command: tuple[str, ...] = ()
     shown: str | None = None
 
@@ -58,6 +60,11 @@ class Action:
     def label(self) -> str:
         """The keys as the help prints them."""
         return self.shown if self.shown is not None else " ".join(key_label(k) for k in self.keys)
+
+    @property
+    def in_short(self) -> str:
+        """What it does in as few words as there are."""
+        return self.brief or self.footer or self.help.split(";")[0].split(":")[0]
 
     @property
     def about_two(self) -> bool:
@@ -96,12 +103,14 @@ def _a(
     help: str,  # noqa: A002 - as above
     *,
     footer: str | None = None,
+    brief: str | None = None,
     command: str = "",
     shown: str | None = None,
 ) -> Action:
     """An action; `keys` are separated by two spaces, because one space separates the keys of a sequence."""
     split = tuple(keys.split("  ")) if keys else ()
-    return Action(id=id, keys=split, help=help, group=group, footer=footer, command=tuple(command.split()), shown=shown)
+    commands = tuple(command.split())
+    return Action(id=id, keys=split, help=help, group=group, footer=footer, brief=brief, command=commands, shown=shown)
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -113,9 +122,9 @@ ACTIONS: tuple[Action, ...] = (
     _a("page_up", "pageup  b", Group.MOVE, "a screen up"),
     _a("top", "g  home", Group.MOVE, "to the first line; `123g` to row 123", shown="g gg home"),
     _a("bottom", "G  end", Group.MOVE, "to the last line; `123G` to row 123", shown="G end 123G"),
-    _a("center", "z z", Group.MOVE, "put the cursor's line in the middle"),
-    _a("line_to_top", "z t", Group.MOVE, "put the cursor's line at the top"),
-    _a("line_to_bottom", "z b", Group.MOVE, "put the cursor's line at the bottom"),
+    _a("center", "z z", Group.MOVE, "put the cursor's line in the middle", brief="line to the middle"),
+    _a("line_to_top", "z t", Group.MOVE, "put the cursor's line at the top", brief="line to the top"),
+    _a("line_to_bottom", "z b", Group.MOVE, "put the cursor's line at the bottom", brief="line to the bottom"),
     _a("next_red", "n  ] c", Group.FIND, "next red row", footer="next red"),
     _a("previous_red", "N  [ c", Group.FIND, "previous red row"),
     _a("next_cause", "o", Group.FIND, "next first cause: where the runs begin to differ", footer="first cause"),
@@ -150,11 +159,11 @@ ACTIONS: tuple[Action, ...] = (
     _a("consumer", "c", Group.FLOW, "to the first operation that consumes the output, `2c` the second"),
     _a("why", "w", Group.FLOW, "why is this red? The way back to its first cause", footer="why red"),
     _a("neighbours", "P", Group.FLOW, "all that the row reads and all that reads it, in both runs, to choose from"),
-    _a("back", "ctrl+o  ' '", Group.FLOW, "back to where the last jump started", command="jump-back"),
+    _a("back", "ctrl+o  ' '", Group.FLOW, "back to where the last jump started", brief="back", command="jump-back"),
     _a("forward", "ctrl+i", Group.FLOW, "forward again"),
     _a("places", "J", Group.FLOW, "marked rows, notes and where jumps started, to choose from", command="marks jumps"),
-    _a("mark_letter", "M letter", Group.FLOW, "mark the row with a letter", shown="Ma"),
-    _a("go_mark", "' letter", Group.FLOW, "to the row that is marked with the letter", shown="'a"),
+    _a("mark_letter", "M letter", Group.FLOW, "mark the row with a letter", brief="marks the row", shown="Ma"),
+    _a("go_mark", "' letter", Group.FLOW, "to the row that is marked with the letter", brief="to its row", shown="'a"),
     _a("note", '"', Group.FLOW, "write a note on the row; an empty one takes it away"),
     _a("keep", "&", Group.LIST, "list only rows whose key contains a text; empty: all again"),
     _a(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from numtui.actions import ACTIONS, Action, key_name, sequences
 
-__all__ = ["KeyReader"]
+__all__ = ["LETTER", "KeyReader"]
 
-_LETTER = "letter"
+LETTER = "letter"
 """What stands in a sequence for any letter or digit."""
 
 _MOST = 7
@@ -44,6 +44,14 @@ class KeyReader:
         """What has been typed so far, for the status line."""
         return self.digits + "".join(self._typed.get(k, k) for k in self.prefix)
 
+    def following(self) -> list[tuple[str, Action]]:
+        """The keys that can follow the prefix that was typed, as people write them, and what they do."""
+        return [
+            (self._typed.get(keys[-1], keys[-1]), action)
+            for keys, action in self._sequences.items()
+            if self.prefix and keys[:-1] == self.prefix
+        ]
+
     def feed(self, key: str) -> Action | bool:
         """Take a key.
 
@@ -59,7 +67,7 @@ class KeyReader:
                 return action
             if len(key) == 1 and key.isalnum():
                 self.letter = key
-            return self._sequences.get((*begun, _LETTER), True) if self.letter else True
+            return self._sequences.get((*begun, LETTER), True) if self.letter else True
         if key.isascii() and key.isdigit() and (key != "0" or self.digits):
             self.digits = (self.digits + key)[:_MOST]
             return True

@@ -25,7 +25,7 @@ from matchers.errors import RulesError, UserError
 from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
 from numtui.journal import Recovered
-from numtui.keys import KeyReader
+from numtui.keys import LETTER, KeyReader
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.messages import Messages
 from numtui.query import Query
@@ -212,9 +212,17 @@ class Explorer(Following):
         else:
             status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
         usable = [a for a in self.actions if not (session.comparison.single and a.about_two)]
-        self.query_one(Footer).show(session.proposal, usable)
+        self.query_one(Footer).show(session.proposal, usable, self._following())
         if self.table.size:
             self.drawn.set()
+
+    def _following(self) -> list[tuple[str, str]]:
+        """The keys that can follow the prefix that was typed; marks by the letters that are in use."""
+        marks = " ".join(sorted(self.session.annotations.marks))
+        return [
+            ((marks if action.id == "go_mark" and marks else "a letter") if key == LETTER else key, action.in_short)
+            for key, action in self.reader.following()
+        ]
 
     def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
         """Show a sentence until the next key; unless it is a passing one, it can be read again."""
@@ -256,16 +264,26 @@ class Explorer(Following):
             return
         if self.session.proposal is not None and self._answer(event.key):
             return
+        before = self.reader.pending
         taken = self.reader.feed(event.key)
         if taken is True:
             if self.reader.digits:
                 self._pause = self.set_timer(PAUSE, self.settle)
+            elif not self.reader.pending and event.key != "escape":
+                self._does_nothing(before, event)
             return
         name = bound_action(self, event.key) if taken is False else taken.id
-        if name is not None:
+        if name is None:
+            self._does_nothing(before, event)
+        else:
             self.run_named(name)
-            # A count is for the command that follows it, whether or not that takes one.
-            self.reader.clear()
+        # A count is for the command that follows it, whether or not that takes one.
+        self.reader.clear()
+
+    def _does_nothing(self, before: str, event: events.Key) -> None:
+        """Over a slow line one would wonder whether the key has arrived."""
+        key = event.character if event.is_printable and event.character else event.key
+        self.say(f"{before}{key} does nothing here: ? lists the keys", passing=True)
 
     def on_paste(self, event: events.Paste) -> None:
         """Into the line that is being typed; commands are not pasted."""

@@ -15,9 +15,16 @@ __all__ = ["Footer"]
 class Footer(Lines):
     """As many of the registry's footer actions as fit; help is always among them."""
 
-    def show(self, proposal: Proposal | None = None, actions: Sequence[Action] = ACTIONS) -> None:
-        """The keys that make sense now: with a proposal, those that answer it."""
-        if proposal is not None:
+    def show(
+        self,
+        proposal: Proposal | None = None,
+        actions: Sequence[Action] = ACTIONS,
+        following: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """The keys that make sense now: with a proposal, those that answer it; after a prefix, those that go on."""
+        if following:
+            shown = [*following, ("esc", "nothing")]
+        elif proposal is not None:
             shown = [("enter", "do it"), (proposal.key, "do it"), ("esc", "leave it")]
             if len(proposal.edits) > 1:
                 shown.insert(2, ("tab", f"another way ({proposal.chosen + 1}/{len(proposal.edits)})"))

@@ -1,0 +1,46 @@
+"""What the explorer says about its keys, and what can be had again, on a screen that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.numtui.test_app import opened, press, request, screen
+from tests.numtui.test_flow import diverging
+
+CAUSE = "layers.1.attention.wk/op_0_mm"
+
+
+async def test_after_a_prefix_the_footer_has_the_keys_that_go_on(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, _):
+        await press(pilot, "z")
+        footer = screen(pilot).rstrip().split("\n")[-1]
+        assert footer == " z line to the middle  t line to the top  b line to the bottom  esc nothing"
+        await press(pilot, "escape", "apostrophe")
+        assert screen(pilot).rstrip().endswith(" ' back  a letter to its row  esc nothing")
+        await press(pilot, "escape", "M", "k", "apostrophe")
+        assert screen(pilot).rstrip().endswith(" ' back  k to its row  esc nothing"), "the letters that are in use"
+        await press(pilot, "escape", "left_square_bracket")
+        assert screen(pilot).rstrip().endswith(" c previous red row  esc nothing")
+
+
+async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
+    """Over a slow line one would wait for it."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "Z")
+        assert "Z does nothing here: ? lists the keys" in screen(pilot)
+        await press(pilot, "z", "z", "z", "k")
+        assert "zk does nothing here" in screen(pilot)
+        await press(pilot, "5", "Z", "j")
+        assert explorer.session.cursor == 1, "a count is for the command that follows it"
+        await press(pilot, "z", "escape")
+        assert "does nothing" not in screen(pilot)
+
+
+async def test_what_was_said_and_typed_can_be_had_again(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "f", *"op:mm", "enter", "escape", "j")
+        assert "rows are listed" not in screen(pilot)
+        await press(pilot, "@")
+        assert "rows are listed" in screen(pilot)
+        await press(pilot, "@", "f", "up", "enter")
+        assert explorer.session.filter.query.text == "op:mm"
