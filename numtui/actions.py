@@ -223,6 +223,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _a("reload", "R", Group.PROGRAM, "read the logs again, and keep the place (a log that is still written)"),
     _a("follow", "", Group.PROGRAM, "read the logs again by itself whenever they change", shown=":follow"),
+    _a("raw", "L", Group.PROGRAM, "what the logs say of this row, as it stands there, with file and line"),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),
     _a("messages", "@", Group.PROGRAM, "what was said before on the line above the keys, with the time"),
     _a("help", "?  f1", Group.PROGRAM, "this help", footer="help", command="h"),

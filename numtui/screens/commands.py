@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
 from numtui.edits import Edit
-from numtui.screens.finding import SORTED, Finding
+from numtui.screens.finding import SORTED
+from numtui.screens.pages import Pages
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
 from numtui.view import Group, Order
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Commands"]
 
 
-class Commands(Finding):
+class Commands(Pages):
     """The actions, on a screen that can draw a session and run its jobs."""
 
     _went_back = -1
@@ -366,26 +367,6 @@ class Commands(Finding):
             self.app.call_from_thread(self.say, str(error), trouble=True)
         else:
             self.app.call_from_thread(self.say, f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-
-    def action_info(self) -> None:
-        from numtui.screens.pager import Pager
-        from numtui.summary import info
-
-        self.app.push_screen(Pager("The two logs", info(self.session), "I"))
-
-    def action_messages(self) -> None:
-        """What was said, to be read again."""
-        from numtui.screens.pager import Pager
-
-        if self.messages:
-            self.app.push_screen(Pager("What was said, the last first", self.messages.lines(), "@"))
-        else:
-            self.say("nothing has been said yet", passing=True)
-
-    def action_help(self) -> None:
-        from numtui.screens.pager import Pager, help_lines
-
-        self.app.push_screen(Pager("numtui", help_lines(self.actions), "?"))
 
     def action_palette(self) -> None:
         from numtui.screens.palette import Palette

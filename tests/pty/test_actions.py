@@ -186,6 +186,7 @@ SCRIPTS: dict[str, Script] = {
         text("the logs are read again whenever"), back=(keys(":", *"follow", "enter", until=text("only told")),)
     ),
     "messages": Script(text("What was said"), escape=True),
+    "raw": Script(text("as it stands in the logs"), escape=True),
     "info": Script(text("The two logs"), escape=True),
     "help": Script(text("q or esc closes"), escape=True),
     "palette": Script(text("Search"), escape=True),

@@ -1,0 +1,47 @@
+"""A record as it stands in its log: read again from the file, because columns keep what was understood and no more."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from matchers.errors import LogError
+from matchers.log_source import LogSource
+from matchers.op_log import OpLog, decode
+from matchers.words import PADDING
+
+__all__ = ["raw_record"]
+
+_MOST = 500
+"""Lines of a record that are given: with every tensor of a list of a thousand on one of its own, it may have more."""
+
+
+def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
+    """The lines of a record, the one with its key first.
+
+    Reads the file up to there: up to a second in a large log.
+
+    Raises:
+        LogError: the log cannot be read again (it was standard input), or something else stands there by now.
+    """
+    wanted = int(log.line[record]) - 1
+    try:
+        with LogSource(log.path) as source:
+            for piece, last in source.pieces():
+                ends = piece.count(b"\n")
+                if wanted < ends or last:
+                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MOST], log, record)
+                wanted -= ends
+    except OSError as error:
+        raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None
+    raise AssertionError("a log has a last piece")
+
+
+def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
+    if not lines or lines[0].rstrip() != b"[" + log.keys.raw(record) + b"]":
+        raise _changed(log)
+    rest = takewhile(lambda line: line.strip() and not line.startswith(b"["), lines[1:])
+    return tuple(decode(line.rstrip()) for line in (lines[0], *rest))
+
+
+def _changed(log: OpLog) -> LogError:
+    return LogError(f"{log.path}: has changed since it was read")

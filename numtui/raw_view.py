@@ -1,0 +1,57 @@
+"""What the two logs say of a row, as it stands there: nothing understood, nothing left out. Pure text."""
+
+from __future__ import annotations
+
+from matchers.comparison import Comparison
+from matchers.errors import LogError
+from matchers.raw_record import raw_record
+from numtui.terminal import safe_text
+from numtui.text import Line
+
+__all__ = ["raw_lines"]
+
+_MOST = 8
+"""Records of a group that are shown, of each side."""
+
+_TEXT = 4000
+"""Characters of a line that are shown."""
+
+
+def raw_lines(c: Comparison, row: int) -> list[Line]:
+    """The records of both sides, each below where it stands (`path:line`); `≠` in front of lines that differ.
+
+    Reads the logs: not for the screen's own thread.
+    """
+    members = c.members(row)
+    records = [(side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MOST]]
+    texts: list[tuple[str, ...] | LogError] = []
+    for _, log, record in records:
+        try:
+            texts.append(raw_record(log, record))
+        except LogError as error:
+            texts.append(error)
+    # Where one record stands against one, one sees what differs; in groups no line has a partner.
+    pair = [_fields(text) for text in texts if isinstance(text, tuple)] if len(records) == 2 and all(members) else []
+    out: list[Line] = []
+    for (side, log, record), text in zip(records, texts, strict=True):
+        if isinstance(text, LogError):
+            out += [[(f" {side}  {safe_text(str(text), _TEXT)}", "red")], []]
+            continue
+        out.append([(f" {side}  {safe_text(log.path, _TEXT)}:{int(log.line[record])}", "title")])
+        for line in text:
+            differs = len(pair) == 2 and len({fields.get(_name(line)) for fields in pair}) > 1
+            out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _TEXT), "")])
+        out.append([])
+    for (side, _), of in zip(c.logs, members, strict=False):
+        if len(of) > _MOST:
+            out.append([(f" {side}  … and {len(of) - _MOST:,} more records of this group", "dim")])
+    return out
+
+
+def _fields(lines: tuple[str, ...]) -> dict[str, str]:
+    return {_name(line): line for line in lines}
+
+
+def _name(line: str) -> str:
+    """The field that a line gives; the key's line has none, and is the same field on both sides."""
+    return "" if line.startswith("[") else line.partition(":")[0]
