@@ -26,12 +26,11 @@ def test_lines_that_differ_are_marked(tmp_path: Path) -> None:
 
 def test_a_log_that_has_gone_says_so_beside_the_other(tmp_path: Path) -> None:
     paths = [write_log(tmp_path / f"{name}.log", [op("m/op_0_mm", 1.0)]) for name in "ab"]
-    c = compare(*map(read_log, paths))
+    c = compare(read_log(paths[0]), read_log(paths[1]))
     paths[1].unlink()
     shown = ["".join(text for text, _ in line) for line in raw_lines(c, 0)]
     assert "   [m/op_0_mm]" in shown
     assert any(line.startswith(f" b  {paths[1]}: cannot be read again") for line in shown)
     alone = single_run(c.a)
-    assert [line for line in raw_lines(alone, 0) if line and line[0][1] == "title"] == [
-        [(f" a  {paths[0]}:5", "title")]
-    ]
+    titles = [line[0][0] for line in raw_lines(alone, 0) if line and line[0][1] == "title"]
+    assert titles == [f" a  {paths[0]}:5"]
