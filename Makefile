@@ -12,7 +12,7 @@ demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 
 test: $(VENV)/.dev  ## install what the tests need and run all of them
 	@.ci/packages tmux gcc 'chromium-headless-shell|chromium|chromium-browser|google-chrome'
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev  ## what has to be clean before a commit
 	$(BIN)/ruff check .

@@ -69,8 +69,8 @@ class LogSource:
         pending: list[bytes] = []
         while True:
             block = self._read(size)
-            if not block:
-                yield b"".join((*pending, padding)), True
+            if not block or (head is None and len(block) < size):  # there is no more
+                yield b"".join((*pending, block, padding)), True
                 return
             # the newline of "\n[" may be the last byte of what came before
             if pending and pending[-1][-1:] == b"\n" and block[:1] == b"[":

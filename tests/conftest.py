@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+if TYPE_CHECKING:
+    from tests.two_ranks import TwoRanks
+
+# Workers run side by side, one to a core: threads of their own would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shared machine is slow now and then; a deadline would make that a failure.
 # The same examples in every run: a red run must be red again when somebody looks at it.
-settings.register_profile("numtui", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "numtui", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("numtui")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -33,3 +42,11 @@ def _own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def example_logs() -> tuple[str, str]:
     """The shipped pair, eager and traced."""
     return tuple(str(EXAMPLES / run / "rank_0_activations.log") for run in ("eager", "traced"))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
+    """Runs of the training example on two ranks, with and without a capture."""
+    from tests.two_ranks import start_two_ranks
+
+    return start_two_ranks(tmp_path_factory)

@@ -13,6 +13,7 @@ import pytest
 
 from numtui import cli
 from tests.conftest import REPOSITORY
+from tests.two_ranks import TwoRanks
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "examples" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 TEXTS = {str(page.relative_to(REPOSITORY)): page.read_text(encoding="utf-8") for page in PAGES}
@@ -109,12 +110,26 @@ def test_every_command_that_is_mentioned_is_understood(
     assert cli.main([a.replace("…", "log") for a in arguments]) == 0
 
 
-def test_the_capture_commands_find_the_planted_bug(checkout: Path, path_with_numtui: str) -> None:
+def captured(command: str) -> None:
+    """Runs `python -m capture …` in this process, which saves the start of a Python with torch."""
+    from capture.launch import main as capture  # torch is imported by the tests that need it
+    from tests.capture.runs import process_restored
+
+    interpreter, arguments = command.split(" -m capture ")
+    assert interpreter == "python"
+    with process_restored():
+        assert capture(shlex.split(arguments)) == 0
+
+
+def test_the_capture_commands_find_the_planted_bug(
+    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The three commands of "Capture two runs", one after the other."""
     [block] = [block for block in blocks(README, "sh") if "-m capture" in block]
     *captures, compare = block.splitlines()
+    monkeypatch.chdir(checkout)
     for command in captures:
-        assert run(command, checkout, path_with_numtui, timeout=120).returncode == 0
+        captured(command)
     report = run(compare, checkout, path_with_numtui)
     assert report.returncode == 1, report.stderr
     causes = report.stdout.partition("First cause")[2]
@@ -131,11 +146,15 @@ optimizer.step()
 
 
 def test_the_commands_of_the_page_about_capturing_run(
-    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, path_with_numtui: str, two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a script of the name that the page takes for an example; what pip installs, `make wheel` shows."""
-    from capture.launch import main as capture  # torch is imported by the tests that need it
-    from tests.capture.runs import process_restored
+    """With a script of the name that the page takes for an example; what pip installs, `make wheel` shows.
+
+    Under torchrun that is the training example: it starts there, computes what it does without a launcher and without
+    a capture, and every rank has its log.
+    """
+    from tests.capture.logs import read_logs
+    from tests.capture.runs import EXAMPLE, SMALL
 
     [block] = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "-m capture" in block]
     (checkout / "package").mkdir()
@@ -144,15 +163,18 @@ def test_the_commands_of_the_page_about_capturing_run(
     _pip, alone, module, torchrun, compare = block.splitlines()
     monkeypatch.chdir(checkout)
     for command in (alone, module):
-        interpreter, arguments = command.split(" -m capture ")
-        assert interpreter == "python"
-        # In this process, which saves the start of two Pythons with torch.
-        with process_restored():
-            capture(shlex.split(arguments))
-    assert run(torchrun, checkout, path_with_numtui, timeout=120).returncode == 0
+        captured(command)
     assert run(compare, checkout, path_with_numtui).returncode in (0, 1)
-    logs = sorted((checkout / "runs" / "c").rglob("*.log"))
-    assert [path.name for path in logs] == ["rank_0_activations.log", "rank_1_activations.log"]
+
+    launched = shlex.join([*shlex.split(torchrun)[:-1], str(EXAMPLE), *SMALL, "--parallel", "fsdp2"])
+    done = run(launched, checkout, path_with_numtui, timeout=120)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for plain, _ in two_ranks.printed("--parallel fsdp2"):
+        assert plain.splitlines()[-1] in done.stdout
+    logs = read_logs(checkout / "runs" / "c")
+    assert [(name, log.run["rank"], log.run["world_size"], log.complete) for name, log in logs.items()] == [
+        (f"rank_{rank}_activations.log", rank, 2, True) for rank in range(2)
+    ]
 
 
 def test_the_workflow_runs(checkout: Path, path_with_numtui: str) -> None:

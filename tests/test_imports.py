@@ -8,17 +8,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from numtui.report import FORMATS
 
 _RUN = """
 import json, sys
 from numtui.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit:
-    pass
+for arguments in json.loads(sys.argv[1]):
+    try:
+        main(arguments)
+    except SystemExit:
+        pass
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
@@ -29,17 +28,20 @@ def modules_after(code: str, *arguments: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["diff", "--help"], ["demo", "--help"], ["rules", "convert", "-h"], ["a", "-", "-"]],
-)
-def test_help_and_errors_import_nothing_heavy(arguments: Sequence[str]) -> None:
-    assert not modules_after(_RUN, *arguments) & {"torch", "textual", "rich", "numpy", "rapidfuzz", "yaml"}
+def modules_after_commands(*commands: Sequence[str]) -> set[str]:
+    """The same after commands of `numtui`, one after the other in one process."""
+    return modules_after(_RUN, json.dumps(commands))
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_report_imports_no_screen(form: str, example_logs: tuple[str, str]) -> None:
-    loaded = modules_after(_RUN, "diff", *example_logs, "--format", form)
+def test_help_and_errors_import_nothing_heavy() -> None:
+    loaded = modules_after_commands(
+        ["--help"], ["--version"], ["diff", "--help"], ["demo", "--help"], ["rules", "convert", "-h"], ["a", "-", "-"]
+    )
+    assert not loaded & {"torch", "textual", "rich", "numpy", "rapidfuzz", "yaml"}
+
+
+def test_a_report_imports_no_screen(example_logs: tuple[str, str]) -> None:
+    loaded = modules_after_commands(*(["diff", *example_logs, "--format", form] for form in FORMATS))
     assert "numpy" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
@@ -47,14 +49,13 @@ def test_a_report_imports_no_screen(form: str, example_logs: tuple[str, str]) ->
 def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
     overrides = tmp_path / "o.csv"
     overrides.write_text("a, b\n")
-    loaded = modules_after(_RUN, "rules", "convert", str(overrides))
+    loaded = modules_after_commands(["rules", "convert", str(overrides)])
     assert "yaml" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
 
-@pytest.mark.parametrize("form", ["text", "yaml"])
-def test_suggestions_import_no_screen(form: str, example_logs: tuple[str, str]) -> None:
-    loaded = modules_after(_RUN, "suggest", *example_logs, "--format", form)
+def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
+    loaded = modules_after_commands(*(["suggest", *example_logs, "--format", form] for form in ("text", "yaml")))
     assert "numpy" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 

@@ -122,3 +122,9 @@ class Log:
     def of(self, op: str, module: str | None = None) -> list[Row]:
         """The records of one operation, of one module where it is given."""
         return [row for row in self.rows if row.op == op and module in (None, row.module)]
+
+
+def read_logs(folder: Path) -> dict[str, Log]:
+    """Every log below a folder, by its path below `numerics`."""
+    base = folder / "numerics"
+    return {str(path.relative_to(base)): Log.read(path) for path in sorted(base.rglob("rank_*_activations.log"))}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -22,16 +23,7 @@ from torch import nn
 from capture import trace
 from tests.capture.runs import EXAMPLE, SMALL, run_captured, run_plain
 from tests.capture.stock import stock
-
-VARIANTS = (
-    "--parallel fsdp2",
-    "--parallel fsdp2 --ac selective",
-    "--parallel fsdp2 --experts 4",
-    "--parallel fsdp2 --bug stale-gather",
-    "--parallel fsdp2+tp",
-    "--parallel tp",
-    "--parallel ddp --micro-batches 2",
-)
+from tests.two_ranks import CAPTURED, PLAIN
 
 
 class Late:
@@ -96,14 +88,16 @@ def main() -> None:
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
     rank = int(os.environ["RANK"])
     found: dict[str, Any] = {}
-    for index, variant in enumerate(VARIANTS):
+    ports = itertools.count(port)
+    for variant in (*CAPTURED, *PLAIN):
         arguments = shlex.join(SMALL) + " " + variant
-        os.environ["MASTER_PORT"] = str(port + 2 * index)
-        plain = run_plain(EXAMPLE, arguments)
-        os.environ["MASTER_PORT"] = str(port + 2 * index + 1)
-        found[variant] = [plain, run_captured(EXAMPLE, folder / variant, arguments).printed]
+        os.environ["MASTER_PORT"] = str(next(ports))
+        found[variant] = [run_plain(EXAMPLE, arguments)]
+        if variant in CAPTURED:
+            os.environ["MASTER_PORT"] = str(next(ports))
+            found[variant].append(run_captured(EXAMPLE, folder / variant, arguments).printed)
 
-    os.environ["MASTER_PORT"] = str(port + 2 * len(VARIANTS))
+    os.environ["MASTER_PORT"] = str(next(ports))
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     late = Late(dist.distributed_c10d._get_default_store())
     for kind in (late.functional, late.in_place, late.gathered, late.never_used, late.wrapped):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from capture.launch import main
-from tests.capture.logs import Log
+from tests.capture.logs import Log, read_logs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train.py"
 SMALL = ("--layers", "2", "--dim", "32", "--seq-len", "16", "--vocab", "64", "--steps", "2", "--print-state")
@@ -81,12 +81,6 @@ def run_captured(script: Path, folder: Path, arguments: str = "", options: str =
     ):
         assert main(command) == 0
     return Run(out.getvalue(), said.getvalue(), folder)
-
-
-def read_logs(folder: Path) -> dict[str, Log]:
-    """Every log below a folder, by its path below `numerics`."""
-    base = folder / "numerics"
-    return {str(path.relative_to(base)): Log.read(path) for path in sorted(base.rglob("rank_*_activations.log"))}
 
 
 class Examples:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.capture.conftest import TwoRanks
 from tests.capture.logs import Log, Row
 from tests.capture.runs import Examples
+from tests.two_ranks import TwoRanks
 
 FSDP = "--parallel fsdp2"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
-from tests.capture.logs import Log
-from tests.capture.runs import read_logs
+from tests.capture.logs import Log, read_logs
 
 HALF = """
 model = net()

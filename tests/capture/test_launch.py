@@ -11,7 +11,8 @@ import pytest
 
 from capture.launch import main
 from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
-from tests.capture.runs import EXAMPLE, SMALL, process_restored, read_logs
+from tests.capture.logs import read_logs
+from tests.capture.runs import EXAMPLE, process_restored
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -98,17 +99,3 @@ def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) ->
     (log,) = read_logs(tmp_path / "out").values()
     assert log.complete
     assert log.run["command"][-6:] == ["-m", "capture", "-o", "out", "--", "script.py"]
-
-
-def test_torchrun_writes_a_log_for_each_rank(tmp_path: Path) -> None:
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    rendezvous = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
-    command = ["-m", "capture", "-o", "out", "--", str(EXAMPLE), *SMALL, "--steps", "1", "--parallel", "fsdp2"]
-    done = run([*launcher, *rendezvous, *command], tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
-    logs = read_logs(tmp_path / "out")
-    assert list(logs) == ["rank_0_activations.log", "rank_1_activations.log"]
-    assert [(log.run["rank"], log.run["world_size"], log.complete) for log in logs.values()] == [
-        (0, 2, True),
-        (1, 2, True),
-    ]

@@ -11,8 +11,7 @@ from torch import nn
 
 from capture import ActivationCaptureProfiler, CaptureSchedule, trace
 from tests.capture.conftest import LOOP, Script
-from tests.capture.logs import Log
-from tests.capture.runs import read_logs
+from tests.capture.logs import Log, read_logs
 
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.capture.conftest import TwoRanks
-from tests.capture.ranks import VARIANTS
 from tests.capture.runs import Examples
+from tests.two_ranks import CAPTURED, TwoRanks
 
 ONE_PROCESS = (
     "",
@@ -44,7 +43,7 @@ def test_one_process_prints_what_it_prints_without_a_capture(examples: Examples,
     assert all(log.complete and len(log.rows) > 100 for log in run.logs.values())
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", CAPTURED)
 def test_two_ranks_print_what_they_print_without_a_capture(two_ranks: TwoRanks, variant: str) -> None:
     for plain, captured in two_ranks.printed(variant):
         assert captured == plain

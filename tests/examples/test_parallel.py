@@ -1,15 +1,16 @@
 """Two gloo ranks, simulated ranks and a fake world against one process."""
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.examples.conftest import EXAMPLES, SMALL, Train, Trained
+from tests.examples.conftest import Train, Trained
+from tests.two_ranks import TwoRanks
 
-Ranks = dict[str, list[Trained]]
+
+def trained(two_ranks: TwoRanks, variant: str) -> list[Trained]:
+    """Per rank, a run without a capture."""
+    return [Trained.read(plain) for plain, *_ in two_ranks.printed(variant)]
 
 
 @pytest.mark.parametrize(
@@ -24,38 +25,22 @@ Ranks = dict[str, list[Trained]]
         ("", "--parallel fsdp2+tp"),
     ],
 )
-def test_two_ranks_agree_with_one(train: Train, two_ranks: Ranks, one: str, two: str) -> None:
+def test_two_ranks_agree_with_one(train: Train, two_ranks: TwoRanks, one: str, two: str) -> None:
     """Data ranks see what one process sees as micro-batches; each rank prints the numbers of all."""
     alone = train(one)
-    for rank in two_ranks[two]:
+    for rank in trained(two_ranks, two):
         assert rank.losses == pytest.approx(alone.losses, rel=1e-5)
         assert rank.norms == pytest.approx(alone.norms, rel=1e-4)
 
 
-def test_checkpoints_change_no_bit_of_a_shard(two_ranks: Ranks) -> None:
-    assert two_ranks["--parallel fsdp2 --ac selective"] == two_ranks["--parallel fsdp2"]
+def test_checkpoints_change_no_bit_of_a_shard(two_ranks: TwoRanks) -> None:
+    assert trained(two_ranks, "--parallel fsdp2 --ac selective") == trained(two_ranks, "--parallel fsdp2")
 
 
-def test_stale_gather_shows_in_the_first_loss(two_ranks: Ranks) -> None:
-    sound, stale = (two_ranks[f"--parallel fsdp2{bug}"][0].losses for bug in ("", " --bug stale-gather"))
+def test_stale_gather_shows_in_the_first_loss(two_ranks: TwoRanks) -> None:
+    sound, stale = (trained(two_ranks, f"--parallel fsdp2{bug}")[0].losses for bug in ("", " --bug stale-gather"))
     assert abs(stale[0] - sound[0]) > 1e-3
     assert all(map(math.isfinite, stale))
-
-
-def test_starts_under_torchrun(two_ranks: Ranks) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    rendezvous = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
-    done = subprocess.run(
-        [*launcher, *rendezvous, str(EXAMPLES / "train.py"), *SMALL, "--parallel", "fsdp2"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    for rank in two_ranks["--parallel fsdp2"]:
-        assert f"state {rank.states[0]}" in done.stdout
 
 
 def test_a_rank_alone_is_told_to_use_torchrun(train: Train) -> None:

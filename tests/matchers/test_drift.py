@@ -287,7 +287,7 @@ def test_braces_and_numbers_in_names_stand_for_themselves() -> None:
     assert found["renamed modules"].settles > 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_whatever_the_logs_are_suggestions_keep_their_word(data: Any) -> None:
     a, b = data.draw(pairs_of_logs())

@@ -109,7 +109,7 @@ NAMES = ("input", "name", "shape", "dtype", "l1", "l2", "min", "max", "counts", 
 entries = st.dictionaries(st.sampled_from(NAMES), anything | st.integers(0, 2), max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_whatever_stands_in_the_texts_of_a_log_it_is_compared_and_explained(data: st.DataObject) -> None:
     """They come from another machine."""

@@ -22,7 +22,7 @@ from tests.matchers.drift import pairs_of_logs, rule_sets
 from tests.matchers.invariants import check, same
 
 _ASKED = os.environ.get("RULE_SEQUENCES")
-_EXAMPLES = int(_ASKED or 60)
+_EXAMPLES = int(_ASKED or 40)
 sessions = settings(max_examples=_EXAMPLES, derandomize=_ASKED is None)
 single_sets = settings(sessions, max_examples=_EXAMPLES // 2)
 
@@ -38,7 +38,7 @@ def test_rules_one_after_the_other_are_those_rules_from_the_start(data: st.DataO
         assert c.rules == rules
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data())
 def test_rules_get_what_they_say(data: st.DataObject) -> None:
     """What they force is paired, what they keep apart is not, and all else holds as without rules."""

@@ -70,7 +70,7 @@ def test_a_file_without_pairs_is_mentioned(capsys: pytest.CaptureFixture[str]) -
     [
         (None, "o.csv: cannot be read: No such file"),
         (b"#" * (LARGEST + 1), "this is no override file"),
-        (b"".join(b"%d,%d\n" % (n, n) for n in range(300_000)), "larger than 4 MiB; split it"),
+        (b"".join(b"%060d,%060d\n" % (n, n) for n in range(31_000)), "larger than 4 MiB; split it"),
         (b"\xff\xfe", "o.csv:1: byte 0xff is not UTF-8"),
     ],
 )

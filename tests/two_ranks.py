@@ -1,0 +1,95 @@
+"""Two gloo ranks that are started once for all tests: what they print, captured and not, and what they log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.logs import Log, read_logs
+from tests.conftest import REPOSITORY
+
+__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "start_two_ranks"]
+
+CAPTURED = (
+    "--parallel fsdp2",
+    "--parallel fsdp2 --ac selective",
+    "--parallel fsdp2 --experts 4",
+    "--parallel fsdp2 --bug stale-gather",
+    "--parallel fsdp2+tp",
+    "--parallel tp",
+    "--parallel ddp --micro-batches 2",
+)
+"""Arguments that the training example runs with twice, without a capture and with one."""
+PLAIN = ("--parallel ddp",)
+"""Without one only."""
+
+
+class TwoRanks:
+    """What `tests/capture/ranks.py` found on each of two ranks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: list[dict[str, Any]] = [
+            json.loads((folder / f"rank_{rank}.json").read_text(encoding="utf-8")) for rank in range(2)
+        ]
+
+    def printed(self, variant: str) -> list[list[str]]:
+        """Per rank, what a run of the example printed without a capture and, where it was, with one."""
+        return [found[variant] for found in self._found]
+
+    def stock(self, kind: str) -> list[dict[str, list[float]]]:
+        """Per rank, the hashes of DebugMode by operation."""
+        return [dict(found[f"stock {kind}"]) for found in self._found]
+
+    def path(self, variant: str, rank: int) -> Path:
+        """The log of one rank."""
+        return self._folder / variant / "numerics" / f"rank_{rank}_activations.log"
+
+    def logs(self, variant: str) -> list[Log]:
+        """Per rank, the log."""
+        return list(read_logs(self._folder / variant).values())
+
+
+def start_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
+    """The two ranks, started by the first test worker that asks for them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "two_ranks"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "rank_1.json").exists():
+            _run(folder)
+    return TwoRanks(folder)
+
+
+def _run(folder: Path) -> None:
+    command = [sys.executable, "-m", "tests.capture.ranks", str(folder), str(_free_port())]
+    variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    ranks = [
+        subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **variables, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=180)
+        assert rank.returncode == 0, errors[-4000:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        # below the range that the system gives away, so that the ports after it are likely to be free too
+        return 10_000 + int(probe.getsockname()[1]) % 20_000
