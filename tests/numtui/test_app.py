@@ -34,6 +34,8 @@ from numtui.screens.rules import RuleList
 from numtui.view import Group
 from tests.builders import Op, op, training_step, write_log
 
+_HOPS = 4
+
 WRONG = """\
 # agreed with Kim on Monday
 pairs:
@@ -77,12 +79,20 @@ async def settled(pilot: Pilot[None]) -> None:
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
-    """Press keys, each when the messages of the one before are through; `Pilot.press` waits 40 ms for each."""
+    """Press keys, each when all that the one before brings about is done; `Pilot.press` waits 40 ms for each."""
     for name in keys:
         key = _character_to_key(name) if len(name) == 1 else name
         pilot.app.post_message(events.Key(key, name if len(name) == 1 else None))
-        await pilot._wait_for_screen()
+        await processed(pilot)
     await settled(pilot)
+
+
+async def processed(pilot: Pilot[None]) -> None:
+    """Wait for messages and work in the background, and for what these send: from a field to its bar to the screen."""
+    for _ in range(_HOPS):
+        await pilot._wait_for_screen()
+        if any(not worker.is_finished for worker in pilot.app.workers):
+            await pilot.app.workers.wait_for_complete()
 
 
 def screen(pilot: Pilot[Any]) -> str:
@@ -639,7 +649,7 @@ async def test_every_key_does_something_sound_in_one_log(tmp_path: Path) -> None
         for action in [a for a in ACTIONS if a.id not in ("quit", "suspend")]:
             await press(pilot, "escape", "escape", "escape", "o")
             explorer.run_named(action.id)
-            await pilot._wait_for_screen()
+            await processed(pilot)
         await press(pilot, "escape", "escape", "escape")
         assert pilot.app.screen is explorer
 
