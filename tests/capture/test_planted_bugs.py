@@ -14,8 +14,8 @@ from matchers.single_run import single_run
 from numtui.session import Session
 from numtui.source import source_lines, split_location
 from numtui.summary import breadcrumb
-from tests.capture.conftest import TwoRanks
 from tests.capture.runs import EXAMPLE, Examples, Run
+from tests.two_ranks import TwoRanks
 
 # By bug, what both runs are given besides, and code of the line at which it is planted or shows first.
 BUGS = {
