@@ -2,7 +2,8 @@
 
 What happens to comments and blank lines (docs/rules.md says the same to the user):
 
-- A rule that is kept keeps every character. So does all that is not a rule: broken items, unknown sections, comments.
+- A rule that is kept keeps every character. So does all that is not a rule: comments, unknown sections, broken items
+  (unless a rule has their line: then they have been mended).
 - A rule that is switched on or off changes by its `enabled`; one that was written anew (`Rule.written`) is replaced by
   what was written. The comments above it stay, and so does its place.
 - A rule that goes takes the comments on and between its own lines along, and those directly below it that are
@@ -27,6 +28,7 @@ from matchers.rule_grammar import Document, Item, Section
 from matchers.rule_item import Edit, end_of_item, read_item, switch
 from matchers.rule_text import block_item, flow_item, indented, item_text, new_file
 from matchers.rules import SECTIONS, Rule
+from matchers.yaml_tree import Lines
 
 __all__ = ["LayoutError", "edited"]
 
@@ -93,7 +95,7 @@ class _Editor:
             if not sections:
                 self.new_sections.append((kind, wanted))
                 continue
-            for section, change in zip(sections, _changes(sections, wanted), strict=True):
+            for section, change in zip(sections, _changes(self.lines, sections, wanted), strict=True):
                 if change:
                     self.change(section, change)
         self.add_sections()
@@ -191,7 +193,9 @@ class _Editor:
         if edit is not None:
             return edit
         start = item.node.start
-        return start, behind, indented(item_text(rule), " " * self.lines.column(start), self.break_) + self.break_
+        lead = " " * self.text.endswith("-", 0, start)  # an entry without anything in it ends with its dash
+        margin = " " * self.lines.column(start) + lead
+        return start, behind, lead + indented(item_text(rule), margin, self.break_) + self.break_
 
     def rewritten_in_brackets(self, section: Section, item: Item, rule: Rule) -> str:
         """The same for an item of a list in brackets: what it is then."""
@@ -392,54 +396,59 @@ def _after(text: str, index: int) -> int:
     return found.end()
 
 
-_SAME: Final[tuple[Callable[[Rule], Hashable], ...]] = (
-    lambda rule: (rule, rule.line),
-    lambda rule: rule,
-    lambda rule: (replace(rule, enabled=True), rule.line),
-    lambda rule: replace(rule, enabled=True),
-    lambda rule: rule.line,
+_Old = tuple[Rule | None, int]
+"""An entry of a file: the rule, None for one that is broken, and its line."""
+
+_SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
+    lambda rule, line: rule and (rule, line),
+    lambda rule, _: rule,
+    lambda rule, line: rule and (replace(rule, enabled=True), line),
+    lambda rule, _: rule and replace(rule, enabled=True),
+    lambda _, line: line,
 )
 """By what a rule is known in its file, the surest first; by None it is not."""
 
 
-def _sources(rules: Sequence[Rule], wanted: Sequence[Rule]) -> list[int | None]:
-    """For each wanted rule which of the old ones it is, as it was or changed; None for a new one."""
+def _sources(entries: Sequence[_Old], wanted: Sequence[Rule]) -> list[int | None]:
+    """For each wanted rule which of the old entries it is, as it was or changed; None for a new one."""
     source: list[int | None] = [None] * len(wanted)
-    free = dict.fromkeys(range(len(rules)))
+    free = dict.fromkeys(range(len(entries)))
     for same in _SAME:
         open_ = [index for index, old in enumerate(source) if old is None]
         if not open_ or not free:
             break
         available: dict[Hashable, list[int]] = defaultdict(list)
         for old in reversed(free):
-            available[same(rules[old])].append(old)
+            available[same(*entries[old])].append(old)
         for index in open_:
-            name = same(wanted[index])
+            name = same(wanted[index], wanted[index].line)
             if name is not None and available.get(name):
                 source[index] = old = available[name].pop()
                 del free[old]
     return source
 
 
-def _changes(sections: Sequence[Section], wanted: Sequence[Rule]) -> list[_Change]:
+def _changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[Rule]) -> list[_Change]:
     """How to get from the rules of these sections (of one kind) to those that are wanted, moving as few as possible."""
     places: list[tuple[int, int]] = []
-    rules: list[Rule] = []
+    entries: list[_Old] = []
     for at, section in enumerate(sections):
         for position, item in enumerate(section.items):
-            if item.rule is not None:
-                rules.append(item.rule)
-                places.append((at, position))
+            entries.append((item.rule, lines.number(item.node.start) + 1))
+            places.append((at, position))
     # For each wanted rule the old one that it is, if any; of these the longest run in the old order stays in place.
-    source = _sources(rules, wanted)
+    source = _sources(entries, wanted)
     staying = set(_longest_rising([old for old in source if old is not None]))
 
     out = [_Change() for _ in sections]
+    known = {number for number, (rule, _) in enumerate(entries) if rule is not None}.union(
+        old for old in source if old is not None
+    )
     for number, (at, position) in enumerate(places):
-        if number not in staying:
+        if number in known and number not in staying:
             out[at].removed.add(position)
     for rule, old in zip(wanted, source, strict=True):
-        if old is not None and (rule != rules[old] or rule.written is not None):
+        if old is not None and (rule != entries[old][0] or rule.written is not None):
             out[places[old][0]].rewritten[places[old][1]] = rule
     last_staying = max((index for index, old in enumerate(source) if old is not None and old in staying), default=-1)
     anchor: tuple[int, int] | None = None

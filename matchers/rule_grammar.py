@@ -29,7 +29,7 @@ from matchers.rules import (
 )
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 
-__all__ = ["VERSION", "Document", "Item", "Section", "parse_document"]
+__all__ = ["VERSION", "Document", "Item", "Section", "fields_of", "parse_document"]
 
 VERSION: Final = 1
 PHASES: Final = {phase.label: phase for phase in Phase}
@@ -126,6 +126,11 @@ def parse_document(text: str, path: str = "") -> Document:
         rules=RuleSet(rules, tuple(reading.problems), path),
         readable=readable,
     )
+
+
+def fields_of(kind: type[Rule]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields that a rule of this kind may have, and those that it must."""
+    return _FIELDS[kind.section]
 
 
 def _read_sections(reading: _Reading, root: Node) -> None:

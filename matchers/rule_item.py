@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from matchers.rule_grammar import Document, Item, Section, parse_document
+from matchers.rule_text import item_text
 from matchers.rules import Rule, RuleProblem
 from matchers.yaml_tree import Lines, Node
 
-__all__ = ["Edit", "ReadItem", "cut_item", "end_of_item", "read_item", "switch", "switched"]
+__all__ = [
+    "Broken",
+    "Edit",
+    "ReadItem",
+    "broken_item",
+    "cut_item",
+    "end_of_item",
+    "read_item",
+    "switch",
+    "switched",
+    "text_of",
+]
 
 _BREAK: Final = re.compile(r"\r\n|\n|\r")
 _DASH: Final = "- "
@@ -90,6 +102,43 @@ def cut_item(document: Document, section: Section, item: Item) -> str | None:
     end = _end(document, section, item)
     text = _dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
     return text if read_item(section.kind, text).rule == item.rule else None
+
+
+def text_of(document: Document, rule: Rule) -> str:
+    """The text of a rule as it stands in its file, or would when it is saved."""
+    if rule.written is None:
+        for section in document.sections:
+            for item in section.items:
+                as_it_was = item.rule is not None and item.rule.line == rule.line and _same(item.rule, rule)
+                if as_it_was and (text := cut_item(document, section, item)) is not None:
+                    return (text if item.rule == rule else switched(text, rule)) or item_text(rule)
+    return item_text(rule)
+
+
+def _same(rule: Rule, other: Rule) -> bool:
+    """Whether two rules differ in nothing but being enabled."""
+    return type(rule) is type(other) and replace(rule, enabled=other.enabled) == other
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An entry of a section that is no rule: which, its text, and its line in the file."""
+
+    kind: type[Rule]
+    text: str
+    line: int
+
+
+def broken_item(document: Document, problem: RuleProblem) -> Broken | None:
+    """The entry that a problem is about; None when it is about something else."""
+    lines = document.lines
+    for section in document.sections:
+        for item in section.items:
+            first = lines.number(item.node.start) + 1
+            if item.rule is None and first <= problem.line <= lines.number(max(item.node.start, item.node.end)) + 1:
+                text = document.text[item.node.start : _end(document, section, item)]
+                return Broken(section.kind, _dedented(text, lines.column(item.node.start)), first)
+    return None
 
 
 def _end(document: Document, section: Section, item: Item) -> int:

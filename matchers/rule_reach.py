@@ -28,15 +28,18 @@ class Reach(NamedTuple):
         return np.asarray(((i >= 0) & self.a[i]) | ((j >= 0) & self.b[j]))
 
 
-def reach(rule: Rule, a: OpLog, b: OpLog) -> Reach:
-    """The operations that a rule is about. For a rename of modules those of a; b has the new names already."""
+def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) -> Reach:
+    """The operations that a rule is about, under the names that `modules` give to those of a before.
+
+    For a rename of modules those of a; b has the new names already.
+    """
     # one more, so that -1 is a record like any other
     masks = np.zeros(len(a) + 1, bool), np.zeros(len(b) + 1, bool)
     if isinstance(rule, OpRule):
         for mask, log, ops in zip(masks, (a, b), (rule.a, rule.b), strict=True):
             mask[:-1] = np.isin(log.op, [at for at, op in enumerate(log.ops) if op in ops]) & _in(log, rule.phase)
         return Reach(*masks)
-    resolved = resolve(RuleSet((rule,)), a, b)
+    resolved = resolve(RuleSet((*modules, rule)), a, b)
     if isinstance(rule, (PairRule, TemplateRule)):
         for pair in resolved.forced:
             masks[0][list(pair.a)] = True
@@ -45,7 +48,8 @@ def reach(rule: Rule, a: OpLog, b: OpLog) -> Reach:
         for i, j in resolved.apart:
             masks[0][i] = masks[1][j] = True
     elif isinstance(rule, ModuleRule):
-        renamed = [new != old for new, old in zip(resolved.modules_a, a.modules, strict=True)]
+        before = resolve(RuleSet(modules), a, b).modules_a
+        renamed = [new != old for new, old in zip(resolved.modules_a, before, strict=True)]
         masks[0][:-1] = np.array([*renamed, False])[a.module]
     else:
         for mask, ignored, tolerance in zip(
@@ -54,7 +58,7 @@ def reach(rule: Rule, a: OpLog, b: OpLog) -> Reach:
             (resolved.tolerance_a, resolved.tolerance_b),
             strict=True,
         ):
-            mask[:-1] = ignored | (tolerance == 0)
+            mask[:-1] = ignored | (tolerance == len(modules))
     return Reach(*masks)
 
 

@@ -8,8 +8,8 @@ its text and `matchers.rule_file` saves it. A rule is checked where it is made: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
@@ -34,6 +34,7 @@ __all__ = [
     "TemplateRule",
     "ToleranceRule",
     "load_rules",
+    "located",
     "parse_rules",
 ]
 
@@ -337,6 +338,27 @@ class RuleSet:
         if rule.line is None:
             return f"the new rule in {rule.section}"
         return f"{self.path}:{rule.line}" if self.path else f"line {rule.line}"
+
+
+def located(sets: Iterable[RuleSet], file: RuleSet, lines: Mapping[int, int] | None = None) -> list[RuleSet]:
+    """Sets of rules with the lines that their rules have in another reading of their file.
+
+    Args:
+        lines: the lines there of rules that are known by their line here; others are known by what they say, and a
+            rule that is not there has no line.
+    """
+    found = {replace(rule, enabled=True): rule.line for rule in reversed(file.rules)}
+    moved = lines or {}
+    done: dict[int, Rule] = {}
+
+    def place(rule: Rule) -> Rule:
+        if id(rule) not in done:
+            line = found.get(replace(rule, enabled=True), moved.get(rule.line or 0))
+            done[id(rule)] = replace(rule, line=line)
+        return done[id(rule)]
+
+    # All of them are at hand while this runs, so that none takes the place of another in memory.
+    return [RuleSet(tuple(map(place, rules)), file.problems, file.path) for rules in list(sets)]
 
 
 def parse_rules(text: str, path: str = "") -> RuleSet:

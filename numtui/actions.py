@@ -204,7 +204,13 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _a("undo", "u", Group.RULES, "undo the last change of the rules"),
     _a("redo", "ctrl+r", Group.RULES, "redo it"),
-    _a("rules", "r", Group.RULES, "the rules, what each of them matched, and those that match nothing", footer="rules"),
+    _a(
+        "rules",
+        "r",
+        Group.RULES,
+        "the rules and what each of them matches: edit, disable, move, drop, undo",
+        footer="rules",
+    ),
     _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, `:w FILE` elsewhere)", footer="save", command="w write"),
     _a(
         "edit",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.op_log import IntArray, OpLog, Phase, Strings
 from matchers.pairing import Method
+from matchers.rule_reach import reach
+from matchers.rules import ModuleRule
 from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON
 
-__all__ = ["FIELDS", "Field", "Mask", "NUMBERS", "Number", "STATUS_WORDS", "keys_containing"]
+__all__ = ["FIELDS", "Field", "Mask", "NUMBERS", "Number", "STATUS_WORDS", "keys_containing", "rows_of_rule"]
 
 Mask = NDArray[np.bool_]
 
@@ -127,6 +129,24 @@ def _followed(c: Comparison, numbers: Sequence[str]) -> Mask:
     return mask
 
 
+def rows_of_rule(c: Comparison, number: int) -> Mask:
+    """bool[r]: the rows of the operations that a rule is about (an index into the rules), disabled or not."""
+    rule = c.rules.rules[number]
+    modules = tuple(other for at, other in c.rules.in_force(ModuleRule) if at < number)
+    found = reach(replace(rule, enabled=True), c.a, c.b, modules)
+    out = np.zeros(len(c), bool)
+    for records, at in ((found.a, c.at_a), (found.b, c.at_b)):
+        out[at[np.flatnonzero(records)]] = True
+    return out
+
+
+def _of_rules(c: Comparison, numbers: Sequence[str]) -> Mask:
+    """The rows of rules, numbered as the list of rules does."""
+    wanted = [int(number) - 1 for number in numbers]
+    masks = [rows_of_rule(c, k) for k in wanted if k < len(c.rules)]
+    return np.logical_or.reduce(masks) if masks else np.zeros(len(c), bool)
+
+
 def _method(c: Comparison) -> NDArray[np.int8]:
     return np.append(c.pairing.method, np.int8(Method.NONE))[c.pair]
 
@@ -211,6 +231,7 @@ FIELDS: dict[str, Field] = {
         _ROLES,
     ),
     "cause": Field("the first cause of this number, and the red rows that follow from it", _followed, number=True),
+    "rule": Field("the rule of this number, as the list of rules (r) counts them", _of_rules, number=True),
     "phase": Field(
         "part of the step",
         lambda c, words: _either(c, lambda log: np.isin(log.phase, [Phase[_PHASES[word]] for word in words])),

@@ -6,6 +6,7 @@ A query is words with spaces between them, and a row must satisfy all of them; `
     status:red,close             red, close, equal, only-a, only-b, other, or any status by name; also `is:`
     role:origin  is:cause        where the row stands in the data flow; the first causes
     cause:1                      the first of the first causes, and the red rows that follow from it
+    rule:3                       the rows that the third rule is about, as the list of rules counts them
     phase:bwd  op:mm,bmm  module:layers.3  dtype:bfloat16  shape:4,64  file:attention.py  at:attention.py:92
     method:values  conf<.8       how the pair was found, and how sure that is
     error>1e-3  eps<10  row>500  relative error; the same in units of ε; the number of the row

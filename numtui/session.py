@@ -21,9 +21,10 @@ from matchers.comparison import Comparison, Progress
 from matchers.drift import Suggestion, realignments, suggest
 from matchers.explain import Explanation
 from matchers.rule_file import RuleFile
-from matchers.rules import RuleSet, parse_rules
+from matchers.rules import PairRule, RuleSet, located, parse_rules
 from numtui.edits import (
     Edit,
+    EditError,
     Effect,
     Spot,
     ignore_edits,
@@ -33,6 +34,7 @@ from numtui.edits import (
     template_edits,
     unpair_edits,
 )
+from numtui.fields import rows_of_rule
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
 from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
@@ -270,6 +272,22 @@ class Session(Listing):
         """
         return propose_template(self.comparison, self.rules, self.cursor if row is None else row)
 
+    def generalised(self, at: int) -> Edit:
+        """The rules with the template that says for all layers what the pair rule of an index says.
+
+        Raises:
+            EditError: as `generalisation`; or the rule makes no pair, or the rules have not been matched yet.
+        """
+        c, rule = self.comparison, self.rules.rules[at]
+        if c.rules != self.rules:
+            raise EditError("the rules are being matched: try again in a moment")
+        if not isinstance(rule, PairRule):
+            raise EditError("only of a rule in pairs there is a template to be made")
+        rows = np.flatnonzero(rows_of_rule(c, at))
+        if not len(rows):
+            raise EditError("the rule makes no pair in these logs")
+        return template_edits(c, self.rules, int(rows[0]))[0]
+
     def propose_generalise(self) -> None:
         """Propose the template instead of the pairs made by hand that it covers.
 
@@ -277,10 +295,6 @@ class Session(Listing):
             EditError: as `generalisation`.
         """
         self._propose("t", template_edits(self.comparison, self.rules, self.cursor))
-
-    def propose_rules(self, key: str, edit: Edit) -> None:
-        """Propose any other change (a rule dropped in the list of rules)."""
-        self._propose(key, (edit,))
 
     def next_alternative(self) -> None:
         """Choose the next of the proposed edits."""
@@ -393,9 +407,20 @@ class Session(Listing):
         self._saved()
 
     def _saved(self) -> None:
-        self.rules = self.file.rules
+        saved = self.file.rules
+        lines = {
+            before.line: after.line
+            for before, after in zip(self.rules, saved, strict=False)
+            if before.line is not None and after.line is not None
+        }
+        # What can be undone was about the file as it was: rules are known in it by their lines.
+        for past in (self._undo, self._redo):
+            rules = located([rules for rules, _ in past], saved, lines)
+            past[:] = zip(rules, [title for _, title in past], strict=True)
+        self.rules = saved
         self.record()
 
     def recover(self, found: Recovered) -> Job:
         """Take over the rules that an earlier session left unsaved."""
-        return self.change(parse_rules(found.rules, str(self.file.path)), "recovered rules")
+        (rules,) = located([parse_rules(found.rules)], self.file.rules)
+        return self.change(rules, "recovered rules")

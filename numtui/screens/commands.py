@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
-from numtui.edits import Edit
 from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
 from numtui.session import Job
@@ -270,13 +269,14 @@ class Commands(Pages):
         self.start(job)
 
     def action_rules(self) -> None:
-        from numtui.screens.rules import RuleList
+        from numtui.screens.rules import RulesPanel
 
-        def chosen(edit: Edit | None) -> None:
-            if edit is not None:
-                self._proposing(lambda: self.session.propose_rules("x", edit))
+        def chosen(number: int | None) -> None:
+            if number is not None:
+                self.filter_by(f"rule:{number}")
 
-        self.app.push_screen(RuleList(self.session), chosen)
+        self.session.cancel()
+        self.app.push_screen(RulesPanel(self.session, self.start, self.action_save), chosen)
 
     def action_suggestions(self) -> None:
         """The kinds of drift, and rules for them."""

@@ -567,6 +567,8 @@ class Explorer(Following):
             if answer == "overwrite":
                 self.save(force=True, path=path, then=then)
             elif answer == "elsewhere":
+                if isinstance(over := self.app.screen, Modal):
+                    over.dismiss(None)  # the line to type it into is under it
                 self.ask("command", ":", "w " if then is None else "wq ")
             else:
                 self.say("not saved")

@@ -1,127 +1,511 @@
-"""The rules in force: what each says, where it stands, what it matched."""
+"""The panel of rules: what each says and what it matches; edited, switched, moved, dropped where they stand.
+
+A change of the list is made at once and can be undone; what it did is told as soon as the rules have been matched. A
+rule that is typed is read at every key, and tried in a thread while one thinks, so that it is known what it would do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
+from textual.message import Message
+from textual.timer import Timer
 
-from matchers.op_log import Phase
-from matchers.rules import ApartRule, IgnoreRule, ModuleRule, OpRule, PairRule, Rule, TemplateRule
-from numtui.edits import Edit
+from matchers.comparison import Comparison
+from matchers.errors import UserError
+from matchers.rules import SECTIONS, Rule
+from numtui.edits import Edit, EditError, Effect
 from numtui.inspection import wrap
+from numtui.loading import Cancelled
+from numtui.rule_draft import Draft, draft_of, mending, new_draft
+from numtui.rule_lines import HEADING, detail, draft_lines, help_lines, stand_line, summary
+from numtui.rule_list import RuleList, Stand, dropped, matches, moved, toggled
 from numtui.screens.modal import Modal
-from numtui.session import Session
+from numtui.session import Job, Session
 from numtui.terminal import safe_text
-from numtui.text import Line, fit
+from numtui.text import Line, fit, width_of
 from numtui.widgets.lines import Lines
 
-__all__ = ["RuleList", "rule_text"]
+__all__ = ["RulesPanel"]
+
+_REST: Final = 0.15
+"""Seconds without a key after which it is tried what the typed rule would do."""
+_SHARE: Final = 0.6
+"""Of the screen for the list, when it is long."""
+_MOST: Final = 3
+"""Lines that a message may take."""
+_CONTEXT: Final = 3
+"""Rules that stay visible at least while one of them is typed."""
+
+_KEYS: Final = (
+    ("e", "edit"),
+    ("space", "on/off"),
+    ("x", "drop"),
+    ("u", "undo"),
+    ("^s", "save"),
+    ("enter", "rows"),
+    ("?", "help"),
+    ("q", "close"),
+    ("J K", "move"),
+    ("o A", "new"),
+    ("t", "all layers"),
+)
+_DRAFT_KEYS: Final = (("^s", "take it over"), ("esc", "leave"), ("^z", "undo typing"), ("F1", "help"))
+_TRIAL_KEYS: Final = (("enter", "do it"), ("t", "do it"), ("esc", "leave it"))
+"""The keys, those first that are told where there is little room."""
 
 
-def rule_text(rule: Rule) -> str:
-    """A rule on one line."""
-    if isinstance(rule, PairRule):
-        return f"{_join(rule.a)} ↔ {_join(rule.b)}"
-    if isinstance(rule, (TemplateRule, OpRule)):
-        return f"{_join(rule.a)} ↔ {_join(rule.b)}{_scope(None, rule.phase)}"
-    if isinstance(rule, ApartRule):
-        return f"{rule.a} ✗ {rule.b}"
-    if isinstance(rule, ModuleRule):
-        return f"{rule.a} → {rule.b}"
-    if isinstance(rule, IgnoreRule):
-        what = " ".join(part for part in (f"op {rule.op}" if rule.op else "", rule.match or "") if part)
-        return what + _scope(rule.side, rule.phase)
-    return f"{rule.match}{_scope(rule.side, rule.phase)} up to {rule.rtol:g}"
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What a change would do; `at` is the index of the rule that it is about."""
+
+    edit: Edit
+    at: int
+    job: Job
+    effect: Effect
 
 
-def _scope(side: str | None, phase: Phase | None) -> str:
-    return (f" of {side}" if side else "") + (f" in {phase.label}" if phase is not None else "")
+class RulesPanel(Modal[int | None]):
+    """Dismissed with the number of the rule whose rows are to be listed, or with nothing.
 
+    Args:
+        start: runs a job of the session in the background.
+        save: saves the rules.
+    """
 
-def _join(keys: tuple[str, ...]) -> str:
-    return " + ".join(keys)
+    @dataclass
+    class Tried(Message):
+        """It is known what a change would do; `trial` is None when it was given up."""
 
+        trial: _Trial | None
 
-@dataclass(frozen=True)
-class _Entry:
-    rule: Rule | None
-    line: Line
+    @dataclass
+    class Refused(Message):
+        """A change cannot be tried."""
 
+        error: UserError
 
-class RuleList(Modal[Edit | None]):
-    """Dismissed with a proposed change (a rule dropped), or with nothing."""
-
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, start: Callable[[Job | None], None], save: Callable[[], None]) -> None:
         super().__init__()
         self._session = session
-        self._entries: list[_Entry] = []
+        self._start = start
+        self._save = save
+        self._listed = RuleList(session.rules, session.comparison, session.file)
         self._at = 0
         self._top = 0
+        self._told: tuple[str, str] = ("", "")
+        self._draft: Draft | None = None
+        self._wanted: tuple[Edit, int] | None = None
+        """The change to be tried, until it has been."""
+        self._trying = False
+        self._trial: _Trial | None = None
+        self._rest: Timer | None = None
+        self._before: tuple[str, Comparison] | None = None
+        """What was done to the rules last, and the comparison before that, until what it did has been told."""
 
     def compose(self) -> ComposeResult:
         yield _Body()
 
-    def draw(self) -> None:
-        """What fits."""
-        self._entries = _entries(self._session, self.size.width)
-        room = max(self.size.height - 3, 1)
-        self._at = min(max(self._at, 0), max(len(self._entries) - 1, 0))
-        self._top = min(max(self._top, self._at - room + 1), self._at)
-        shown = [entry.line for entry in self._entries[self._top : self._top + room]]
-        path = safe_text(str(self._session.file.path), 200)
-        unsaved = "   not saved" if self._session.dirty else ""
-        title: Line = [(f" Rules   {path}", "title"), (unsaved, "close"), ("   x drops one · q or esc closes", "dim")]
-        if not self._entries:
-            shown = [[("   no rules yet: m pairs two rows, x cuts a pair, i ignores", "dim")]]
-        blank: list[Line] = [[] for _ in range(room - len(shown))]
-        self.query_one(_Body).paint(
-            [title, [], *shown, *blank], reverse=self._at - self._top + 2 if self._entries else -1
-        )
+    # -- what is known
+
+    def session_changed(self) -> None:
+        """The rules have been matched: the counts are others, and it is known what the last change did."""
+        self._refresh()
+        session = self._session
+        if self._before is not None and session.comparison.rules == session.rules:
+            (title, before), self._before = self._before, None
+            did = Effect.between(before, session.comparison).sentence()
+            self._told = f"{did}   {title}", "good"
+        if self._draft is not None:
+            self._try_soon()
+        self.draw()
+
+    def hear(self, message: str, *, trouble: bool) -> None:
+        """What the main screen has to say."""
+        if message:
+            self._told = message, "red" if trouble else ""
+        self._refresh()
+        self.draw()
+
+    def _refresh(self) -> None:
+        session = self._session
+        self._listed = RuleList(session.rules, session.comparison, session.file)
+        self._at = min(max(self._at, 0), max(len(self._listed) - 1, 0))
+
+    def _under(self) -> Stand | None:
+        return self._listed[self._at] if len(self._listed) else None
+
+    # -- changes
+
+    def _change(self, edit: Edit, at: int, job: Job | None = None) -> None:
+        """Put a change in force; `job` is one that has found out what it does."""
+        session = self._session
+        before = self._before[1] if self._before is not None else session.comparison
+        self._before = edit.title, before
+        self._told = edit.title, ""
+        made = session.change(edit.rules, edit.title)
+        if job is not None:
+            made.result = job.result
+        self._at = at
+        self._refresh()
+        self._start(made)
+
+    def _travel(self, travel: Callable[[], tuple[Job | None, str]]) -> None:
+        """Undo, or redo."""
+        before = self._session.comparison
+        job, message = travel()
+        self._told = message, ""
+        self._before = (message, before) if job is not None else None
+        self._refresh()
+        self._start(job)
+
+    # -- what a change would do
+
+    def _try(self, edit: Edit, at: int) -> None:
+        """Find out in a thread what a change would do; one that is being tried is given up."""
+        self._wanted = edit, at
+        if not self._trying:
+            self._trying = True
+            job = Job(self._session.generation, self._session.comparison, edit.rules)
+            self.run_worker(lambda: self._run(edit, at, job), thread=True)
+
+    def _run(self, edit: Edit, at: int, job: Job) -> None:
+        """In a worker's thread: only messages leave it."""
+
+        def tell(_what: str, _fraction: float) -> None:
+            if self._wanted is None or self._wanted[0] is not edit:
+                raise Cancelled
+
+        try:
+            after = job.run(tell)
+            self._session.prepare(after)
+        except Cancelled:
+            self.post_message(self.Tried(None))
+        except UserError as error:
+            self.post_message(self.Refused(error))
+        else:
+            self.post_message(self.Tried(_Trial(edit, at, job, Effect.between(job.base, after))))
+
+    @on(Tried)
+    def _tried(self, event: Tried) -> None:
+        self._trying = False
+        wanted, trial = self._wanted, event.trial
+        if wanted is None:
+            return
+        if trial is not None and trial.edit is wanted[0] and trial.job.generation == self._session.generation:
+            self._trial, self._wanted = trial, None
+        else:
+            self._try(*wanted)
+        self.draw()
+
+    @on(Refused)
+    def _refused(self, event: Refused) -> None:
+        self._trying, self._wanted = False, None
+        self._told = str(event.error), "red"
+        self.draw()
+
+    def _give_up(self) -> None:
+        """Nobody wants to know any more what would be."""
+        self._trial = self._wanted = None
+        if self._rest is not None:
+            self._rest.stop()
+
+    def _try_soon(self) -> None:
+        """Try what is typed, when no key comes for a moment."""
+        self._give_up()
+        self._rest = self.set_timer(_REST, self.settle)
+
+    def settle(self) -> None:
+        """No key came for a moment: try what is typed."""
+        try:
+            found = self._draft.edit(self._session.rules) if self._draft is not None else None
+        except EditError as error:
+            self._told = str(error), "red"
+            self.draw()
+            return
+        if found is not None:
+            self._try(*found)
+
+    # -- keys
 
     def pressed(self, event: events.Key) -> None:
-        """Move, drop a rule, close."""
-        page = max(self.size.height - 5, 1)
+        """A key for the list, or for the rule that is typed."""
+        if self._draft is not None:
+            self._typed(self._draft, event)
+        elif self._trial is None or not self._answered(self._trial, event.key):
+            self._give_up()
+            self._told = "", ""
+            self._list_key(event)
+        self.draw()
+
+    def _answered(self, trial: _Trial, key: str) -> bool:
+        """A key while a change is proposed; True when it was an answer."""
+        if key == "escape":
+            self._give_up()
+            self._told = "nothing was changed", ""
+            return True
+        if key in ("enter", "t") and trial.job.generation == self._session.generation:
+            self._give_up()
+            self._change(trial.edit, trial.at, trial.job)
+            return True
+        return False
+
+    def _list_key(self, event: events.Key) -> None:
+        session, stand = self._session, self._under()
+        key = event.character if event.character in (*"GJKNA?",) else event.key
+        page = max(self.size.height // 3, 1)
+        n = len(self._listed)
         steps = {
-            "j": 1, "down": 1, "k": -1, "up": -1, "ctrl+d": page // 2, "ctrl+u": -page // 2, "space": page,
-            "pagedown": page, "pageup": -page, "b": -page, "g": -len(self._entries), "G": len(self._entries),
+            "j": 1, "down": 1, "k": -1, "up": -1, "ctrl+d": page, "ctrl+u": -page, "ctrl+f": page, "pagedown": page,
+            "pageup": -page, "b": -page, "g": -n, "home": -n, "G": n, "end": n,
         }  # fmt: skip
-        if event.key in ("q", "escape", "r", "ctrl+c"):
+        if key in ("q", "escape", "r", "ctrl+c"):
             self.dismiss(None)
-        elif event.key in steps:
-            self._at += steps[event.key]
+        elif key in steps:
+            self._at = min(max(self._at + steps[key], 0), max(n - 1, 0))
+        elif key in ("?", "f1"):
+            self._help()
+        elif key in ("n", "N"):
+            self._next_troubled(1 if key == "n" else -1)
+        elif key == "u":
+            self._travel(session.undo)
+        elif key == "ctrl+r":
+            self._travel(session.redo)
+        elif key == "ctrl+s":
+            self._save()
+            self._refresh()
+        elif key == "A":
+            self._ask_section()
+        elif stand is None:
+            self._told = ("A types a new rule", "") if key in ("e", "o") else ("", "")
+        elif stand.problem is not None:
+            self._broken_key(key or "", stand)
+        elif stand.rule is not None:
+            self._rule_key(key or "", stand.number, stand.rule)
+
+    def _broken_key(self, key: str, stand: Stand) -> None:
+        if key == "e" and stand.problem is not None:
+            self._attempt(lambda: self._open(mending(self._session.file, stand.problem)) if stand.problem else None)
+        elif key in ("x", "space", "d", "J", "K", "t", "enter", "o"):
+            self._told = "this is not understood, and stays in the file as it is: e mends it", ""
+
+    def _rule_key(self, key: str, number: int, rule: Rule) -> None:
+        session, at = self._session, number - 1
+        if key == "enter":
+            self.dismiss(number)
+        elif key == "e":
+            self._open(draft_of(session.file, session.rules, at))
+        elif key == "o":
+            self._open(new_draft(type(rule), session.comparison, session.spot, behind=at))
+        elif key in ("space", "d"):
+            self._change(toggled(session.rules, at), at)
+        elif key in ("x", "delete"):
+            self._change(dropped(session.rules, at), at)
+        elif key in ("J", "K"):
+            by = 1 if key == "J" else -1
+            self._attempt(lambda: self._change(moved(session.rules, at, by), at + by))
+        elif key == "t":
+            self._attempt(lambda: self._generalise(at))
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except UserError as error:
+            self._told = str(error), "red"
+
+    def _generalise(self, at: int) -> None:
+        """Propose the template that says for all layers what a pair says.
+
+        Raises:
+            EditError: there is none; or the rules are still being matched.
+        """
+        edit = self._session.generalised(at)
+        new = [rule for rule in edit.rules if not any(rule is old for old in self._session.rules)]
+        self._told = "finding out what that would do …", ""
+        self._try(edit, next(k for k, rule in enumerate(edit.rules) if rule is new[0]))
+
+    def _next_troubled(self, by: int) -> None:
+        places = self._listed.troubled
+        if not places:
+            self._told = "no rule needs a look", ""
+            return
+        ahead = [at for at in places if (at - self._at) * by > 0]
+        self._at = (min if by > 0 else max)(ahead or places)
+        self._told = ("" if ahead else f"around the {'end' if by > 0 else 'start'}"), ""
+
+    def _help(self) -> None:
+        from numtui.screens.pager import Pager
+
+        self.app.push_screen(Pager("Rules", help_lines(), "?"))
+
+    def _ask_section(self) -> None:
+        from numtui.screens.dialog import Choice, Dialog
+
+        choices: list[Choice] = []
+        for name in (kind.section for kind in SECTIONS):
+            taken = [key for key, _, _ in choices]
+            choices.append((next(letter for letter in name if letter not in taken), name, name))
+
+        def answered(section: str | None) -> None:
+            kind = next((kind for kind in SECTIONS if kind.section == section), None)
+            if kind is not None:
+                self._open(new_draft(kind, self._session.comparison, self._session.spot))
+                self.draw()
+
+        dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])
+        self.app.push_screen(dialog, answered)
+
+    # -- the rule that is typed
+
+    def _open(self, draft: Draft) -> None:
+        self._draft = draft
+        self._told = "", ""
+        self._try_soon()
+
+    def _close(self) -> None:
+        self._draft = None
+        self._give_up()
+
+    def _typed(self, draft: Draft, event: events.Key) -> None:
+        self._told = "", ""
+        if event.key == "ctrl+s":
+            self._accept(draft)
+        elif event.key in ("escape", "ctrl+c"):
+            self._leave(draft)
+        elif event.key == "f1":
+            self._help()
+        elif draft.key(event.key, event.character):
+            self._try_soon()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Into the rule that is typed; commands are not pasted."""
+        event.stop()
+        if self._draft is not None and self.app.screen is self:
+            self._draft.paste(event.text)
+            self._try_soon()
             self.draw()
-        elif event.key in ("x", "d", "delete") and self._entries:
-            rule = self._entries[self._at].rule
-            if rule is not None:
-                title = f"drop the rule {rule.section}: {rule_text(rule)}"
-                self.dismiss(Edit(title, self._session.rules.removing(rule)))
+
+    def _accept(self, draft: Draft) -> None:
+        if draft.problem is not None:
+            self._told = "not taken over: there is still something wrong with it", "red"
+            return
+        try:
+            found = draft.edit(self._session.rules)
+        except EditError as error:
+            self._told = str(error), "red"
+            return
+        tried = self._trial.job if self._trial is not None else None
+        self._close()
+        if found is None:
+            self._told = "nothing was changed", ""
+        else:
+            self._change(*found, tried)
+
+    def _leave(self, draft: Draft) -> None:
+        if not draft.changed:
+            self._close()
+            return
+        from numtui.screens.dialog import Dialog
+
+        def answered(answer: str | None) -> None:
+            if answer == "take":
+                self._accept(draft)
+            elif answer == "drop":
+                self._close()
+                self._told = "what was typed is dropped", ""
+            self.draw()
+
+        choices = [("d", "drop what was typed", "drop"), ("c", "go on typing (esc)", "")]
+        if draft.problem is None:
+            choices.insert(0, ("t", "take it over", "take"))
+        self.app.push_screen(Dialog("The rule was changed", "Nothing of it is in force yet.", choices), answered)
+
+    # -- drawing
+
+    def draw(self) -> None:
+        """The list; under it what there is to say of the rule under the cursor, or the text that is typed."""
+        body = self.query_one(_Body)
+        width, height = body.size
+        if not width or height < 4:
+            return
+        n, message = len(self._listed), self._message(width)
+        room = height - 3 - len(message)
+        below = self._below(width, room)
+        share = min(max(int(room * _SHARE), _CONTEXT), max(room - len(below) - 1, _CONTEXT), max(n, 1))
+        self._top = min(max(self._top, self._at - share + 1), self._at, max(n - share, 0))
+        listed = [stand_line(self._listed[at], width) for at in range(self._top, min(self._top + share, n))]
+        if not n:
+            listed = [[("   no rules yet: A types one; in the main list m pairs rows, x cuts, i ignores", "dim")]]
+        lines = [self._title(width), HEADING, *listed, self._rule(width, n - self._top - share), *below]
+        upper = height - 1 - len(message)
+        blank: list[Line] = [[] for _ in range(upper - len(lines))]
+        keys = _DRAFT_KEYS if self._draft is not None else _TRIAL_KEYS if self._trial is not None else _KEYS
+        body.paint(
+            [*lines[:upper], *blank, *message, _key_line(keys, width)],
+            reverse=2 + self._at - self._top if n and (self._draft is None or self._draft.base >= 0) else -1,
+        )
+
+    def _title(self, width: int) -> Line:
+        session = self._session
+        path = fit(
+            safe_text(str(session.file.path), 200), min(width // 3, width_of(str(session.file.path))), keep_end=True
+        )
+        told = f"{path}   {summary(self._listed)}"
+        matching = "" if self._listed.matched else "   matching …"
+        return [
+            (" Rules   ", "title"),
+            (told, ""),
+            ("   not saved" if session.dirty else "", "close"),
+            (matching, "dim"),
+        ]
+
+    def _rule(self, width: int, more: int) -> Line:
+        title = f" {self._draft.title} " if self._draft is not None else ""
+        tail = f" {more:,} more ↓ " if more > 0 else ""
+        return [("──", "dim"), (title, "title"), ("─" * max(width - 2 - len(title) - len(tail), 0) + tail, "dim")]
+
+    def _below(self, width: int, room: int) -> list[Line]:
+        if self._draft is not None:
+            lines = draft_lines(self._draft, width, max(room - _CONTEXT - 2, 1))
+            return [*lines, [(fit(f" {self._draft.fields}", width), "dim")]]
+        stand = self._under()
+        return detail(stand, width)[: max(room - _CONTEXT - 1, 1)] if stand is not None else []
+
+    def _message(self, width: int) -> list[Line]:
+        """What is wrong with what is typed, what it would do; else what was said last."""
+        text, role = self._told
+        if not text and self._draft is not None and (wrong := self._draft.problem) is not None:
+            text, role = f"{wrong.line}:{wrong.column}: {wrong.message}", "red"
+        elif self._trial is not None and (self._draft is None or not text):
+            text, role = self._would(self._trial), "good"
+        elif not text and (self._wanted is not None or self._draft is not None):
+            text, role = "…" if self._wanted is not None else "nothing is wrong with it", "dim"
+        return [[(f" {part}", role)] for part in wrap(text, width - 2)[:_MOST]]
+
+    def _would(self, trial: _Trial) -> str:
+        after = trial.job.result
+        rule = trial.edit.rules.rules[trial.at]
+        told = trial.effect.sentence()
+        if after is not None and rule.enabled:
+            use = after.usage[trial.at]
+            told += f" · {matches(rule, use)}"
+            if doubt := use.problem or use.hint:
+                told += f" · {doubt.partition(': ')[2]}"
+        return told if self._draft is not None else f"{told}   {trial.edit.title}"
+
+
+def _key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
+    line: Line = []
+    for key, does in keys:
+        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
+        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
+            line += more
+    return line
 
 
 class _Body(Lines):
-    """The list."""
-
-
-def _entries(session: Session, width: int) -> list[_Entry]:
-    """The lines of the list; a long rule takes several, each of which stands for it."""
-    usage = {u.rule: u for u in session.comparison.usage} if session.comparison.rules == session.rules else {}
-    indent = 27
-    entries = []
-    for i, rule in enumerate(session.rules.rules):
-        used = usage.get(i)
-        where = f"line {rule.line}" if rule.line else "new"
-        count = "" if used is None else f"{used.matched:,}×"
-        head = f" {fit(rule.section, 10)}{fit(where, 9)}{count.rjust(5)}  "
-        texts = [(text, "") for text in wrap(rule_text(rule), width - indent - 1)]
-        if rule.why:
-            texts += [(text, "dim") for text in wrap(rule.why, width - indent - 1)]
-        if used is not None and used.problem:
-            texts += [(text, "close") for text in wrap(used.problem, width - indent - 1)]
-        if used is not None and used.hint:
-            texts += [(text, "dim") for text in wrap(used.hint, width - indent - 1)]
-        for n, (text, role) in enumerate(texts):
-            entries.append(_Entry(rule, [(head if n == 0 else " " * indent, ""), (text, role)]))
-    for problem in session.rules.problems:
-        entries.extend(_Entry(None, [(f" {text}", "red")]) for text in wrap(f"broken: {problem}", width - 2, "  "))
-    return entries
+    """All of it."""

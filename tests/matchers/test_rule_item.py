@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from matchers.rule_edit import edited
 from matchers.rule_file import RuleFile
 from matchers.rule_grammar import parse_document
-from matchers.rule_item import cut_item, read_item, switched
+from matchers.rule_item import broken_item, cut_item, read_item, switched, text_of
 from matchers.rule_text import item_text
-from matchers.rules import OpRule, PairRule, Rule, RuleSet, TemplateRule, parse_rules
+from matchers.rules import OpRule, PairRule, Rule, RuleSet, TemplateRule, located, parse_rules
 from tests.matchers.test_rule_file import USERS, files
 
 PAIR = PairRule(a=("x",), b=("y",))
@@ -229,3 +229,51 @@ def test_what_is_cut_out_says_the_same(text: str) -> None:
             if item.rule is not None:
                 assert found is not None
                 assert read_item(section.kind, found).rule == item.rule
+
+
+BROKEN = "pairs:\n  # mine\n  - a: x\n    bb: y  # typo\n  # that\n  - {a: p, b: q}\n  -\n  - nothing\n"
+
+
+def test_what_is_broken_is_mended_where_it_stands() -> None:
+    document = parse_document(BROKEN)
+    assert len(document.rules.problems) == 3
+    said = ["a: x\nb: y  # mended", "a: s\nb: t", "{a: u, b: v}"]
+    mended: list[Rule] = []
+    for problem, text in zip(document.rules.problems, said, strict=True):
+        broken = broken_item(document, problem)
+        assert broken is not None
+        rule = read_item(broken.kind, text).rule
+        assert rule is not None
+        mended.append(replace(rule, line=broken.line, written=text))
+    out = edited(document, (mended[0], *document.rules.rules, mended[1], mended[2]))
+    assert out == (
+        "pairs:\n  # mine\n  - a: x\n    b: y  # mended\n  # that\n  - {a: p, b: q}\n"
+        "  - a: s\n    b: t\n  - {a: u, b: v}\n"
+    )
+    assert edited(document, document.rules.rules) == BROKEN
+
+
+def test_what_is_broken_is_found() -> None:
+    document = parse_document(BROKEN + "colours: [red]\n")
+    found = [broken_item(document, problem) for problem in document.rules.problems]
+    assert [None if broken is None else broken.text for broken in found] == ["a: x\nbb: y  # typo", "", "nothing", None]
+
+
+def test_the_text_of_a_rule_is_that_of_its_file() -> None:
+    document = parse_document(USERS)
+    first = document.rules.of(PairRule)[0]
+    text = "a: feed_forward/op_7_mul   # first\nb: 'layers.2.feed_forward/op_3_mul'\nwhy: AC"
+    assert text_of(document, first) == text
+    assert text_of(document, replace(first, enabled=False)) == f"{text}\nenabled: false"
+    assert text_of(document, replace(first, line=None)) == text.replace("   # first", "").replace("'", "")
+    assert text_of(document, replace(first, written="{a: feed_forward/op_7_mul}")) == text_of(
+        document, replace(first, line=None)
+    ), "what was written does not say this"
+
+
+def test_rules_are_found_again_in_another_reading_of_their_file() -> None:
+    one, two, three = (PairRule(a=(name,), b=("y",), line=line) for name, line in (("x", 3), ("z", 5), ("new", None)))
+    file = parse_rules("# one more line\npairs:\n  - {a: z, b: y}\n\n  - {a: w, b: y}\n", "r")
+    (rules,) = located([RuleSet((one, two, three))], file, {3: 5})
+    assert [rule.line for rule in rules] == [5, 3, None]
+    assert rules.path == "r"

@@ -18,7 +18,7 @@ from matchers.parse import read_log
 from matchers.rule_file import RuleFile, RulesChangedError
 from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
-from numtui.edits import Edit, EditError, Effect
+from numtui.edits import EditError, Effect
 from numtui.journal import Journal
 from numtui.listing import Listing, Search
 from numtui.query import QueryError
@@ -72,6 +72,13 @@ def row_with(session: Session, key: str, side: str = "a") -> int:
 def confirm(session: Session) -> None:
     job = session.confirm()
     assert job is not None
+    job.run()
+    assert session.accept(job)
+
+
+def change(session: Session) -> None:
+    """One more rule."""
+    job = session.change(session.rules.adding(IgnoreRule(op="add")), "ignore adds")
     job.run()
     assert session.accept(job)
 
@@ -327,8 +334,7 @@ class TestRealigning:
 
 class TestFileAndJournal:
     def test_saving_keeps_the_comments(self, session: Session) -> None:
-        session.propose_rules("i", _ignoring(session))
-        confirm(session)
+        change(session)
         session.save()
         assert not session.dirty
         text = session.file.path.read_text(encoding="utf-8")
@@ -337,8 +343,7 @@ class TestFileAndJournal:
         assert RuleFile.load(session.file.path).rules == session.rules
 
     def test_every_change_is_in_the_journal_until_it_is_saved(self, session: Session, tmp_path: Path) -> None:
-        session.propose_rules("i", _ignoring(session))
-        confirm(session)
+        change(session)
         assert session.journal is not None
         session.journal.close()  # the process is gone
         later = Journal(
@@ -354,15 +359,13 @@ class TestFileAndJournal:
         assert later.pending() is None
 
     def test_undoing_everything_leaves_nothing_to_recover(self, session: Session, tmp_path: Path) -> None:
-        session.propose_rules("i", _ignoring(session))
-        confirm(session)
+        change(session)
         session.undo()
         assert not session.dirty
         assert not list((tmp_path / "state").glob("*.json"))
 
     def test_a_save_that_fails_loses_nothing(self, session: Session, tmp_path: Path) -> None:
-        session.propose_rules("i", _ignoring(session))
-        confirm(session)
+        change(session)
         session.file = replace(session.file, path=tmp_path / "no folder" / "r.yaml", raw=None)
         with pytest.raises(RulesError, match="make the folder"):
             session.save()
@@ -371,8 +374,7 @@ class TestFileAndJournal:
 
     def test_a_file_changed_on_disk_is_not_overwritten_unasked(self, session: Session) -> None:
         session.file.path.write_text(WRONG + "# and more\n", encoding="utf-8")
-        session.propose_rules("i", _ignoring(session))
-        confirm(session)
+        change(session)
         with pytest.raises(RulesChangedError):
             session.save()
         session.save(force=True)
@@ -578,10 +580,6 @@ class TestListing:
         assert made.spot[0] == spot[0]
         assert made.rules == file.rules
         assert not made.dirty
-
-
-def _ignoring(session: Session) -> Edit:
-    return Edit("ignore adds", session.rules.adding(IgnoreRule(op="add")))
 
 
 class UndoMachine(RuleBasedStateMachine):

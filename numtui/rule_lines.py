@@ -1,0 +1,181 @@
+"""The lines of the panel of rules: the list, what there is to say of one of them, the text that is typed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from numtui.inspection import wrap
+from numtui.rule_draft import Draft
+from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
+from numtui.terminal import safe_text
+from numtui.text import Line, fit, width_of
+from numtui.text_editor import TextEditor
+
+__all__ = ["HEADING", "detail", "draft_lines", "help_lines", "stand_line", "summary"]
+
+_TEXT = 600
+_MARGIN = 4
+"""Cells in front of a typed line, for its number."""
+
+HEADING: Line = [("     #  section     line   matches  rule", "dim")]
+"""Over the columns of `stand_line`."""
+
+
+def summary(listed: RuleList) -> str:
+    """How many rules there are, and what is to be said of them."""
+    n, off, troubled = len(listed.rules), listed.disabled, len(listed.troubled)
+    told = [f"{n:,} rule{'s' * (n != 1)}"]
+    told += [f"{off} disabled"] * bool(off)
+    told += [f"{troubled} need{'s' * (troubled == 1)} a look (n)"] * bool(troubled)
+    return " · ".join(told)
+
+
+def stand_line(stand: Stand, width: int) -> Line:
+    """A rule on one line: signs, number, section, line, what it matches, what it says."""
+    rule, use = stand.rule, stand.use
+    if rule is None:
+        line = f"{stand.problem.line}" if stand.problem is not None else ""
+        return [
+            (" ✗   –  ", "red"),
+            (f"{fit('broken', 10)}{line:>6} {'–':>9}  ", "red"),
+            (fit(safe_text(stand.problem.message if stand.problem else "", _TEXT), max(width - 37, 8)), "red"),
+        ]
+    sign, role = ("○", "dim") if not rule.enabled else (" ", "")
+    if stand.trouble:
+        sign, role = "!", "close"
+    elif use is not None and use.hint:
+        sign = "~"
+    changed = {"new": "+", "changed": "*"}.get(stand.unsaved, " ")
+    count = "off" if not rule.enabled else "…" if use is None else f"{use.matched:,}"
+    line = "new" if rule.line is None else str(rule.line)
+    return [
+        (f" {sign}{changed}", role),
+        (f"{stand.number:>3}  {fit(rule.section, 10)}{line:>6} {count:>9}  ", role),
+        (fit(safe_text(rule_text(rule), _TEXT), max(width - 37, 8)), role),
+    ]
+
+
+def detail(stand: Stand, width: int) -> list[Line]:
+    """All that there is to say of a rule."""
+    rule, use = stand.rule, stand.use
+
+    def wrapped(text: str, role: str) -> list[Line]:
+        return [[(f" {part}", role)] for part in wrap(text, width - 2)]
+
+    if rule is None:
+        return [*wrapped(str(stand.problem), "red"), *wrapped("It stays in the file as it is. e mends it here.", "dim")]
+    lines = wrapped(rule_text(rule), "title")
+    if rule.why:
+        lines += wrapped(f"why: {rule.why}", "")
+    if not rule.enabled:
+        return [*lines, *wrapped("disabled: it stays in the file and does nothing; space enables it", "dim")]
+    if use is not None:
+        lines += wrapped(matches(rule, use), "good" if use.matched else "close")
+        lines += wrapped(use.problem, "close") if use.problem else []
+        lines += wrapped(use.hint, "dim") if use.hint else []
+    return [*lines, *wrapped(ORDER[rule.section], "dim")]
+
+
+def draft_lines(draft: Draft, width: int, room: int) -> list[Line]:
+    """The text that is being typed, at most `room` lines of it with the cursor among them; long lines are broken."""
+    lines: list[Line] = []
+    at = 0
+    wrong = draft.problem
+    for y, text in enumerate(draft.editor.lines):
+        broken_at = wrong.column - 1 if wrong is not None and wrong.line == y + 1 else -1
+        pieces = _broken(text, width - _MARGIN - 1)
+        start = 0
+        for n, piece in enumerate(pieces):
+            number = f"{y + 1:>{_MARGIN - 1}} " if n == 0 else " " * _MARGIN
+            last = n + 1 == len(pieces)
+            here = _within(draft.editor, y, start, len(piece), last)
+            if here >= 0:
+                at = len(lines)
+            mark = broken_at - start if start <= broken_at < start + len(piece) or (last and broken_at >= start) else -1
+            margin = (number, "red" if broken_at >= 0 else "dim")
+            lines.append([margin, *_styled(piece, here, mark)])
+            start += len(piece)
+    top = max(min(at - room // 2, len(lines) - room), 0)
+    return lines[top : top + room]
+
+
+def _within(editor: TextEditor, y: int, start: int, length: int, last: bool) -> int:
+    """Where the cursor is in a piece of a line, -1 for elsewhere."""
+    at = editor.x - start
+    return at if y == editor.y and at >= 0 and (at < length or (last and at <= length)) else -1
+
+
+def _broken(text: str, width: int) -> list[str]:
+    """A line in pieces of at most `width` cells, with room for a cursor behind the last."""
+    pieces, piece, cells = [], "", 0
+    for char in text:
+        more = width_of(char)
+        if cells + more > max(width - 1, 2):
+            pieces.append(piece)
+            piece, cells = "", 0
+        piece += char
+        cells += more
+    return [*pieces, piece]
+
+
+def _styled(text: str, cursor: int, wrong: int) -> Line:
+    """A piece of a line, with the cursor, and with what is wrong from there on."""
+    padded = text + " "
+    cuts = (
+        {0, len(padded)} | ({cursor, cursor + 1} if cursor >= 0 else set()) | ({wrong} if wrong < len(text) else set())
+    )
+    line: Line = []
+    for start, end in pairwise(sorted(cut for cut in cuts if cut >= 0)):
+        role = "chosen" if start == cursor else "red" if 0 <= wrong <= start else ""
+        line.append((safe_text(padded[start:end]), role))
+    return line
+
+
+_HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "In the list",
+        (
+            ("j k ↓ ↑", "a rule down, up; ctrl+d ctrl+u pgdn pgup g G as in the main list"),
+            ("n N", "to the next, the previous rule that needs a look"),
+            ("enter", "list the rows of the rule (the filter rule:3)"),
+            ("e", "edit the rule as it stands in the file; on a broken one, mend it"),
+            ("o", "a new rule below this one, about the row under the cursor of the main list"),
+            ("A", "a new rule of any section"),
+            ("space d", "disable the rule, or enable it: it stays in the file"),
+            ("J K", "move the rule down or up in its section"),
+            ("x", "drop the rule"),
+            ("t", "say for all layers what this pair says: a template in its place"),
+            ("u ctrl+r", "undo, redo the last change of the rules"),
+            ("ctrl+s", "save the rules to their file"),
+            ("q esc r", "close"),
+        ),
+    ),
+    (
+        "While a rule is typed",
+        (
+            ("ctrl+s", "take it over, as soon as nothing is wrong with it (the file is saved by another ctrl+s)"),
+            ("esc", "leave; asks when something was typed"),
+            ("enter tab", "a new line, indented like this one; two blanks"),
+            ("ctrl+z ctrl+y", "undo what was typed, and type it again"),
+            ("ctrl+u ctrl+k ctrl+w", "cut to the start of the line, to its end, the word before"),
+            ("ctrl+a ctrl+e", "to the start of the line, to its end"),
+        ),
+    ),
+)
+
+_SIGNS = (
+    "! something is wrong with the rule   ~ these two logs do not need it   ○ it is disabled   ✗ it is not understood",
+    "+ it is not in the file yet   * the file has it otherwise",
+    "The rules are listed in the order in which they are looked at, section by section.",
+)
+
+
+def help_lines() -> list[Line]:
+    """The help of the panel."""
+    lines: list[Line] = [[(f"  {text}", "")] for text in _SIGNS]
+    for heading, keys in _HELP:
+        lines += [[], [(f" {heading}", "title")]]
+        lines.extend([(f"  {fit(key, 22)}", "key"), (f" {does}", "")] for key, does in keys)
+    lines += [[], [(" The order of rules", "title")]]
+    lines.extend([(f"  {fit(section, 22)}", "key"), (f" {told}", "")] for section, told in ORDER.items())
+    return lines
