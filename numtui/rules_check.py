@@ -44,6 +44,8 @@ def _summary(file: RuleFile, matched: bool, usage: Sequence[RuleUsage], needless
     sections = Counter(rule.section for rule in rules)
     kinds = ", ".join(f"{n} {name}" for name, n in sections.items())
     yield f"{_count(len(rules))}{f' ({kinds})' if kinds else ''}"
+    if disabled := sum(not rule.enabled for rule in rules):
+        yield f"{disabled} disabled"
     if file.rules.problems:
         yield f"{_count(len(file.rules.problems))} broken"
     if matched:

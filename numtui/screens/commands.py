@@ -269,6 +269,7 @@ class Commands(Pages):
         self.start(job)
 
     def action_rules(self) -> None:
+        """The rules, to work on them."""
         from numtui.screens.rules import RulesPanel
 
         def chosen(number: int | None) -> None:

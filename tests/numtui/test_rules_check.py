@@ -28,6 +28,9 @@ def test_a_file_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path = rules(tmp_path, BAD)
     assert main(["rules", "check", path]) == 0
     assert capsys.readouterr().out == f"{path}: 2 rules (2 pairs), all are understood\n"
+    path = rules(tmp_path, BAD + "    enabled: false\n")
+    assert main(["rules", "check", path]) == 0
+    assert capsys.readouterr().out == f"{path}: 2 rules (2 pairs), 1 disabled, all are understood\n"
     path = rules(tmp_path, BAD + "  - c: d\n")
     assert main(["rules", "check", path]) == 1
     out = capsys.readouterr().out.splitlines()
