@@ -19,6 +19,7 @@ from numtui.edits import Spot, spot_of
 from numtui.fields import Mask, keys_containing
 from numtui.query import Query, parse_query
 from numtui.view import (
+    Details,
     Filter,
     Group,
     Order,
@@ -66,6 +67,7 @@ class Listing:
         self.filter = Filter()
         self.folded = False
         self.order = Order.DISPATCH
+        self.details = Details.USUAL
         self.saved: dict[str, str] = {}
         """Filter queries by name."""
         self.search: Search | None = None

@@ -12,7 +12,7 @@ from numtui.listing import Listing
 from numtui.query import QueryError
 from numtui.session_store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
 from numtui.typed_lines import joined
-from numtui.view import Group, Order
+from numtui.view import Details, Group, Order
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
@@ -38,6 +38,7 @@ def sitting_of(
         hidden=tuple(group.label for group in Group if group not in listing.filter.groups),
         order=listing.order.label,
         folded=listing.folded,
+        details=listing.details.label,
         filters=dict(listing.saved),
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
@@ -66,6 +67,8 @@ def resume(listing: Listing, annotations: Annotations, kept: Sitting) -> str:
     kept = written_meanwhile(kept, sitting_of(listing, annotations))
     listing.saved = dict(kept.filters)
     _annotate(c, annotations, kept)
+    if listing.details is Details.USUAL:
+        listing.details = next((size for size in Details if size.label == kept.details), Details.USUAL)
     if listing.cursor > 0 or listing.filter:
         return ""
     told = []

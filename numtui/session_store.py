@@ -76,6 +76,7 @@ class Sitting:
         cursor: the row one was on.
         query: the filter query as typed; `hidden`: names of the status groups that were switched off.
         order: name of the order of the list; folded: whether equal stretches were folded.
+        details: name of the size of the inspector.
         filters: queries by the name they were saved under.
         marks: rows by the name of their mark.
         notes: text by row.
@@ -88,6 +89,7 @@ class Sitting:
     hidden: tuple[str, ...] = ()
     order: str = ""
     folded: bool = False
+    details: str = ""
     filters: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
@@ -191,6 +193,7 @@ def _from_json(raw: Any) -> Sitting:
         hidden=tuple(_text(name) for name in raw["hidden"]),
         order=_text(raw["order"]),
         folded=bool(raw["folded"]),
+        details=_text(raw.get("details", "")),
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},

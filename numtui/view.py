@@ -20,6 +20,7 @@ from numtui.fields import STATUS_WORDS, Mask
 from numtui.query import NO_QUERY, Query
 
 __all__ = [
+    "Details",
     "FOLD_MIN",
     "Filter",
     "Group",
@@ -96,6 +97,18 @@ class Order(IntEnum):
     @property
     def next(self) -> Order:
         return Order((self + 1) % len(Order))
+
+
+class Details(IntEnum):
+    """How much of the screen the inspector takes."""
+
+    NONE = 0
+    USUAL = 1
+    MOST = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
 
 
 def sorted_rows(c: Comparison, order: Order) -> IntArray:

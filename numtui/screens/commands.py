@@ -15,7 +15,7 @@ from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
 from numtui.session import Job
 from numtui.terminal import copy_in_tmux
-from numtui.view import Group, Order
+from numtui.view import Details, Group, Order
 
 if TYPE_CHECKING:
     from numtui.sending import Page
@@ -157,6 +157,23 @@ class Commands(Pages):
             self.inspector.enter(self.session)
         self.resize_inspector()
         self.draw()
+
+    def _give_details(self, more: int) -> None:
+        at = self.session.details + more
+        if at not in Details.__members__.values():
+            self.say("the inspector is as large as it gets" if more > 0 else "the inspector is away: + brings it back")
+            return
+        self.session.details = Details(at)
+        if self.session.details is Details.NONE and self.inspector.active:
+            self.inspector.leave()
+        self.resize_inspector()
+        self.draw()
+
+    def action_larger_inspector(self) -> None:
+        self._give_details(1)
+
+    def action_smaller_inspector(self) -> None:
+        self._give_details(-1)
 
     def action_producer(self) -> None:
         self._told(self.session.producer(self.reader.count()))

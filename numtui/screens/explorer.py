@@ -35,6 +35,7 @@ from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits, rebind
 from numtui.summary import rule_trouble
 from numtui.upkeep import give_memory_back, keep_what_is_there
+from numtui.view import Details
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header
@@ -180,9 +181,13 @@ class Explorer(Following):
         self.draw()
 
     def resize_inspector(self) -> None:
-        """Less than a third of the screen; with the focus more than half, when there is more to say."""
-        more = self.inspector.active and self.inspector.wanted > self.inspector.size.height
-        self.inspector.set_class(more or (self.inspector.active and self.inspector.has_class("-large")), "-large")
+        """As large as the person wants it: usually less than a third of the screen, and with the focus more than half
+        when there is more to say.
+        """
+        inspector, wanted = self.inspector, self.session.details
+        more = inspector.active and (inspector.wanted > inspector.size.height or inspector.has_class("-large"))
+        inspector.set_class(more or wanted is Details.MOST, "-large")
+        inspector.set_class(wanted is Details.NONE and not inspector.active, "-away")
 
     def draw(self) -> None:
         """Bring the screen up to the session, once, after everything that was typed has been handled."""
@@ -205,7 +210,8 @@ class Explorer(Following):
         self.query_one(Header).show(session, self._work)
         self.query_one(Breadcrumb).show(session)
         self.table.show(session)
-        self.inspector.show(session)
+        if self.inspector.display:
+            self.inspector.show(session)
         status = self.query_one(StatusLine)
         if self.editor is not None:
             status.show_editor(self.editor)
@@ -474,6 +480,7 @@ class Explorer(Following):
         if self.session.store is not None:
             if told := self.session.resume(self.session.store.known):
                 self.say(told)
+            self.resize_inspector()
             self.set_interval(KEEP, partial(self.run_worker, self.session.keep, thread=True, group="keep"))
         self._warn(self.session.comparison.comparability.sentence, rule_trouble(self.session))
         self.draw()

@@ -87,7 +87,7 @@ class Inspector(Lines):
         lines = self._inspection.lines
         self._top = min(max(self._top, 0), max(len(lines) - self.room, 0))
         below = len(lines) - self._top - self.room
-        more = f" {below} more lines: enter " if below > 0 and not self.active else ""
+        more = f" {below} more line{'s' * (below > 1)}: enter " if below > 0 and not self.active else ""
         hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.active else more
         width = self.size.width
         rule: Line = [

@@ -36,6 +36,26 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         assert "does nothing" not in screen(pilot)
 
 
+async def test_the_inspector_takes_the_room_it_is_given(tmp_path: Path) -> None:
+    """Away, it opens when it gets the focus."""
+    async with opened(request(tmp_path, *diverging(CAUSE)), (100, 30)) as (pilot, explorer):
+        inspector, usual = explorer.inspector, explorer.inspector.size.height
+        await press(pilot, "n", "plus")
+        assert inspector.size.height > usual
+        await press(pilot, "plus")
+        assert "as large as it gets" in screen(pilot)
+        await press(pilot, "minus")
+        assert inspector.size.height == usual
+        await press(pilot, "minus")
+        assert not inspector.display
+        assert "paired by" not in screen(pilot)
+        await press(pilot, "j", "k", "enter")
+        assert inspector.display
+        assert "paired by" in screen(pilot)
+        await press(pilot, "escape", "minus")
+        assert "+ brings it back" in screen(pilot)
+
+
 async def test_what_was_said_and_typed_can_be_had_again(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
         await press(pilot, "f", *"op:mm", "enter", "escape", "j")

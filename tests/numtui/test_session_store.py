@@ -16,7 +16,7 @@ from matchers.status import Status
 from numtui.edits import spot_of
 from numtui.session import Session
 from numtui.session_store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
-from numtui.view import Group, Order
+from numtui.view import Details, Group, Order
 from tests.numtui.fakes import comparison_of, log_of
 
 E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B
@@ -105,6 +105,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first.set_query("@heads row>1")
     first.toggle(Group.ONLY_B)
     first.sort(Order.ERROR)
+    first.details = Details.MOST
     first.go(4)
     first.annotations.notes[first.spot] = "Kim knows"
     first.annotations.marks["k"] = first.spot
@@ -116,6 +117,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     told = second.resume(second.store.load() if second.store is not None else Sitting())
     assert told == "as the last session left it: at #5, 4 of 6 rows listed, esc lists all, 1 note"
     assert (second.cursor, second.order, second.filter.groups) == (4, Order.ERROR, first.filter.groups)
+    assert second.details is Details.MOST
     assert second.view.row.tolist() == first.view.row.tolist()
     assert second.annotations.notes == {second.spot: "Kim knows"}
     assert second.annotations.marks == {"k": second.spot}

@@ -80,6 +80,16 @@ def height(low: float, high: float) -> Check:
     return lambda before, now: now.row == before.row and low <= now.height <= high and now.height != before.height
 
 
+def divided(*, higher: bool) -> Check:
+    """The line between the list and the inspector is elsewhere; without inspector it is below everything."""
+
+    def line(seen: Seen) -> int:
+        lines = seen.text.split("\n")
+        return next((y for y, text in enumerate(lines) if text.startswith("───")), len(lines))
+
+    return lambda before, now: line(now) < line(before) if higher else line(now) > line(before)
+
+
 def asks(sign: str) -> Check:
     """A line is typed into, behind this sign."""
     return lambda _, now: any(line.strip() == sign for line in now.text.split("\n"))
@@ -165,6 +175,8 @@ SCRIPTS: dict[str, Script] = {
         f"toggle_{name}": Script(text(f"{name.replace('_', ' ')} rows are hidden"), escape=True)
         for name in ("red", "close", "equal", "only_a", "only_b", "other")
     },
+    "larger_inspector": Script(divided(higher=True), back=(keys("-", until=divided(higher=False)),)),
+    "smaller_inspector": Script(divided(higher=False), back=(keys("+", until=divided(higher=True)),)),
     "fold": Script(text("equal …"), back=(keys("=", until=gone("equal …")),)),
     "reset": Script(text("rows are listed"), (keys("f", *"is:red", "enter", until=text("filter: is:red")),)),
     "mark": Script(text("go to its partner"), escape=True),
