@@ -182,9 +182,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("toggle_only_a", "4", Group.LIST, "show or hide rows that only a has"),
     _a("toggle_only_b", "5", Group.LIST, "show or hide rows that only b has"),
     _a("toggle_other", "6", Group.LIST, "show or hide the rest: recompute, sharded, unfinished, partial sums, ignored"),
-    _a(
-        "larger_inspector", "+", Group.LIST, "a larger inspector: more of each row while one steps through the list"
-    ),
+    _a("larger_inspector", "+", Group.LIST, "a larger inspector: more of each row while one steps through the list"),
     _a("smaller_inspector", "-", Group.LIST, "a smaller one; then none, for more rows"),
     _a("fold", "=", Group.LIST, "fold stretches of equal rows into one line each"),
     _a("reset", "escape", Group.LIST, "drop what is pending: a preview, the mark, the search, then the filters"),
