@@ -23,7 +23,7 @@ from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.repaint import Shown
 from numtui.screens.opening import Opening
-from numtui.shims import crash_of
+from numtui.shims import come_back, crash_of, has_terminal
 from numtui.terminal import drawing_on_terminal
 from numtui.upkeep import forget_what_stays, keep_what_is_there, take_short_turns
 
@@ -86,13 +86,19 @@ class Numtui(App[None], inherit_bindings=False):
         """Nothing is drawn before the first rows of the logs."""
         return self._opening
 
-    def on_mount(self) -> None:
-        """A lost connection must not lose work, nor leave the terminal in disarray."""
-        for signalled in (self.app_suspend_signal, self.app_resume_signal):
-            signalled.subscribe(self, self.forget_shown, immediate=True)
+    def on_load(self) -> None:
+        """A lost connection must not lose work, nor leave the terminal in disarray. It has not been touched yet."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.end_by, number))
+
+    def on_mount(self) -> None:
+        """The first frame is drawn before anything else is done."""
+        loop = asyncio.get_running_loop()
+        # After a signal that came together with this one, and that may end the program instead.
+        loop.add_signal_handler(signal.SIGCONT, partial(loop.call_soon, come_back, self))
+        for signalled in (self.app_suspend_signal, self.app_resume_signal):
+            signalled.subscribe(self, self.forget_shown, immediate=True)
         self.call_after_refresh(self.run_worker, self._prepare, thread=True)
 
     def _prepare(self) -> None:
@@ -152,6 +158,9 @@ class Numtui(App[None], inherit_bindings=False):
             if self.session is not None:
                 self.session.keep()
         finally:
+            if not has_terminal(self):
+                # There is nothing to put right, and whoever touches a terminal from the background is stopped.
+                os._exit(128 + number)
             self.exit(return_code=128 + number)
 
     def forget_shown(self, *_: object) -> None:

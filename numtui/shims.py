@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.screen import Screen
 
-__all__ = ["bound_action", "rebind", "crash_of", "output_waits"]
+__all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "output_waits"]
 
 
 def bound_action(screen: Screen[Any], key: str) -> str | None:
@@ -40,3 +40,23 @@ def output_waits(app: App[Any]) -> bool:
     writer = getattr(app._driver, "_writer_thread", None)  # noqa: SLF001 - there is no public way to know
     queue = getattr(writer, "_queue", None)
     return queue is not None and queue.qsize() > 0
+
+
+def has_terminal(app: App[Any]) -> bool:
+    """Whether the terminal is the program's; False from ctrl+z until `fg`."""
+    return not getattr(app._driver, "_must_signal_resume", False)  # noqa: SLF001 - the driver alone knows
+
+
+def come_back(app: App[Any]) -> None:
+    """Take the terminal again after the process was stopped and continued.
+
+    Textual takes every SIGCONT for the end of its own ctrl+z. After a `kill -STOP`, for which nothing was put away, it
+    would read the keyboard in two threads, wait for ever at the end for the first of them, and draw nothing.
+    """
+    driver: Any = app._driver  # noqa: SLF001 - as below
+    if driver is None or not driver.can_suspend:
+        return
+    if driver._auto_restart and has_terminal(app):  # noqa: SLF001 - what its own handler asks, and sets
+        driver.suspend_application_mode()
+        driver._must_signal_resume = True  # noqa: SLF001
+    driver._sigcont_application()  # noqa: SLF001

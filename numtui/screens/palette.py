@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.text import Text
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.widgets import Input
 
 from numtui.actions import Action
 from numtui.fields import FIELDS
@@ -24,6 +25,10 @@ _MOST = 30
 
 class Palette(CommandPalette):
     """Textual's, which looks for its list's first line also before there is one, or any room for it."""
+
+    def on_mount(self) -> None:
+        """A cursor that blinks would send bytes for as long as it is looked at."""
+        self.query_one(Input).cursor_blink = False
 
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):

@@ -179,6 +179,8 @@ SCRIPTS: dict[str, Script] = {
     "smaller_inspector": Script(divided(higher=False), back=(keys("+", until=divided(higher=True)),)),
     "fold": Script(text("equal …"), back=(keys("=", until=gone("equal …")),)),
     "reset": Script(text("rows are listed"), (keys("f", *"is:red", "enter", until=text("filter: is:red")),)),
+    "suggestions": Script(text("no known kind of drift: the names of the two runs agree"), escape=True),
+    "drift": Script(text("the names are the same"), (TO_CAUSE,), escape=True),
     "mark": Script(text("go to its partner"), escape=True),
     "unpair": Script(text("cuts 1 pair"), (TO_CAUSE,), escape=True),
     "generalise": Script(text("pairs nothing anew"), (TO_CAUSE,), escape=True),

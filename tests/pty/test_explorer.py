@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -81,43 +79,6 @@ def test_the_story(example_logs: tuple[str, str], rules: Path, size: tuple[int, 
         t.keys("q")
         t.wait_for("? help")
         assert t.exit_code("q") == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_signal_loses_nothing(example_logs: tuple[str, str], rules: Path, number: signal.Signals) -> None:
-    with explorer(example_logs, rules) as t:
-        t.wait_for("✗ 1 red")
-        t.keys("n", "x", "Enter")
-        t.wait_for("rules not saved")
-        os.kill(t.pid, number)
-        assert t.exit_code() == 128 + number
-        assert "numtui " not in t.screen(), "the terminal is as it was before"
-    assert rules.read_text(encoding="utf-8") == WRONG
-    with explorer(example_logs, rules) as t:
-        t.wait_for("Unsaved rules of an earlier session")
-        t.keys("r")
-        t.wait_for("✗ 0 red")
-        t.keys("q")
-        t.wait_for("The rules have changed")
-        t.keys("s")
-        assert t.exit_code() == 0
-    assert "layers.1.feed_forward.w3/op_0_mm" not in rules.read_text(encoding="utf-8")
-    with explorer(example_logs, rules) as t:
-        t.wait_for("✗ 0 red")
-        assert "Unsaved rules" not in t.screen()
-
-
-def test_a_terminal_that_goes_away_loses_nothing(example_logs: tuple[str, str], rules: Path) -> None:
-    with explorer(example_logs, rules) as t:
-        t.wait_for("✗ 1 red")
-        t.keys("n", "x", "Enter")
-        t.wait_for("rules not saved")
-        t.close()
-    with explorer(example_logs, rules) as t:
-        t.wait_for("Unsaved rules of an earlier session")
-        t.keys("d")
-        t.wait_for("were discarded")
-        assert t.exit_code("q") == 1
 
 
 def test_without_colours_everything_can_still_be_read(example_logs: tuple[str, str], rules: Path) -> None:

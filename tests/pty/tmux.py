@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,14 @@ class Terminal:
     def device(self) -> str:
         """The file that the program writes to."""
         return self._call("display-message", "-p", "-t", "main", "#{pane_tty}").strip()
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the terminal is as a shell wants it: the main screen, the cursor shown, lines edited and echoed."""
+        shown = self._call("display-message", "-p", "-t", "main", "#{alternate_on} #{cursor_flag}").split()
+        with open(self.device, "rb", buffering=0) as device:
+            flags = termios.tcgetattr(device)[3]
+        return shown == ["0", "1"] and flags & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
 
     @property
     def pid(self) -> int:

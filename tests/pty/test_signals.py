@@ -1,0 +1,236 @@
+"""Whatever ends or interrupts the program: the terminal is as it was, the exit code says why, and no work is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from matchers.rules import parse_rules
+from numtui.journal import Journal
+from numtui.session_store import SessionStore
+from tests.builders import training_step, write_log
+from tests.pty.raw import RawTerminal
+from tests.pty.test_actions import Seen
+from tests.pty.tmux import Terminal
+
+NUMTUI = [sys.executable, "-m", "numtui"]
+
+IGNORED = "version: 1\n\nignore:\n  - side: a\n    match: tok_embeddings/op_0_embedding\n"
+"""The rule that `i` makes on the first row."""
+
+RULES_AND_NOTE = 'i\r"odd\r'
+
+
+class Work:
+    """Two logs, and what is made of them: a rule that is not saved, and a note."""
+
+    def __init__(self, folder: Path, layers: int = 2) -> None:
+        ops = training_step(layers=layers)
+        self.logs = tuple(str(write_log(folder / side / "rank_0_activations.log", ops)) for side in ("one", "two"))
+        self.rules = folder / "rules.yaml"
+        self.command = [*NUMTUI, *self.logs, "-r", str(self.rules)]
+
+    @property
+    def notes(self) -> list[str]:
+        return sorted(SessionStore(self.logs[0], self.logs[1]).load().notes.values())
+
+    @property
+    def unsaved(self) -> str | None:
+        """The rules that the next session offers."""
+        journal = Journal(self.logs[0], self.logs[1], self.rules)
+        found = journal.pending()
+        return None if found is None else found.rules
+
+    @contextmanager
+    def under_way(self, size: tuple[int, int] = (100, 30), **env: str) -> Iterator[RawTerminal]:
+        """The program with a rule and a note made."""
+        with RawTerminal(self.command, columns=size[0], rows=size[1], env=env) as t:
+            # The last thing that is said of logs that have been read.
+            t.wait_for("tok_embeddings/op_0_embedding   ")
+            t.type(RULES_AND_NOTE)
+            t.wait_for("noted")
+            t.read()
+            yield t
+
+    def is_kept(self) -> bool:
+        return self.notes == ["odd"] and self.unsaved is not None and parse_rules(self.unsaved) == parse_rules(IGNORED)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    return Work(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [("\x1b[?1049h", signal.SIGTERM), ("opening", signal.SIGHUP), ("next red", signal.SIGTERM)],
+    ids=["first byte", "first frame", "list"],
+)
+def test_while_it_opens(work: Work, when: str, number: signal.Signals) -> None:
+    """From the first byte that is written on."""
+    with RawTerminal(work.command) as t:
+        t.wait_for(when)
+        t.process.send_signal(number)
+        assert t.exit_code() == 128 + number
+        assert t.restored
+
+
+def test_a_note_that_is_written_while_large_logs_are_read(tmp_path: Path) -> None:
+    work = Work(tmp_path, layers=600)
+    with RawTerminal(work.command) as t:
+        t.wait_for("opening")
+        t.type('"odd\r')
+        t.wait_for("note: ")
+        t.read()
+        t.process.send_signal(signal.SIGTERM)
+        assert t.exit_code() == 128 + signal.SIGTERM
+        assert t.restored
+    assert work.notes == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown", "number"),
+    [
+        ("q", "discard the changes", signal.SIGHUP),
+        ("/wq", "1/", signal.SIGTERM),
+        ("\x10", "the first causes and what follows", signal.SIGTERM),
+    ],
+    ids=["question", "line", "palette"],
+)
+def test_later_wherever_one_is(work: Work, keys: str, shown: str, number: signal.Signals) -> None:
+    with work.under_way() as t:
+        t.type(keys)
+        t.wait_for(shown)
+        t.process.send_signal(number)
+        assert t.exit_code() == 128 + number
+        assert t.restored
+        assert b"Traceback" not in t.written
+    assert work.is_kept()
+    assert not work.rules.exists()
+
+
+def test_the_next_session_offers_what_was_lost(work: Work) -> None:
+    with work.under_way() as t:
+        t.process.send_signal(signal.SIGHUP)
+        assert t.exit_code() == 128 + signal.SIGHUP
+    with Terminal(work.command) as t:
+        t.wait_for("Unsaved rules of an earlier session")
+        t.keys("r")
+        t.wait_for("rules not saved")
+        assert "note: odd" in t.screen()
+        t.keys("q")
+        t.wait_for("The rules have changed")
+        t.keys("s")
+        assert t.exit_code() == 0
+    assert work.rules.read_text(encoding="utf-8") == IGNORED
+    assert work.unsaved is None
+    with Terminal(work.command) as t:
+        t.wait_for("1 note")
+        assert "Unsaved rules" not in t.screen()
+        assert t.exit_code("q") == 0
+
+
+@pytest.mark.parametrize("keys", ["", "V"], ids=["list", "editor"])
+def test_a_terminal_that_goes_away(work: Work, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tok_embeddings.py").write_text("\n" * 80)
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "the editor shows $*"\nread line\n')
+    editor.chmod(0o755)
+    with work.under_way(EDITOR=str(editor)) as t:
+        t.type(keys)
+        t.wait_for("the editor shows" if keys else "")
+        t.vanish()
+        assert t.exit_code() == 128 + signal.SIGHUP
+    assert work.is_kept()
+
+
+def test_stopped_and_continued_from_outside(work: Work) -> None:
+    """Nobody told the program; somebody else has written to its terminal meanwhile."""
+    with Terminal(work.command) as t:
+        t.wait_for("? help")
+        t.type(RULES_AND_NOTE)
+        t.wait_for("noted")
+        for _ in range(2):
+            os.kill(t.pid, signal.SIGSTOP)
+            with open(t.device, "w", encoding="utf-8") as device:
+                device.write("\x1b[6;20Hsomebody else was here")
+            t.wait_for("somebody else was here")
+            os.kill(t.pid, signal.SIGCONT)
+            t.wait_for(lambda screen: "somebody" not in screen and "rules not saved" in screen)
+        t.type("jjjjjjjjjj")
+        t.wait_for(lambda screen: Seen.on(screen).row == 11, styles=True)
+        t.keys("q")
+        t.wait_for("The rules have changed")
+        t.keys("d")
+        assert t.exit_code() == 0
+        assert t.is_restored
+    assert work.notes == ["odd"]
+
+
+def test_suspended_and_back(work: Work, tmp_path: Path) -> None:
+    """With ctrl+z and fg, in a shell with job control; and ended by it while it was suspended."""
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "ready> "}) as t:
+        t.wait_for("ready>")
+        t.type(" ".join(work.command) + "\r")
+        t.wait_for("? help")
+        t.type(RULES_AND_NOTE)
+        t.wait_for("noted")
+        t.keys("C-z")
+        t.wait_for("Stopped")
+        t.type("stty -a | grep -o ' icanon'; fg\r")
+        t.wait_for("rules not saved")
+        t.keys("C-z")
+        t.wait_for(lambda screen: screen.count("Stopped") == 2 and " icanon\n" in screen)
+        t.type("kill %1; wait -f %1; echo code $?\r")
+        t.wait_for(f"code {128 + signal.SIGTERM}")
+    assert work.is_kept()
+
+
+def test_a_storm_of_sizes(work: Work) -> None:
+    """While keys are pressed; the last size is the one that counts."""
+    chance = random.Random(0)
+    keys = [
+        "j",
+        "k",
+        "G",
+        "g",
+        "n",
+        "v",
+        "\x1b",
+        "?",
+        "q",
+        "c",
+        "C",
+        "r",
+        "/wq\r",
+        "=",
+        "S",
+        "\t",
+        "\x10",
+        " ",
+        "B",
+        "P",
+    ]
+    with work.under_way() as t:
+        for _ in range(300):
+            t.resize(chance.choice((1, 2, 7, 30, 59, 60, 61, 80, 133, 300)), chance.choice((1, 2, 5, 13, 14, 24, 70)))
+            t.type(chance.choice(keys))
+            t.read()
+        t.resize(100, 30)
+        for _ in range(4):
+            t.type("\x1b")
+            t.read(0.3)
+        t.process.send_signal(signal.SIGTERM)
+        assert t.exit_code() == 128 + signal.SIGTERM
+        assert t.restored
+        assert b"Traceback" not in t.written
+    assert work.is_kept()
