@@ -6,6 +6,7 @@ A **template** names parts of a key: `layers.{i}/op_{n}_add` against `layers.{i}
 | --- | --- |
 | `{i}` `{j}` `{k}` `{l}` `{m}` `{n}`, `{any_name:int}` | a whole number, written without leading zeros |
 | `{n+1}` `{n-2}` | the same with an offset: `{n-2}` reads `op_5` as n = 7 and writes n = 7 as `op_5` |
+| `{4k}` `{4k+1}` `{5-k}` `{26-5k}` | in steps, k from 0 on: `{4k+1}` reads `op_9` as k = 2, and not `op_8` |
 | any other name, `{name:name}` | one segment of a path or a part of one: no `.`, no `/` |
 | `{rest:path}` | one or more whole segments: no `/` |
 | `{{` `}}` | a brace |
@@ -35,7 +36,9 @@ Captures = Mapping[str, "int | str"]
 
 _INTEGERS: Final = frozenset("ijklmn")
 _KINDS: Final = ("int", "name", "path")
-_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(?::([a-z]+))?\s*(?:([+-])\s*([0-9]{1,9}))?\}")
+_PLACEHOLDER: Final = re.compile(
+    r"\{(?:([0-9]{1,9})\s*-\s*)?([1-9][0-9]{0,8})?([A-Za-z_][A-Za-z0-9_]*)(?::([a-z]+))?\s*(?:([+-])\s*([0-9]{1,9}))?\}"
+)
 _CLASS: Final = {"int": "([0-9]+)", "name": "([^./]+)", "path": r"([^./]+(?:\.[^./]+)*)"}
 _STOPS: Final = {"int": "", "name": "./", "path": "/"}
 _LONGEST_INTEGER: Final = 18
@@ -53,11 +56,24 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """One placeholder. The text at its place is the value of `name` plus `offset`."""
+    """One placeholder. The text at its place is `factor` times the value of `name`, plus `offset`."""
 
     name: str
     kind: str
     offset: int = 0
+    factor: int = 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether the text is the value itself."""
+        return not self.offset and self.factor == 1
+
+    def value(self, text: str) -> int | None:
+        """The number that a text of digits stands for; None when it stands for none."""
+        if len(text) > _LONGEST_INTEGER or (text[0] == "0" and len(text) > 1):
+            return None
+        value, rest = divmod(int(text) - self.offset, self.factor)
+        return None if rest or (self.factor != 1 and value < 0) else value
 
 
 class Pattern:
@@ -126,9 +142,10 @@ class Pattern:
         for hole, text in zip(holes, groups, strict=True):
             value: int | str = text
             if hole.kind == "int":
-                if len(text) > _LONGEST_INTEGER or (text[0] == "0" and len(text) > 1):
+                read = hole.value(text)
+                if read is None:
                     return None
-                value = int(text) - hole.offset
+                value = read
             if out.setdefault(hole.name, value) != value:
                 return None
         return out
@@ -138,9 +155,9 @@ class Pattern:
         return "".join(
             part
             if isinstance(part, str)
-            else str(int(captures[part.name]) + part.offset)
-            if part.offset
             else str(captures[part.name])
+            if part.plain
+            else str(int(captures[part.name]) * part.factor + part.offset)
             for part in self._parts
         )
 
@@ -153,7 +170,7 @@ class Pattern:
             if kind is None:
                 known = ", ".join(f"{{{name}}}" for name in source.kinds) or "nothing"
                 raise PatternError(f"{{{part.name}}} is not captured on the other side, which captures {known}")
-            if part.offset and kind != "int":
+            if not part.plain and kind != "int":
                 raise PatternError(f"{{{part.name}}} is not a number; write {{{part.name}:int}} where it is captured")
 
 
@@ -180,7 +197,7 @@ def _parts_of(text: str) -> tuple[str | _Hole, ...]:
         else:
             found = _PLACEHOLDER.match(text, at)
             if found is None:
-                raise PatternError("a placeholder is {name}, {name:path}, {name:int}, {n+1} or {n-1}", at)
+                raise PatternError("a placeholder is {name}, {name:path}, {name:int}, {n+1}, {4n+1} or {5-n}", at)
             if plain:
                 parts.append(plain)
                 plain = ""
@@ -192,14 +209,19 @@ def _parts_of(text: str) -> tuple[str | _Hole, ...]:
 
 
 def _hole(found: re.Match[str]) -> _Hole:
-    name, kind, sign, offset = found.groups()
+    start, factor, name, kind, sign, offset = found.groups()
+    counted = bool(start or factor or sign)
+    if start and sign:
+        raise PatternError(f"{found.group()}: one offset is enough", found.start())
     if kind is None:
-        kind = "int" if name in _INTEGERS or sign else "name"
+        kind = "int" if name in _INTEGERS or counted else "name"
     elif kind not in _KINDS:
         raise PatternError(f"{{{name}:{kind}}}: a placeholder is of kind {', '.join(_KINDS)}", found.start())
-    if sign and kind != "int":
-        raise PatternError(f"{found.group()}: only a number can have an offset", found.start())
-    return _Hole(name, kind, int(f"{sign}{offset}") if sign else 0)
+    if counted and kind != "int":
+        raise PatternError(f"{found.group()}: only a number can have an offset or a factor", found.start())
+    if start:
+        return _Hole(name, kind, int(start), -int(factor or 1))
+    return _Hole(name, kind, int(f"{sign}{offset}") if sign else 0, int(factor or 1))
 
 
 def _forced(parts: tuple[str | _Hole, ...]) -> re.Pattern[str] | None:

@@ -1,18 +1,23 @@
 """From pairs to templates: what all pairs of two module patterns have in common, said in the grammar of the rules.
 
 A template is only proposed when *every* operation of a that it would match is paired as it says; one that is not is
-reason enough to say nothing.
+reason enough to say nothing. What templates of the plain kind do not say may still go on in equal steps
+(`matchers.drift.progressions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.drift.view import PairNames, escaped, key_head
+from matchers.drift.progressions import Progression, progressions
+from matchers.drift.view import Modules, PairNames, escaped, key_head
+from matchers.op_log import OpLog
 from matchers.rules import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]
@@ -22,6 +27,7 @@ Learned = tuple[list[TemplateRule], Int]
 """Templates, and the positions of the pairs that they make, among those that were asked about."""
 
 _HOLES: Final = "ijklm"
+_NO_VALUE: Final = -1
 _MOST_COUNTERS: Final = 8
 """A pattern whose counters have no common shift gets a template per counter, if these are not more than that."""
 
@@ -39,6 +45,7 @@ class Learner:
         self._span = np.int64(int(a.counter.max(initial=0)) + 2)
         self._at = self._site * self._span + a.counter
         self._counters = np.sort(self._at)
+        self._numbers: dict[tuple[str, int], _Numbers] = {}
 
     def learn(self, i: Int, j: Int, why: str) -> Learned:
         """Templates for the pairs of records (i[k], j[k])."""
@@ -55,9 +62,13 @@ class Learner:
         rules: list[TemplateRule] = []
         covered = [which[:0]]
         for group in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-            found, rows = self._group(i[group], j[group], why)
-            rules += found
-            covered.append(which[group[rows]])
+            for find in (self._group, self._steps):
+                found, rows = find(i[group], j[group], why)
+                rules += found
+                covered.append(which[group[rows]])
+                group = np.delete(group, rows)
+                if not len(group):
+                    break
         return rules, np.concatenate(covered)
 
     def _group(self, i: Int, j: Int, why: str) -> Learned:
@@ -92,6 +103,130 @@ class Learner:
                     rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
                     covered.append(rows)
         return rules, np.concatenate(covered)
+
+    def _steps(self, i: Int, j: Int, why: str) -> Learned:
+        """Templates for those pairs (of one module pattern and one op on either side) that go on in equal steps."""
+        names = self._names
+        known_a, known_b = self._numbers_of("a", int(i[0])), self._numbers_of("b", int(j[0]))
+        numbers = np.concatenate((known_a.of(i), known_b.of(j)), axis=1)
+        rules: list[TemplateRule] = []
+        covered = np.zeros(len(i), bool)
+        width = known_a.values.shape[1]
+        for progression in progressions(numbers, width):
+            steps = _Steps.of(progression, width)
+            led = self._led(steps, known_a, known_b)
+            if led is None or covered[progression.rows].all():
+                continue
+            text_a = _text(names.a, names.c.a, int(i[0]), steps.a, steps.name)
+            text_b = _text(names.b, names.c.b, int(j[0]), steps.b, steps.name)
+            if text_a != text_b:
+                rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
+                covered |= np.isin(i, led)
+        return rules, np.flatnonzero(covered)
+
+    def _led(self, steps: _Steps, known_a: _Numbers, known_b: _Numbers) -> Int | None:
+        """The records of a that the steps lead to one of b; None unless all of them are paired with it."""
+        value = steps.value(known_a.values)
+        reached = np.flatnonzero(value != _NO_VALUE)
+        target = np.stack([hole.fill(value[reached]) for hole in steps.b], axis=1)
+        goal = np.array([known_b.at.get(tuple(numbers), -1) for numbers in target.tolist()], np.int64)
+        led = known_a.records[reached[goal >= 0]]
+        return led if (self._names.c.pairing.partner_of_a[led] == goal[goal >= 0]).all() else None
+
+    def _numbers_of(self, side: str, record: int) -> _Numbers:
+        """The numbers of all operations that share module pattern and op with a record."""
+        names = self._names
+        if side == "a":
+            log, modules, site = names.c.a, names.a, self._site
+        else:
+            log, modules, site = names.c.b, names.b, names.b.of_row * self._ops + names.op_b
+        key = side, int(site[record])
+        if key not in self._numbers:
+            records = np.flatnonzero((site == site[record]) & (log.counter >= 0) & (log.module >= 0))
+            paths = [modules.places[m].numbers for m in log.module[records].tolist()]
+            values = np.concatenate(
+                (np.array(paths, np.int64).reshape(len(records), -1), log.counter[records, None].astype(np.int64)),
+                axis=1,
+            )
+            self._numbers[key] = _Numbers(records, values)
+        return self._numbers[key]
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers in the names of some records, rising: int64[records, k], the counter last."""
+
+    records: Int
+    values: Int
+
+    @cached_property
+    def at(self) -> dict[tuple[int, ...], int]:
+        """The record with these numbers."""
+        return dict(zip(map(tuple, self.values.tolist()), self.records.tolist(), strict=True))
+
+    def of(self, records: Int) -> Int:
+        """Those of some of them."""
+        return self.values[self.records.searchsorted(records)]
+
+
+class _Hole(NamedTuple):
+    """A number of a template: `factor` times the placeholder's value, plus `offset`."""
+
+    factor: int
+    offset: int
+
+    def fill(self, value: Int) -> Int:
+        return self.factor * value + self.offset
+
+    def text(self, name: str) -> str:
+        if not self.factor:
+            return str(self.offset)
+        if self.factor < 0:
+            return f"{{{self.offset}-{_times(-self.factor)}{name}}}"
+        return f"{{{_times(self.factor)}{name}{f'{self.offset:+d}' if self.offset else ''}}}"
+
+
+class _Steps(NamedTuple):
+    """A progression as the holes of a template for a and one for b; what is captured is that of a's hole `by`."""
+
+    a: tuple[_Hole, ...]
+    b: tuple[_Hole, ...]
+    by: int
+
+    @classmethod
+    def of(cls, progression: Progression, of_a: int) -> _Steps:
+        start, step = np.array(progression.start), np.array(progression.step)
+        by = next((at for at in range(of_a) if abs(step[at]) == 1), int(np.flatnonzero(step[:of_a])[0]))
+        if step[by] < 0:
+            start, step = start + (len(progression.rows) - 1) * step, -step
+        if step[by] == 1:  # the number itself is what is captured
+            start = start - step * start[by]
+        holes = tuple(_Hole(factor, offset) for factor, offset in zip(step.tolist(), start.tolist(), strict=True))
+        return cls(holes[:of_a], holes[of_a:], by)
+
+    @property
+    def name(self) -> str:
+        """What the placeholder is called: a number of a module, a counter, or which step it is."""
+        return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
+
+    def value(self, numbers: Int) -> Int:
+        """What is captured of each row of a's numbers; `_NO_VALUE` of those that the template does not match."""
+        hole = self.a[self.by]
+        value, rest = np.divmod(numbers[:, self.by] - hole.offset, hole.factor)
+        fits = (rest == 0) & (value >= 0)
+        for at, other in enumerate(self.a):
+            fits &= numbers[:, at] == other.fill(value)
+        return np.where(fits, value, _NO_VALUE)
+
+
+def _text(modules: Modules, log: OpLog, record: int, holes: Sequence[_Hole], name: str) -> str:
+    texts = [hole.text(name) for hole in holes]
+    head = key_head(modules.places[int(log.module[record])].pattern, texts[:-1])
+    return f"{head}/op_{texts[-1]}_{escaped(log.op_name(record))}"
+
+
+def _times(factor: int) -> str:
+    return str(factor) if factor > 1 else ""
 
 
 def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> tuple[list[str], list[str]] | None:

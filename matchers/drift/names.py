@@ -61,29 +61,28 @@ _FAMILIES: Final = {
         "One run knows the module of these operations and the other does not: gradients that autograd adds up, and "
         "what a graph does for several modules at once.",
         "only one run knows the module",
-        "<none> has one counter for all that is in it, and no shift between it and the modules' counters holds for "
-        "all layers",
+        "<none> has one counter for all that is in it, which neither a shift nor equal steps lead to",
     ),
     _Kind.CHECKPOINT: _Family(
         "checkpointed names",
         "Activation checkpointing runs inner modules directly: what they run again is logged without the layer that "
         "they belong to.",
         "checkpointing runs inner modules directly",
-        "neither the short name nor its counter says which layer it is",
+        "its counter does not go from layer to layer in equal steps",
     ),
     _Kind.ELSEWHERE: _Family(
         "moved to another module",
         "These operations are logged under a parent, a child or a neighbour of the module that the other run has "
         "them in, as happens in the backward pass.",
         "logged under a neighbouring module",
-        "no shift of the counters holds for all of these operations",
+        "neither a shift of the counters nor equal steps hold for all of these operations",
     ),
     _Kind.SAME: _Family(
         "shifted counters",
         "An operation that only one run has takes a number, and all that come behind it in its module count on from "
         "there.",
         "counters are shifted",
-        "the shift is not the same everywhere",
+        "the shift is not the same everywhere, nor does it grow in equal steps",
     ),
 }
 

@@ -184,34 +184,56 @@ def test_the_stages_of_a_pipeline_count_layers_from_0() -> None:
     assert ("layers.{i}.{rest:path}", "stage.layers.{i-4}.{rest}") in rules
 
 
-def test_checkpointed_names_have_a_pair_each() -> None:
-    """`attention_norm` does not say of which layer it is: no template does."""
-    ops = training_step(4)
-    counters = iter(range(99))
+def checkpointed(counters: Sequence[int]) -> dict[str, Suggestion]:
+    """What is suggested where the norms of the layers lose their layer, and have these counters."""
+    ops = [replace(o, producers=[]) for o in training_step(len(counters))]
+    left = iter(counters)
 
     def short(key: str) -> str:
-        return f"attention_norm/op_{next(counters)}_mul" if "attention_norm" in key else key
+        return f"attention_norm/op_{next(left)}_mul" if "attention_norm" in key else key
 
-    a = [replace(o, key=short(o.key), producers=[]) for o in ops]
-    _, found = suggested(a, [replace(o, producers=[]) for o in ops])
-    s = found["checkpointed names"]
+    return suggested([replace(o, key=short(o.key)) for o in ops], ops)[1]
+
+
+@pytest.mark.parametrize(
+    ("counters", "a", "b"),
+    [
+        ((0, 1, 2, 3), "attention_norm/op_{n}_mul", "layers.{n}.attention_norm/op_0_mul"),
+        ((3, 7, 11, 15), "attention_norm/op_{4k+3}_mul", "layers.{k}.attention_norm/op_0_mul"),
+        ((9, 6, 3, 0), "attention_norm/op_{3k}_mul", "layers.{3-k}.attention_norm/op_0_mul"),
+    ],
+)
+def test_checkpointed_names_that_go_from_layer_to_layer_in_equal_steps_are_a_template(
+    counters: Sequence[int], a: str, b: str
+) -> None:
+    s = checkpointed(counters)["checkpointed names"]
+    assert [(rule.a, rule.b) for rule in s.rules if isinstance(rule, TemplateRule)] == [((a,), (b,))]
+    assert (s.rows, s.settles, s.no_rule, s.effect) == (4, 4, "", {})
+
+
+def test_checkpointed_names_without_equal_steps_have_a_pair_each() -> None:
+    """`attention_norm` does not say of which layer it is, and its counter does not either."""
+    s = checkpointed((0, 1, 5, 7))["checkpointed names"]
     assert s.rows == s.settles == 4
     assert [(rule.a, rule.b) for rule in s.rules if isinstance(rule, PairRule)] == [
-        ((f"attention_norm/op_{k}_mul",), (f"layers.{k}.attention_norm/op_0_mul",)) for k in range(4)
+        ((f"attention_norm/op_{n}_mul",), (f"layers.{k}.attention_norm/op_0_mul",)) for k, n in enumerate((0, 1, 5, 7))
     ]
-    assert "Each has a pair of its own: neither the short name" in s.explanation
+    assert "Each has a pair of its own: its counter does not go from layer to layer" in s.explanation
     assert (s.no_rule, s.effect) == ("", {})
 
 
 def test_a_family_that_is_too_large_is_not_said_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift_names, "_MOST_PAIRS", 3)
-    ops = training_step(4)
-    _, found = suggested(
-        [replace(o, key=f"attention_norm/op_{k}_mul") if "attention_norm" in o.key else o for k, o in enumerate(ops)],
-        ops,
-    )
-    assert found["checkpointed names"].rules == ()
-    assert "which layer" in found["checkpointed names"].no_rule
+    s = checkpointed((0, 1, 5, 7))["checkpointed names"]
+    assert s.rules == ()
+    assert "from layer to layer in equal steps" in s.no_rule
+
+
+def test_steps_that_would_lead_another_operation_astray_are_no_template() -> None:
+    """The fifth goes on in the same steps and is paired with something else."""
+    s = checkpointed((0, 4, 8, 12, 20, 16))["checkpointed names"]
+    assert s.settles == s.rows == 6
+    assert not any(isinstance(rule, TemplateRule) for rule in s.rules)
 
 
 def test_moved_to_none() -> None:

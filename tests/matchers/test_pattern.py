@@ -30,6 +30,16 @@ from tests.matchers.rule_logs import log_of
         ("layers.{i}/op_{n}_add", "layers.1.2/op_3_add", None),
         ("op_{n-2}_x", "op_5_x", {"n": 7}),
         ("op_{n+1}_x", "op_5_x", {"n": 4}),
+        ("op_{4k+1}_x", "op_9_x", {"k": 2}),
+        ("op_{4k+1}_x", "op_1_x", {"k": 0}),
+        ("op_{4k+1}_x", "op_8_x", None),
+        ("op_{4k+4}_x", "op_0_x", None),
+        ("op_{2k}_x", "op_6_x", {"k": 3}),
+        ("layers.{5-k}/x", "layers.2/x", {"k": 3}),
+        ("layers.{5-k}/x", "layers.6/x", None),
+        ("op_{26-5i}_x", "op_16_x", {"i": 2}),
+        ("op_{26-5i}_x", "op_17_x", None),
+        ("{2layer}", "6", {"layer": 3}),
         ("op_{n}_x", "op_05_x", None),
         ("op_{n}_x", "op_0_x", {"n": 0}),
         ("op_{n}_x", "op_" + "9" * 5000 + "_x", None),
@@ -67,6 +77,7 @@ def test_match(template: str, text: str, captures: dict[str, int | str] | None) 
 
 def test_expand() -> None:
     assert Pattern.of("layers.{i}/op_{n-2}_add").expand({"i": 3, "n": 7}) == "layers.3/op_5_add"
+    assert Pattern.of("layers.{5-k}/op_{4k+1}_add").expand({"k": 2}) == "layers.3/op_9_add"
     assert Pattern.of("{rest}.{x}").expand({"rest": "a.b", "x": 4}) == "a.b.4"
 
 
@@ -81,6 +92,9 @@ def test_expand() -> None:
         ("{x:name+1}", "only a number", 0),
         ("{x}.{x:path}", "both", 0),
         ("{n*2}", "placeholder", 0),
+        ("{0n}", "placeholder", 0),
+        ("{5-n+1}", "one offset", 0),
+        ("{2x:name}", "only a number", 0),
         ("{x}" * 33, "more than 32", 0),
     ],
 )

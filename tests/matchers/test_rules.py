@@ -237,7 +237,7 @@ r:9:21: 'a' must be text, found a list
 r:12:5: 'a' stands here a second time
 r:14:21: 'b' names 'z/op_0_add' twice
 r:16:5: expected a rule with 'a: …', 'b: …', found 'x/op_0_add'
-r:18:16: a placeholder is {name}, {name:path}, {name:int}, {n+1} or {n-1} (in 'a')
+r:18:16: a placeholder is {name}, {name:path}, {name:int}, {n+1}, {4n+1} or {5-n} (in 'a')
 r:21:33: {j} is not captured on the other side, which captures {i} (in 'b')
 r:23:9: {x} is not a number; write {x:int} where it is captured (in 'b')
 r:26:12: 'phase' is forward, backward, optimizer or other, not 'backwards'; leave it out for all

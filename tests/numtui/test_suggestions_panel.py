@@ -29,18 +29,18 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         await press(pilot, "s")
         await press(pilot, "j", "a")
         assert "✓ checkpointed names" in screen(pilot)
-        assert "accept checkpointed names (72 rules): pairs nothing anew · 0 red as before   (u undoes it)" in screen(
+        assert "accept checkpointed names (12 rules): pairs nothing anew · 0 red as before   (u undoes it)" in screen(
             pilot
         )
-        assert len(explorer.session.rules.rules) == 72
+        assert len(explorer.session.rules.rules) == 12
         await press(pilot, "u")
         assert "undone: accept checkpointed names" in screen(pilot)
         assert "  checkpointed names" in screen(pilot)
         await press(pilot, "ctrl+r", "ctrl+s")
         assert "saved to" in screen(pilot)
-        assert len(load_rules(tmp_path / "overrides.yaml").rules) == 72
+        assert len(load_rules(tmp_path / "overrides.yaml").rules) == 12
         await press(pilot, "x")
-        assert "take back checkpointed names (72 rules)" in screen(pilot)
+        assert "take back checkpointed names (12 rules)" in screen(pilot)
         assert "rules not saved" in screen(pilot)
         await press(pilot, "x")
         assert "✗ checkpointed names" in screen(pilot)
@@ -69,7 +69,7 @@ async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -
         await press(pilot, "A")
         await press(pilot, "A")
         assert "all that rules can settle is settled" in screen(pilot)
-        assert len(explorer.session.rules.rules) == 200
+        assert len(explorer.session.rules.rules) == 73
         await press(pilot, "A")
         assert "there is nothing left to accept" in screen(pilot)
 
