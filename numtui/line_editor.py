@@ -14,7 +14,7 @@ __all__ = ["LineEditor", "Typed"]
 
 
 _CANDIDATES = 6
-"""Words that are told when `tab` cannot decide among them."""
+"""Values that are told when `tab` cannot decide among them."""
 
 
 class Typed(Enum):
@@ -126,13 +126,18 @@ class LineEditor:
         if not self.many:
             typed, rest = self.text, ""
         fitting = [word for word in self.words if word.startswith(typed)]
+        fields = self.many and ":" not in typed
+        if fields:
+            # First the field: among thousands of names nobody would find out which fields there are.
+            fitting = list(dict.fromkeys(word[: word.find(":") + 1] or word for word in fitting))
         if not fitting:
             return
         first, last = min(fitting), max(fitting)
         same = next((first[:i] for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), first)
         if len(fitting) > 1 and same == typed:
-            more = f" … {len(fitting)} in all" if len(fitting) > _CANDIDATES else ""
-            self.told = "  ".join(word[word.find(":") + 1 :] or word for word in fitting[:_CANDIDATES]) + more
+            shown = fitting if fields else fitting[:_CANDIDATES]
+            more = f" … {len(fitting)} in all" if len(fitting) > len(shown) else ""
+            self.told = "  ".join(word[word.find(":") + 1 :] or word for word in shown) + more
         self.text = self.text[:start] + same + rest
         self.at = start + len(same)
 

@@ -103,10 +103,11 @@ def exactly(name: str, value: str) -> str:
 
 def completions(c: Comparison, saved: Mapping[str, str]) -> tuple[str, ...]:
     """The words that a query over this comparison can be made of."""
-    words = [f"{name}>" for name in NUMBERS] + [f"@{name}" for name in saved]
+    words = []
     for name, field in FIELDS.items():
         words += [f"{name}:{value}" for value in (field.values or field.names(c))]
         words.append(f"{name}:")
+    words += [f"{name}>" for name in NUMBERS] + [f"@{name}" for name in saved]
     return tuple(dict.fromkeys(words))
 
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.run_info import Weight
 from matchers.status import Status
@@ -19,7 +20,7 @@ from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 from numtui.view import Group, Order
 
-__all__ = ["breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
+__all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
 _LEAST = 12
 """Cells of the path of a module that a source line leaves to it."""
@@ -224,6 +225,14 @@ def _source(session: Session) -> str:
     (file_a, line_a), (file_b, line_b) = map(split_location, lines)
     other = line_b if file_a == file_b else f"{file_b}:{line_b}"
     return safe_text(f"{file_a}:{line_a} ⇄ {other}", _PLACE)
+
+
+def all_agree(c: Comparison) -> str:
+    """What is said of two runs without anything red, and where to look all the same."""
+    from numtui.report.certificate import agreement  # with the reports, which the first screen does not need
+
+    on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows whose names drifted"
+    return f"{agreement(c)} {on}; B counts by module; I tells what was logged" if len(c) else agreement(c)
 
 
 def info(session: Session) -> list[Line]:

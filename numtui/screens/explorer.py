@@ -33,7 +33,7 @@ from numtui.screens.following import Following
 from numtui.screens.modal import Modal
 from numtui.session import Job, Look, Search, Session
 from numtui.shims import bound_action, output_waits, rebind
-from numtui.summary import rule_trouble
+from numtui.summary import all_agree, rule_trouble
 from numtui.upkeep import give_memory_back, keep_what_is_there
 from numtui.view import Details
 from numtui.widgets.breadcrumb import Breadcrumb
@@ -477,6 +477,8 @@ class Explorer(Following):
             self.say(f"n goes to the first {first[0]}, o to {first[1]}")
         elif self.session.comparison.single:
             self.say("there is no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
+        else:
+            self.say(all_agree(self.session.comparison))
         if self.session.store is not None:
             if told := self.session.resume(self.session.store.known):
                 self.say(told)

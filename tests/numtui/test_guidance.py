@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.builders import training_step
 from tests.numtui.test_app import opened, press, request, screen
 from tests.numtui.test_flow import diverging
 
@@ -21,6 +22,22 @@ async def test_after_a_prefix_the_footer_has_the_keys_that_go_on(tmp_path: Path)
         assert screen(pilot).rstrip().endswith(" ' back  k to its row  esc nothing"), "the letters that are in use"
         await press(pilot, "escape", "left_square_bracket")
         assert screen(pilot).rstrip().endswith(" c previous red row  esc nothing")
+
+
+async def test_nothing_red_is_said_and_where_to_look(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, training_step(), training_step())) as (pilot, _):
+        assert "operations agree. s shows whose names drifted; B counts by module" in screen(pilot)
+
+
+async def test_tab_shows_the_fields_of_the_filter_first(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "f", "tab")
+        line = next(line for line in screen(pilot).split("\n") if "filter:" in line)
+        for field in ("status:", "phase:", "module:", "at:", "error>"):
+            assert f" {field} " in line + " "
+        await press(pilot, *"sta", "tab", *"reco", "tab")
+        assert explorer.editor is not None
+        assert explorer.editor.text == "status:recompute"
 
 
 async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:

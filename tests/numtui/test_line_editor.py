@@ -65,6 +65,15 @@ def test_tab_completes_as_far_as_the_words_agree() -> None:
     assert typed(LineEditor("", ":", "x", words=words), "tab").text == "x"
 
 
+def test_tab_completes_the_field_before_its_values() -> None:
+    words = ("status:red", "status:recompute", "status:", "module:layers.0", "module:lm_head", "module:", "error>")
+    line = typed(LineEditor("filter", "f", words=words, many=True), "tab")
+    assert (line.text, line.told) == ("", "status:  module:  error>")
+    assert typed(line, "s", "tab").text == "status:"
+    assert typed(line, "tab").told == "red  recompute  status:"
+    assert typed(line, *"rec", "tab", *" -mo", "tab", *"la", "tab").text == "status:recompute -module:layers.0"
+
+
 def test_the_arrow_keys_bring_earlier_lines_back() -> None:
     """Those that begin with what was typed, as in a shell; what was typed itself is not lost."""
     earlier = ("op:mm", "status:red", "op:add", "op:mm phase:bwd")
