@@ -9,15 +9,18 @@ from textual.app import ComposeResult
 
 from numtui.actions import ACTIONS, Action, by_group
 from numtui.inspection import wrap
+from numtui.line_editor import LineEditor, Typed
 from numtui.screens.modal import Modal
+from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 from numtui.widgets.lines import Lines
+from numtui.widgets.status_line import editor_line
 
 __all__ = ["Pager", "help_lines"]
 
 
 class Pager(Modal[None]):
-    """Any text; `q`, `esc` and the key that opened it close it."""
+    """Any text, which can be searched; `q`, `esc` and the key that opened it close it."""
 
     def __init__(self, title: str, lines: Sequence[Line], opened_by: str = "") -> None:
         super().__init__()
@@ -26,6 +29,14 @@ class Pager(Modal[None]):
         self._wrapped: list[Line] = []
         self._top = 0
         self._opened_by = opened_by
+        self._editor: LineEditor | None = None
+        """What is being typed of a search."""
+        self._text = ""
+        """What was searched for."""
+        self._hits: list[int] = []
+        """The lines that have it."""
+        self._hit = -1
+        """The line that was gone to, an index into the wrapped ones."""
 
     def compose(self) -> ComposeResult:
         yield _Page()
@@ -37,17 +48,57 @@ class Pager(Modal[None]):
     def draw(self) -> None:
         """What fits."""
         self._wrapped = [part for line in self._lines for part in _wrapped(line, self.size.width)]
+        self._hits = self._having(self._text)
         self._top = min(max(self._top, 0), max(len(self._wrapped) - self._room, 0))
         below = len(self._wrapped) - self._top - self._room
-        tail = f"{below} more lines: space, j, ctrl+d" if below > 0 else "the end"
         shown = self._wrapped[self._top : self._top + self._room]
         blank: list[Line] = [[] for _ in range(self._room - len(shown))]
         page = self.query_one(_Page)
-        title: Line = [(f" {self._title}", "title"), ("   q or esc closes", "dim")]
-        page.paint([title, *shown, *blank, [(f" {tail}", "dim")]])
+        title: Line = [(f" {self._title}", "title"), ("   / searches · q or esc closes", "dim")]
+        hit = self._hit - self._top + 1 if self._top <= self._hit < self._top + self._room else -1
+        page.paint([title, *shown, *blank, self._tail(below)], reverse=hit)
+
+    def _tail(self, below: int) -> Line:
+        """The last line: what is typed, else where one is in the search, else how much is below."""
+        if self._editor is not None:
+            return editor_line(self._editor)
+        if self._text:
+            place = f"{self._hits.index(self._hit) + 1 if self._hit in self._hits else '–'}/{len(self._hits)}"
+            return [(f" /{safe_text(self._text, 60)}  {place}", ""), ("  n next  N previous  esc ends it", "dim")]
+        return [(f" {below} more lines: space, j, ctrl+d" if below > 0 else " the end", "dim")]
+
+    def _having(self, text: str) -> list[int]:
+        wanted = text.lower()
+        return [
+            y for y, line in enumerate(self._wrapped) if wanted and wanted in "".join(part for part, _ in line).lower()
+        ]
+
+    def _go_to_hit(self, by: int) -> None:
+        """The next line that has what was searched for, around the end."""
+        start = self._hit if self._hit >= 0 else self._top - (by > 0)
+        later = [y for y in self._hits if (y > start if by > 0 else y < start)] or self._hits
+        if later:
+            self._hit = later[0 if by > 0 else -1]
+            if not self._top <= self._hit < self._top + self._room:
+                self._top = self._hit - self._room // 3
+        self.draw()
+
+    def _type(self, event: events.Key, editor: LineEditor) -> None:
+        typed = editor.key(event.key, event.character)
+        if typed in (Typed.ENTERED, Typed.CANCELLED):
+            self._editor = None
+        if typed is Typed.ENTERED:
+            self._text, self._hit = editor.text or self._text, -1
+            self._hits = self._having(self._text)
+            self._go_to_hit(1)
+        else:
+            self.draw()
 
     def pressed(self, event: events.Key) -> None:
         """Move, or close."""
+        if self._editor is not None:
+            self._type(event, self._editor)
+            return
         end = len(self._wrapped)
         steps = {
             "j": 1, "down": 1, "enter": 1, "k": -1, "up": -1,
@@ -56,7 +107,15 @@ class Pager(Modal[None]):
             "b": 2 - self._room, "pageup": 2 - self._room,
             "g": -end, "home": -end, "G": end, "end": end,
         }  # fmt: skip
-        if event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
+        if event.key == "slash":
+            self._editor = LineEditor("search", "/")
+            self.draw()
+        elif event.key in ("n", "N"):
+            self._go_to_hit(1 if event.key == "n" else -1)
+        elif event.key == "escape" and self._text:
+            self._text, self._hit = "", -1
+            self.draw()
+        elif event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
             self.dismiss()
         elif event.key in steps:
             self._top += steps[event.key]

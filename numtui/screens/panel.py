@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 
 from numtui.overview import Entry
 from numtui.screens.modal import Modal
-from numtui.text import Line
+from numtui.screens.pager import Pager
+from numtui.text import Line, fit
 from numtui.widgets.lines import Lines
 
 __all__ = ["Panel", "Picked"]
@@ -99,13 +100,13 @@ class Panel(Modal[Picked | None]):
             start = 0  # with the heading above it
         self._top = max(min(self._top, start), end - room, 0)
         self._top = min(self._top, max(len(lines) - room, 0))
-        told = " · ".join(f"{key} {does}" for key, does in self._keys.items()) if self._choices else ""
+        told = "".join(f"{key} {does} · " for key, does in self._keys.items()) if self._choices else ""
         title = f" {self._title} "
         rule: Line = [("───", "dim"), (title, "title"), ("─" * max(body.size.width - 3 - len(title), 0), "dim")]
         below = len(lines) - self._top - room
-        hint: Line = [(f" {told}{' · ' if told else ''}q or esc closes", "dim")]
-        if below > 0:
-            hint.append((f"   {below} more line{'s' * (below > 1)}", "key"))
+        # In front, where a narrow screen does not cut it off.
+        hint: Line = [(f" {below} more line{'s' * (below > 1)}  ", "key")] if below > 0 else []
+        hint.append((f" {told}q or esc closes · ? help", "dim"))
         shown = lines[self._top : self._top + room]
         marked = end - len(self._entries[chosen].lines) - self._top + 1 if chosen >= 0 else -1
         body.paint([rule, *shown, *([[]] * (room - len(shown))), hint], reverse=marked)
@@ -123,6 +124,8 @@ class Panel(Modal[Picked | None]):
             if self._choices:
                 key = event.key if event.key in self._keys else str(event.character)
                 self.dismiss(Picked(self._entries[self._choices[self._at]].row, self._at, key))
+        elif event.key in ("question_mark", "f1"):
+            self.app.push_screen(Pager(self._title, self._help(), "?"))
         elif event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
             self.dismiss(None)
         elif event.key in steps:
@@ -130,6 +133,17 @@ class Panel(Modal[Picked | None]):
                 self._top = max(self._top + steps[event.key], 0)
             self._at = min(max(self._at + steps[event.key], 0), max(last, 0))
             self.draw()
+
+    def _help(self) -> list[Line]:
+        keys = {
+            **self._keys,
+            "j ↓  k ↑": "the next, the one before; also n and N, tab",
+            "ctrl+d  ctrl+u": "half a panel on, back",
+            "space  b": "a panel on, back",
+            "g  G": "the first, the last",
+            f"q esc {self._opened_by}": "close the panel",
+        }
+        return [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()]
 
 
 class _Body(Lines):

@@ -13,7 +13,7 @@ from numtui.terminal import safe_text
 from numtui.text import Line, width_of
 from numtui.widgets.lines import Lines
 
-__all__ = ["StatusLine"]
+__all__ = ["StatusLine", "editor_line"]
 
 _MOST = 4
 """Lines that a message may take."""
@@ -45,7 +45,7 @@ class StatusLine(Lines):
 
     def show_editor(self, editor: LineEditor) -> None:
         """The line that is being typed, and what it has found so far."""
-        line = _editor(editor)
+        line = editor_line(editor)
         role = "red" if editor.wrong is not None else "key"
         room = self.size.width - _width(line) - 2
         if editor.refused and width_of(editor.told) > room:
@@ -66,7 +66,8 @@ def _width(line: Line) -> int:
     return sum(width_of(text) for text, _ in line)
 
 
-def _editor(editor: LineEditor) -> Line:
+def editor_line(editor: LineEditor) -> Line:
+    """What is being typed, with the cursor, and what is wrong with it in red."""
     text = editor.text + " "
     start, end = editor.wrong if editor.wrong is not None else (len(text), len(text))
     cuts = sorted({0, editor.at, editor.at + 1, min(start, len(text)), min(end, len(text)), len(text)})

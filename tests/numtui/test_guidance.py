@@ -53,6 +53,43 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         assert "does nothing" not in screen(pilot)
 
 
+async def test_the_help_can_be_searched(tmp_path: Path) -> None:
+    """As every page; `esc` ends the search first, then closes the page."""
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
+        await press(pilot, "?", "/", *"EDITOR")
+        assert screen(pilot).rstrip().endswith("/EDITOR")
+        await press(pilot, "enter")
+        assert "$VISUAL" in screen(pilot)
+        assert "/EDITOR  1/1" in screen(pilot)
+        await press(pilot, "g", "/", *"rules", "enter")
+        first = screen(pilot)
+        await press(pilot, "n", "n")
+        assert "/rules  3/" in screen(pilot)
+        await press(pilot, "N", "N")
+        assert screen(pilot) == first
+        await press(pilot, "N")
+        shown = screen(pilot)
+        assert (count := shown.partition("/rules  ")[2].split()[0]).partition("/")[0] == count.partition("/")[2]
+        await press(pilot, "/", *"qqq", "enter")
+        assert "/qqq  –/0" in screen(pilot)
+        await press(pilot, "/", "escape", "escape")
+        assert "more lines" in screen(pilot) or "the end" in screen(pilot)
+        await press(pilot, "escape")
+        assert pilot.app.screen is explorer
+
+
+async def test_a_panel_has_a_help_of_its_own(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
+        await press(pilot, "C", "?")
+        shown = screen(pilot)
+        assert "lists only what follows from it" in shown
+        assert "q esc C" in shown
+        assert "next red row" not in shown
+        await press(pilot, "?", "enter")
+        assert pilot.app.screen is explorer
+        assert explorer.session.comparison.cause[explorer.session.cursor]
+
+
 async def test_the_inspector_takes_the_room_it_is_given(tmp_path: Path) -> None:
     """Away, it opens when it gets the focus."""
     async with opened(request(tmp_path, *diverging(CAUSE)), (100, 30)) as (pilot, explorer):
