@@ -273,7 +273,7 @@ def _pairing(c: Comparison, row: int) -> str:
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
         rival = int(c.pairing.runner_up[pair])
         if rival >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
-            text += f"; runner-up {key_reference(c.b, rival)} {float(c.pairing.runner_up_score[pair]):.2f}"
+            text += f"; runner-up {key_reference(c.b, rival, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
         elif method == Method.ALIGNED:
             text += "; no rival worth naming"
     if c.pairing.grouped[pair]:
@@ -350,11 +350,10 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
 def _growth(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     """What the operation added to the error that came in."""
     worst = 0.0
-    i, j = int(c.row_a[row]), int(c.row_b[row])
+    of_a, of_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
     for fact in inputs:
         if fact.agrees is False:
-            x, y = float(c.a.inputs[i][fact.position]), float(c.b.inputs[j][fact.position])
-            difference = relative_difference(x, y)
+            difference = relative_difference(of_a[fact.position], of_b[fact.position])
             if math.isfinite(difference):
                 worst = max(worst, difference)
     error = float(c.error[row])

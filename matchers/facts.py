@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -185,34 +186,28 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
     values_b = c.b.inputs[j].tolist() if j >= 0 else []
     made_a = c.flow.a[i].tolist() if c.flow is not None and i >= 0 else []
     made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
+    digests_a, digests_b = (list(log.input_digests[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j)))
+    names = [log.texts("Parameter").get(r, "").split(";") for log, r in ((c.a, i), (c.b, j))]
     out = []
     for k in range(max(len(values_a), len(values_b))):
         x, y = _get(values_a, k), _get(values_b, k)
         difference, agrees = _delta(x, y)
-        bits = _same_bits(c, i, j, k)
+        bits = _same_bits(digests_a, digests_b, k)
         if bits is not None:
             agrees = bits
             difference = "0" if bits else difference if difference not in ("", "0") else "≠ bits"
         maker_a = int(made_a[k]) if k < len(made_a) else -1
         maker_b = int(made_b[k]) if k < len(made_b) else -1
-        name = next((n for log, r in ((c.a, i), (c.b, j)) if (n := _input_name(log, r, k))), "")
+        name = next((known[k] for known in names if k < len(known) and known[k]), "")
         out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name))
     return tuple(out)
 
 
-def _same_bits(c: Comparison, i: int, j: int, k: int) -> bool | None:
+def _same_bits(digests_a: Sequence[np.uint64], digests_b: Sequence[np.uint64], k: int) -> bool | None:
     """Whether the k-th inputs are equal to the bit; None where a log does not say."""
-    if i < 0 or j < 0:
+    if k >= min(len(digests_a), len(digests_b)) or NO_DIGEST in (digests_a[k], digests_b[k]):
         return None
-    x, y = c.a.input_digests[i], c.b.input_digests[j]
-    if k >= min(len(x), len(y)) or NO_DIGEST in (x[k], y[k]):
-        return None
-    return bool(x[k] == y[k])
-
-
-def _input_name(log: OpLog, record: int, slot: int) -> str:
-    names = log.texts("Parameter").get(record, "").split(";")
-    return names[slot] if slot < len(names) else ""
+    return bool(digests_a[k] == digests_b[k])
 
 
 def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:

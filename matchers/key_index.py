@@ -206,15 +206,28 @@ class _PerLog:
 _KEPT: dict[int, tuple[weakref.ref[Any], _PerLog]] = {}
 
 
-def _per_log(log: OpLog) -> _PerLog:
+def _kept(log: OpLog) -> _PerLog | None:
     anchor = log.keys.start
-    identity = id(anchor)
-    kept = _KEPT.get(identity)
-    if kept is not None and kept[0]() is anchor:
-        return kept[1]
-    out = _PerLog(log)
-    _KEPT[identity] = (weakref.ref(anchor, lambda _: _KEPT.pop(identity, None)), out)
+    kept = _KEPT.get(id(anchor))
+    return kept[1] if kept is not None and kept[0]() is anchor else None
+
+
+def _per_log(log: OpLog) -> _PerLog:
+    out = _kept(log)
+    if out is None:
+        anchor = log.keys.start
+        identity = id(anchor)
+        out = _PerLog(log)
+        _KEPT[identity] = (weakref.ref(anchor, lambda _: _KEPT.pop(identity, None)), out)
     return out
+
+
+def _named(log: OpLog, key: str, once: bool) -> Rows:
+    """The rows with exactly this key."""
+    # Any other text can stand for several keys, which are bytes.
+    if once and _kept(log) is None and key.isascii() and not {"\\", "\n"} & set(key):
+        return log.keys.rows(key.encode())
+    return _per_log(log).names.named(key)
 
 
 def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
@@ -239,17 +252,19 @@ def _renamed(log: OpLog, raw: _Names, modules: tuple[str, ...]) -> _Names | None
     return _Names([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
 
 
-def key_reference(log: OpLog, row: int) -> str:
-    """The text that names exactly this row in a rule: its key, with `#k` behind it when the key repeats."""
-    names = _per_log(log).names
+def key_reference(log: OpLog, row: int, *, once: bool = False) -> str:
+    """The text that names exactly this row in a rule: its key, with `#k` behind it when the key repeats.
+
+    Where this is asked only `once`, no index is made for it: to look for one key takes a hundredth of the time.
+    """
     key: str = log.keys[row]
-    rows = names.named(key)
+    rows = _named(log, key, once)
     if len(rows) == 1:
         return key
     number = int(np.searchsorted(rows, row)) + 1
     # A key of the log that happens to read like a numbered one would go first; one more zero avoids it.
     zeros = ""
-    while len(names.named(f"{key}#{zeros}{number}")):
+    while len(_named(log, f"{key}#{zeros}{number}", once)):
         zeros += "0"
     return f"{key}#{zeros}{number}"
 

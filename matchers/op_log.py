@@ -133,6 +133,10 @@ class KeyColumn(Sequence[str]):
         place = next(islice(self._places(key, len(self._blob)), nth, None), None)
         return -1 if place is None else int(np.searchsorted(self.start, place))
 
+    def rows(self, key: bytes) -> NDArray[np.int64]:
+        """The rows whose key is exactly this."""
+        return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self._blob)))), np.int64)
+
     def _places(self, key: bytes, end: int) -> Iterator[int]:
         """Where in the blob this key stands, before `end`."""
         line = key + b"\n"

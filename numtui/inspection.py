@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 
 from matchers.comparison import Comparison
@@ -35,12 +36,28 @@ _TEXT = 2000
 """Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
 
 
+_Made = Line | Callable[[], Line]
+"""A line, or what writes it: of an operation with a thousand inputs, only those are written that are on the screen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Lines of the inspector; `inputs` gives for the inputs, in order, the line each is on."""
+    """The inspector's text; `inputs` gives for the inputs, in order, the line each is on."""
 
-    lines: tuple[Line, ...]
-    inputs: tuple[int, ...]
+    made: Sequence[_Made] = ()
+    inputs: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        """How many lines there are."""
+        return len(self.made)
+
+    def lines(self, first: int = 0, last: int | None = None) -> list[Line]:
+        """The lines from one to another (not included)."""
+        return [_written(made) for made in self.made[first:last]]
+
+
+def _written(made: _Made) -> Line:
+    return made() if callable(made) else made
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
@@ -56,9 +73,9 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         chosen: the input (index into `told.inputs`) that is shown as chosen, -1 for none.
     """
     if told is None:
-        return Inspection((), ())
+        return Inspection()
     c, row = session.comparison, session.cursor
-    lines = _title(_names(c, row), told.headline, width, "red" if c.red[row] else "title")
+    lines: list[_Made] = list(_title(_names(c, row), told.headline, width, "red" if c.red[row] else "title"))
     beside = width >= _SIDE_BY_SIDE
     table_width = width * 3 // 5 if beside else width
     words: list[Line] = []
@@ -69,15 +86,20 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     first = len(lines)
     if beside:
         table, at = _table(session, told, table_width, chosen)
-        for i in range(max(len(table), len(words))):
-            left = table[i] if i < len(table) else []
-            used = sum(width_of(text) for text, _ in left)
-            right = words[i] if i < len(words) else []
-            lines.append([*left, (" " * (table_width - used), ""), *right])
-        return Inspection(tuple(lines), tuple(first + i for i in at))
+        blank: Line = []
+        both = zip_longest(table, words, fillvalue=blank)
+        lines.extend(partial(_beside, left, table_width, right) for left, right in both)
+        return Inspection(lines, tuple(first + i for i in at))
     # On a narrow screen there is room for little: the numbers that differ, then the words, then what agrees.
     table, at = _table(session, told, table_width, chosen, words)
     return Inspection((*lines, *table), tuple(first + i for i in at))
+
+
+def _beside(left: _Made, width: int, right: _Made) -> Line:
+    """Two lines in one, the left one in so many cells."""
+    written = _written(left)
+    used = sum(width_of(text) for text, _ in written)
+    return [*written, (" " * (width - used), ""), *_written(right)]
 
 
 def _names(c: Comparison, row: int) -> str:
@@ -120,14 +142,14 @@ def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
 
 def _table(
     session: Session, told: Explanation, width: int, chosen: int, words: list[Line] | None = None
-) -> tuple[list[Line], list[int]]:
+) -> tuple[list[_Made], list[int]]:
     """Facts and inputs, side by side; and the line of each input.
 
     With `words`, those stand between what differs and what does not; in front, where nothing differs.
     """
     name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
-    lines: list[Line] = []
+    lines: list[_Made] = []
     if session.comparison.single:
         each, difference = max(width - name - 2, 10), 0
     else:
@@ -146,7 +168,7 @@ def _table(
     def add_inputs() -> None:
         for i, given in enumerate(told.inputs):
             at.append(len(lines))
-            lines.append(_input(session, given, name, each, difference, i == chosen))
+            lines.append(partial(_input, session.comparison, given, name, each, difference, i == chosen))
 
     if words is None:
         add_facts(facts)
@@ -186,8 +208,7 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
 
 
-def _input(session: Session, fact: InputFact, name: int, each: int, difference: int, chosen: bool) -> Line:
-    c = session.comparison
+def _input(c: Comparison, fact: InputFact, name: int, each: int, difference: int, chosen: bool) -> Line:
     a = _from(fact.a, c.a, fact.producer_a, fact.name, each - 1)
     b = _from(fact.b, c.b, fact.producer_b, fact.name, each - 1)
     label = fit(f"input {fact.position}", name)

@@ -23,12 +23,11 @@ from numtui.view import (
     Filter,
     Group,
     Order,
-    View,
     build_view,
-    rank_errors,
     sorted_rows,
     step,
     step_error,
+    with_error,
 )
 
 __all__ = ["Listing", "Search"]
@@ -75,7 +74,6 @@ class Listing:
         self._jumps = _Jumps()
         self._opened: Mask | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
-        self._ranked: tuple[View, IntArray] | None = None
         self._queried: list[tuple[Comparison, Query, Mask]] = []
         self._sorted: tuple[Comparison, Order, IntArray] | None = None
         self.view = build_view(comparison, self.filter)
@@ -346,12 +344,10 @@ class Listing:
 
     def next_error(self, by: int = 1) -> str:
         """To the next larger (or smaller) error."""
-        if self._ranked is None or self._ranked[0] is not self.view:
-            self._ranked = (self.view, rank_errors(self.view))
-        ranked = self._ranked[1]
-        row = step_error(ranked, self.cursor, by)
+        rows = with_error(self.view)
+        row = step_error(self.comparison.error, rows, self.cursor, by)
         if row is None:
-            if not len(ranked):
+            if not len(rows):
                 return "no row has an error" if not self.comparison.single else "the log says no values"
             return f"this is the {'largest' if by > 0 else 'smallest'} {'value' if self.comparison.single else 'error'}"
         self.go(row, "error")

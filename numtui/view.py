@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
-from matchers.op_log import IntArray
+from matchers.op_log import FloatArray, IntArray
 from matchers.status import Status
 from numtui.fields import STATUS_WORDS, Mask
 from numtui.query import NO_QUERY, Query
@@ -28,10 +28,10 @@ __all__ = [
     "Severity",
     "View",
     "build_view",
-    "rank_errors",
     "sorted_rows",
     "step",
     "step_error",
+    "with_error",
 ]
 
 FOLD_MIN = 3
@@ -301,26 +301,37 @@ def step(view: View, rows: IntArray, at: int, by: int) -> int | None:
     return int(rows[max(last + by, 0)]) if last > 0 and by < 0 else None
 
 
-def rank_errors(view: View) -> IntArray:
-    """The rows that pass and have an error, from the smallest error to the largest; equals in order of dispatch."""
+def with_error(view: View) -> IntArray:
+    """The rows that pass and have an error, in order of dispatch."""
     c = view.comparison
     with np.errstate(invalid="ignore"):
-        rows = _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
-    return rows[np.lexsort((-rows, c.error[rows]))]
+        return _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
 
 
-def step_error(ranked: IntArray, at: int, by: int) -> int | None:
-    """The row with the next larger (`by` > 0) or smaller error.
+def step_error(error: FloatArray, rows: IntArray, at: int, by: int) -> int | None:
+    """Of `rows` (rising), the one whose error is the next larger (`by` > 0) or smaller one, or that so many further.
 
-    From a row without an error both directions start at the largest: that is where one wants to look first.
+    Of equal errors, the one dispatched first counts as the larger. From a row without an error both directions start at
+    the largest: that is where one wants to look first. None when there are fewer. Nothing is sorted: a million rows
+    take no longer than a frame.
     """
-    if not len(ranked):
+    if not len(rows):
         return None
-    place = np.flatnonzero(ranked == at)
-    if not len(place):
-        return int(ranked[-1])
-    target = int(place[0]) + by
-    return int(ranked[target]) if 0 <= target < len(ranked) else None
+    mine, place = error[rows], int(np.searchsorted(rows, at))
+    if at < 0 or place == len(rows) or rows[place] != at:
+        return int(rows[np.argmax(mine)])
+    larger = (mine > mine[place]) | ((mine == mine[place]) & (rows < at))
+    if by < 0:
+        larger = ~larger
+        larger[place] = False
+    rows, mine = rows[larger], mine[larger]
+    if (wanted := abs(by)) > len(rows):
+        return None
+    if by > 0:
+        size = np.partition(mine, wanted - 1)[wanted - 1]
+        return int(rows[mine == size][np.count_nonzero(mine < size) - wanted])
+    size = np.partition(mine, -wanted)[-wanted]
+    return int(rows[mine == size][wanted - 1 - np.count_nonzero(mine > size)])
 
 
 def _where(mask: Mask) -> IntArray:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from matchers.comparison import Comparison
 from numtui.session import Session
 from numtui.summary import header
+from numtui.text import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Header"]
@@ -12,5 +14,11 @@ __all__ = ["Header"]
 class Header(Lines):
     """Names, facts and counts; the progress of the work while there is any."""
 
+    _made: tuple[Comparison, int, str, Line] | None = None
+    """The line, and what it was made of: it says things about whole logs, and stays from key to key."""
+
     def show(self, session: Session, work: str = "") -> None:
-        self.paint([header(session, self.size.width, work)])
+        c, width, made = session.comparison, self.size.width, self._made
+        if made is None or made[0] is not c or made[1:3] != (width, work):
+            made = self._made = (c, width, work, header(session, width, work))
+        self.paint([made[3]])

@@ -23,8 +23,10 @@ class Inspector(Lines):
         super().__init__(id=id)
         self._top = 0
         self._about: tuple[int, int, int, str] = (-1, -1, -1, "")
+        self._laid_out = (-1, -1)
+        """The width and the chosen input that the lines were made for."""
         self._told: Explanation | None = None
-        self._inspection = Inspection((), ())
+        self._inspection = Inspection()
 
     @property
     def position(self) -> int | None:
@@ -41,7 +43,10 @@ class Inspector(Lines):
                 self._top, self.chosen = 0, -1
             self._about = about
             self._told = session.explain()
-        self._inspection = inspect(session, self._told, self.size.width, self.chosen)
+            self._laid_out = (-1, -1)
+        if (wanted := (self.size.width, self.chosen)) != self._laid_out:
+            self._laid_out = wanted
+            self._inspection = inspect(session, self._told, self.size.width, self.chosen)
         self._draw()
 
     def enter(self, session: Session) -> None:
@@ -81,12 +86,12 @@ class Inspector(Lines):
     @property
     def wanted(self) -> int:
         """Lines that would show everything."""
-        return len(self._inspection.lines) + 1
+        return len(self._inspection) + 1
 
     def _draw(self) -> None:
-        lines = self._inspection.lines
-        self._top = min(max(self._top, 0), max(len(lines) - self.room, 0))
-        below = len(lines) - self._top - self.room
+        count = len(self._inspection)
+        self._top = min(max(self._top, 0), max(count - self.room, 0))
+        below = count - self._top - self.room
         more = f" {below} more line{'s' * (below > 1)}: enter " if below > 0 and not self.active else ""
         hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.active else more
         width = self.size.width
@@ -95,4 +100,4 @@ class Inspector(Lines):
             (hint, "key" if self.active else "dim"),
             ("─" * max(width - 3 - len(hint), 0), "dim"),
         ]
-        self.paint([rule, *lines[self._top : self._top + self.room]])
+        self.paint([rule, *self._inspection.lines(self._top, self._top + self.room)])

@@ -112,8 +112,12 @@ def test_every_row_can_be_named() -> None:
 @given(st.lists(st.text("ab/#12", max_size=4), min_size=1, max_size=8))
 def test_references_name_exactly_their_row(keys: list[str]) -> None:
     log = log_of(keys)
+    before = len(key_index._KEPT)
+    once = [key_reference(log, row, once=True) for row in range(len(keys))]
+    assert len(key_index._KEPT) == before, "no index is made for one name"
     for row in range(len(keys)):
         name = key_reference(log, row)
+        assert name == once[row]
         if name:
             assert pairs(of(pair(name, "t"), a=log, b=log_of(["t"]))) == [((row,), (0,))]
 

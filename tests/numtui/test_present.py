@@ -198,14 +198,14 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     session = session_of(E, R)
     session.next_red()
     made = inspect(session, told, width, chosen=1)
-    shown = [text(line) for line in made.lines]
+    shown = [text(line) for line in made.lines()]
     assert "FIRST CAUSE: both inputs agree" in shown[0]
     assert any("paired by order of dispatch" in line for line in shown)
     assert "input 0" in shown[made.inputs[0]]
     assert "← layers.0.mlp/op_0_mm" in shown[made.inputs[0]] or "← …" in shown[made.inputs[0]]
     assert shown[made.inputs[1]].startswith("›input 3")
     assert all(width_of(line) <= width for line in shown)
-    assert inspect(session, None, width).lines == ()
+    assert inspect(session, None, width).lines() == []
 
 
 def test_a_narrow_inspector_shows_first_what_differs() -> None:
@@ -215,7 +215,7 @@ def test_a_narrow_inspector_shows_first_what_differs() -> None:
     inputs = (InputFact(0, "4.0", "4.5", "1.1e-01", False, 0, 0),)
     told = Explanation(headline="CONSEQUENCE", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
     made = inspect(session, told, 80)
-    shown = [text(line) for line in made.lines]
+    shown = [text(line) for line in made.lines()]
     places = [
         next(i for i, line in enumerate(shown) if word in line)
         for word in ("CONSEQUENCE", "one", "L2 norm", "input 0", "paired by hand", "a note", "L1")
@@ -223,7 +223,7 @@ def test_a_narrow_inspector_shows_first_what_differs() -> None:
     assert places == sorted(places)
     assert made.inputs == (places[3],)
     agreed = replace(told, facts=facts[:1], inputs=())
-    shown = [text(line) for line in inspect(session, agreed, 80).lines]
+    shown = [text(line) for line in inspect(session, agreed, 80).lines()]
     assert "paired by hand" in shown[1], "where nothing differs the words come first"
 
 
@@ -235,10 +235,10 @@ def test_what_one_came_for_is_never_cut_off() -> None:
     same = Explanation("h", "p", (), (*facts, Fact("location", place, place, "", True)), ())
     other = Explanation("h", "p", (), (Fact("location", place, "x" + place, "≠", False),), ())
     for width in (60, 80, 120, 200):
-        shown = "".join("".join(text(line) for line in inspect(session, same, width).lines).split())
+        shown = "".join("".join(text(line) for line in inspect(session, same, width).lines()).split())
         assert place in shown
         assert "a.very.long.module" * 4 in shown
-        differing = next(text(n) for n in inspect(session, other, width).lines if "location" in text(n))
+        differing = next(text(n) for n in inspect(session, other, width).lines() if "location" in text(n))
         assert differing.count(".py:61") == 2
         assert "model.py:1" in text(breadcrumb(session, width))
 
@@ -246,6 +246,6 @@ def test_what_one_came_for_is_never_cut_off() -> None:
 def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
     session = session_of(R, keys=["m/op_0_mm"], keys_b=["m/op_4_mm"])
     told = Explanation("CONSEQUENCE", "", (), (), ())
-    (line, *_) = inspect(session, told, 80).lines
+    (line, *_) = inspect(session, told, 80).lines()
     assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   CONSEQUENCE")
     assert [role for _, role in line] == ["title", "red"]

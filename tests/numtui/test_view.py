@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.status import Status
 from numtui.query import QueryError, completions, exactly, parse_query
-from numtui.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, rank_errors, step, step_error
+from numtui.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, step, step_error, with_error
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -122,12 +122,25 @@ def test_errors_in_order_of_size() -> None:
     nan, inf = float("nan"), float("inf")
     c = comparison_of([R, E, R, R, R, E], errors=[1e-3, 0.0, inf, 1e-5, 1e-3, nan])
     view = build_view(c, Filter())
-    ranked = rank_errors(view)
-    assert ranked.tolist() == [3, 4, 0, 2], "of equal errors the first dispatched counts as the larger"
-    assert step_error(ranked, 1, 1) == 2, "from a row without an error, the largest"
-    assert step_error(ranked, 2, -1) == 0
-    assert step_error(ranked, 2, 1) is None
-    assert step_error(ranked[:0], 0, 1) is None
+    rows = with_error(view)
+    assert rows.tolist() == [0, 2, 3, 4]
+    up = [step_error(c.error, rows, at, 1) for at in (3, 4, 0, 2)]
+    assert up == [4, 0, 2, None], "of equal errors the first dispatched counts as the larger"
+    assert step_error(c.error, rows, 1, 1) == 2, "from a row without an error, the largest"
+    assert step_error(c.error, rows, -1, -1) == 2
+    assert step_error(c.error, rows, 2, -1) == 0
+    assert step_error(c.error, rows[:0], 0, 1) is None
+
+
+@given(st.lists(st.sampled_from([0.0, 1e-5, 1e-3, 2.0, float("inf"), float("nan")]), min_size=1), st.data())
+def test_a_step_by_error_agrees_with_the_slow_one(errors: list[float], data: st.DataObject) -> None:
+    c = comparison_of([R] * len(errors), errors=errors)
+    rows = with_error(build_view(c, Filter()))
+    ranked = sorted(rows.tolist(), key=lambda row: (errors[row], -row))
+    at = data.draw(st.sampled_from(ranked or [0]))
+    by = data.draw(st.integers(-5, 5).filter(bool))
+    there = ranked.index(at) + by if ranked else -1
+    assert step_error(c.error, rows, at, by) == (ranked[there] if 0 <= there < len(ranked) else None)
 
 
 def test_map_keeps_the_worst_of_each_stretch() -> None:
@@ -304,4 +317,4 @@ def test_a_million_rows_take_milliseconds() -> None:
     assert step(view, view.reds, 500_000, 1) == 500_001
     by_error = build_view(big, Filter(), order=Order.ERROR)
     assert step(by_error, by_error.reds, 1, 2) == 5
-    rank_errors(view)
+    assert step_error(big.error, with_error(view), 1, -1) == 3
