@@ -1,4 +1,4 @@
-"""What is sent to the terminal: only cells that it does not show already.
+"""What is sent to the terminal: only cells that it does not show already, in as few bytes as they take.
 
 Textual redraws whole widgets, and all of the screen when a page over it is opened or closed. Over a slow connection
 bytes are time: what was sent is remembered, and what is to be drawn is compared with it, cell by cell.
@@ -6,18 +6,14 @@ bytes are time: what was sent is remembered, and what is to be drawn is compared
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from rich.control import Control
-from rich.segment import Segment
-from rich.style import Style
 from textual._compositor import ChopsUpdate, LayoutUpdate
-from textual.strip import Strip
 
-from numtui.widgets.lines import differences
+from numtui.cells import Cells, cells_of
+from numtui.pen import Run, drawn, runs_between
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,7 +25,7 @@ class Shown:
     """What the terminal shows, as far as it is known."""
 
     def __init__(self) -> None:
-        self._lines: list[Strip] | None = None
+        self._lines: list[Cells] | None = None
 
     def forget(self) -> None:
         """Somebody else may have written to the terminal: send everything the next time that all is drawn."""
@@ -45,27 +41,27 @@ class Shown:
             self.forget()
         return drawn
 
-    def replace(self, lines: list[Strip], console: Console) -> str | None:
-        """Show these lines and no others: what has to be sent, None where that is everything."""
+    def replace(self, lines: list[Cells]) -> Iterator[Run]:
+        """Show these lines and no others: what has to be sent."""
         old, self._lines = self._lines, lines
-        if old is None or [line.cell_length for line in old] != [line.cell_length for line in lines]:
-            return None
-        return "".join(
-            text
-            for y, (before, after) in enumerate(zip(old, lines, strict=True))
-            for text in _changed(0, y, before, after, console)
-        )
+        if old is not None and [len(line) for line in old] != [len(line) for line in lines]:
+            old = None
+        for y, line in enumerate(lines):
+            yield from runs_between(0, y, None if old is None else old[y], line)
 
-    def put(self, x: int, y: int, strip: Strip, console: Console) -> Iterator[str]:
+    def put(self, x: int, y: int, cells: Cells) -> Iterator[Run]:
         """Show a stretch of a line: what has to be sent."""
-        strip = _plain(strip)
+        end = x + len(cells)
         if self._lines is None or y >= len(self._lines):
-            yield Control.move_to(x, y).segment.text
-            yield from _written(strip, console)
+            yield from runs_between(x, y, None, cells)
             return
-        line, end = self._lines[y], x + strip.cell_length
-        yield from _changed(x, y, line.crop(x, end), strip, console)
-        self._lines[y] = Strip.join([line.crop(0, x), strip, line.crop(end)])
+        line = self._lines[y]
+        yield from runs_between(x, y, line[x:end], cells)
+        # What is left of a wide sign that is written over by half is blank.
+        for half, other in ((x, x - 1), (end, end)):
+            if 0 < half < len(line) and not line[half][0]:
+                line[other] = (" ", None)
+        line[x:end] = cells
 
 
 class _Part(ChopsUpdate):
@@ -77,63 +73,25 @@ class _Part(ChopsUpdate):
 
     def render_segments(self, console: Console) -> str:
         """What is sent; Textual asks for it exactly when it sends it."""
-        written: list[str] = []
+        width = max((ends[-1] for ends in self.chop_ends if ends), default=0)
+        return drawn(list(self._runs()), width, console)
+
+    def _runs(self) -> Iterator[Run]:
         for y, x1, x2 in self.spans:
             for end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
                 start, stop = max(x, x1), min(end, x2)
                 if strip is not None and start < stop:
-                    written += self._shown.put(start, y, strip.crop(start - x, stop - x), console)
-        return "".join(written)
+                    yield from self._shown.put(start, y, cells_of(strip.crop(start - x, stop - x)))
 
 
 class _Whole(LayoutUpdate):
     """All of the screen."""
 
     def __init__(self, drawn: LayoutUpdate, shown: Shown) -> None:
-        super().__init__([[_plain(Strip.join(list(strips)))] for strips in drawn.strips], drawn.region)
+        super().__init__([list(strips) for strips in drawn.strips], drawn.region)
         self._shown = shown
 
     def render_segments(self, console: Console) -> str:
         """As that of a part."""
-        sent = self._shown.replace([line for (line,) in self.strips], console)
-        return super().render_segments(console) if sent is None else sent
-
-
-def _plain(strip: Strip) -> Strip:
-    """Without the terminal's own colours, which Textual names under a page and not elsewhere."""
-    return Strip([Segment(text, style and _without_default(style)) for text, style, _ in strip], strip.cell_length)
-
-
-@lru_cache(maxsize=1024)
-def _without_default(style: Style) -> Style | None:
-    named = [None if color is None or color.is_default else color for color in (style.color, style.bgcolor)]
-    bare = style if named == [style.color, style.bgcolor] else style.without_color + Style.from_color(*named)
-    return None if bare == Style.null() else bare
-
-
-def _changed(x: int, y: int, before: Strip, after: Strip, console: Console) -> Iterator[str]:
-    """The cells of `after` that differ, each stretch with a jump to it; the strips start at cell `x` of line `y`."""
-    for start, end in differences(before, after):
-        yield Control.move_to(x + start, y).segment.text
-        yield from _written(after.crop(start, end), console)
-
-
-_LONG_BLANK = re.compile(" {12,}")
-
-
-def _written(strip: Strip, console: Console) -> Iterator[str]:
-    """A piece of a line as the terminal gets it; of plain blanks only how many there are."""
-    segments = list(strip)
-    for segment in segments:
-        text, style, _ = segment
-        if style:
-            yield style.render(text, color_system=console._color_system)  # noqa: SLF001 - what Textual itself asks
-        else:
-            end = len(text) if segment is segments[-1] else -1
-            yield _LONG_BLANK.sub(partial(_erased, end=end), text)
-
-
-def _erased(blank: re.Match[str], end: int) -> str:
-    """Erase so many cells; go behind them, unless nothing follows."""
-    count = len(blank[0])
-    return f"\x1b[{count}X" + ("" if blank.end() == end else f"\x1b[{count}C")
+        lines = [cells_of(chain.from_iterable(strips)) for strips in self.strips]
+        return drawn(list(self._shown.replace(lines)), self.region.width, console)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
@@ -18,6 +17,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from numtui.cells import cells_of, changes
 from numtui.text import Line, fit_line
 
 __all__ = ["ROLES", "Lines", "differences"]
@@ -97,43 +97,22 @@ def _reversed(strip: Strip, start: int, end: int) -> Strip:
 
 
 _GAP = 10
-"""Cells that agree between two that do not: so few cost less to send again than to jump over."""
-
-_Cell = tuple[str, int, "Style | None"]
-"""The character that a cell shows, which of its cells this is, and how it is shown."""
+"""Cells that agree between two that do not: for so few it is not worth to draw twice."""
 
 
 def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
     """The stretches of cells, each as [start, end), in which two strips differ."""
     if before is after or list(before) == list(after):
         return []
-    old, new = _cells(before), _cells(after)
+    old, new = cells_of(before), cells_of(after)
     if len(old) != len(new):
         return [(0, len(new))]
     found: list[tuple[int, int]] = []
-    for x, (one, other) in enumerate(zip(old, new, strict=True)):
-        if one == other:
-            continue
+    for x in changes(old, new):
+        # The second cell of a wide character belongs to the first, so that it is never drawn by halves.
+        end = x + 2 if x + 1 < len(new) and not new[x + 1][0] else x + 1
         if found and x - found[-1][1] < _GAP:
-            found[-1] = (found[-1][0], x + 1)
+            found[-1] = (found[-1][0], end)
         else:
-            found.append((x, x + 1))
+            found.append((x, end))
     return found
-
-
-def _cells(strip: Strip) -> list[_Cell]:
-    """A strip cell by cell; both cells of a wide character belong to it, so that it is never sent by halves."""
-    cells: list[_Cell] = []
-    for text, given, _ in strip:
-        # Plain is plain, by whatever name.
-        style = given or None
-        if text.isascii():
-            cells += [(character, 0, style) for character in text]
-            continue
-        for character in text:
-            wide = cell_len(character)
-            if wide == 0 and cells:
-                # It is drawn in the cell of the one before it.
-                cells[-1] = (cells[-1][0] + character, cells[-1][1], cells[-1][2])
-            cells += [(character, part, style) for part in range(wide)]
-    return cells

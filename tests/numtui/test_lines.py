@@ -23,8 +23,10 @@ def strip_of(made: list[tuple[str, Style | None]]) -> Strip:
 
 
 def cells(strip: Strip) -> list[tuple[str, Style | None]]:
+    """A blank looks the same in bold."""
+    bold = STYLES[1]
     return [
-        (character, style)
+        (character, None if (character, style) == (" ", bold) else style)
         for text, style, _ in strip
         for character in text
         for _ in range(2 if character == "宽" else 1)

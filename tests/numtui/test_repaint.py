@@ -39,16 +39,25 @@ class Terminal:
         look = ""
         for code, arguments, plain in _tokens(text):
             if code == "H":
-                y, x = (int(part) - 1 for part in arguments.split(";"))
+                y, x = (int(part or 1) - 1 for part in f"{arguments};".split(";")[:2])
             elif code == "m":
-                look = "" if arguments == "0" else arguments
-            elif code == "X":
-                self.cells[y][x : x + int(arguments)] = [(" ", "")] * int(arguments)
+                look = ";".join(part for part in arguments.split(";") if part != "0")
+            elif code in ("X", "K"):
+                end = x + int(arguments) if code == "X" else WIDTH
+                self.cells[y][x:end] = [(" ", "")] * (end - x)
             elif code == "C":
-                x += int(arguments)
-            elif plain != "\n":
+                x += int(arguments or 1)
+            else:
+                assert x < WIDTH, "where a terminal goes from behind the last cell is its own affair"
+                # A blank looks the same in bold; what is left of half a wide sign is blank.
+                shown = "" if plain == " " and look == "1" else look
+                cells = self.cells[y]
+                if cells[x][0] == "":
+                    cells[x - 1] = (" ", "")
                 for part in range(2 if plain == "宽" else 1):
-                    self.cells[y][x] = (plain if part == 0 else "", look)
+                    if x + 1 < WIDTH and cells[x + 1][0] == "":
+                        cells[x + 1] = (" ", "")
+                    cells[x] = (plain if part == 0 else "", shown)
                     x += 1
 
 
@@ -88,14 +97,14 @@ def test_the_terminal_shows_what_was_drawn(frames: list[tuple[list[Strip], tuple
 
 
 def test_what_is_shown_already_is_not_sent() -> None:
-    lines = [Strip([Segment(fit(f"line {y}", WIDTH))]) for y in range(HEIGHT)]
+    lines = [Strip([Segment(f"line {y}".center(WIDTH, "·"))]) for y in range(HEIGHT)]
     shown = Shown()
     assert len(sent(shown, whole(lines))) > WIDTH * HEIGHT
     assert sent(shown, whole(lines)) == ""
     under_a_page = [Strip([Segment(text, Style(color="default")) for text, _, _ in strip]) for strip in lines]
     assert sent(shown, whole(under_a_page)) == "", "the terminal's own colour by another name"
-    lines[2] = Strip([Segment(fit("line 7", WIDTH))])
-    assert sent(shown, whole(lines)) == "\x1b[3;6H7"
+    lines[2] = Strip([Segment("line 7".center(WIDTH, "·"))])
+    assert sent(shown, whole(lines)) == "\x1b[3;23H7"
     shown.forget()
     assert len(sent(shown, whole(lines))) > WIDTH * HEIGHT
 
@@ -103,7 +112,22 @@ def test_what_is_shown_already_is_not_sent() -> None:
 def test_an_update_begins_where_the_difference_does() -> None:
     strip = Strip([Segment(fit("the number is 42", 30)), Segment("!", STYLES[1])])
     drawn = ChopsUpdate([{0: strip}], [(0, 14, 31)], [[31]])
-    assert sent(Shown(), drawn) == "\x1b[1;15H42\x1b[14X\x1b[14C\x1b[1m!\x1b[0m"
+    assert sent(Shown(), drawn) == "\x1b[1;15H42\x1b[14X\x1b[1m\x1b[14C!\x1b[m"
+
+
+def test_pieces_of_one_style_are_written_together_where_that_is_shorter() -> None:
+    def column(*pieces: str) -> list[Strip]:
+        parts = [(fit(piece, 20), STYLES[k % 2]) for k, piece in enumerate(pieces)]
+        return [Strip([Segment(text, style) for text, style in parts])] * HEIGHT
+
+    shown = Shown()
+    sent(shown, whole(column("a", "a")))
+    jumps = [(f"\x1b[{y or ''}H", f"\x1b[{y or 1};21H") for y in (0, 2, 3, 4)]
+    plain, bold = ("".join(f"{jump}b" for jump in there) for there in zip(*jumps, strict=True))
+    assert sent(shown, whole(column("b", "b"))) == f"{plain}\x1b[1m{bold}\x1b[m"
+    sent(shown, whole([*column("b", "b")[1:], *column("", "")[:1]]))
+    last = Strip([Segment("a"), Segment(fit("b", WIDTH - 1), STYLES[1])])
+    assert sent(shown, whole([*column("b", "b")[1:], last])) == "\x1b[4Ha\x1b[1mb\x1b[m"
 
 
 def test_what_is_not_known_is_drawn_as_it_is() -> None:
