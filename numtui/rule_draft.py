@@ -13,7 +13,7 @@ from matchers.op_log import OpLog
 from matchers.rule_file import RuleFile
 from matchers.rule_grammar import fields_of
 from matchers.rule_item import ReadItem, broken_item, read_item, text_of
-from matchers.rule_text import quoted
+from matchers.rule_text import item_text, quoted
 from matchers.rules import (
     ApartRule,
     IgnoreRule,
@@ -30,7 +30,7 @@ from numtui.edits import Edit, EditError, Spot
 from numtui.rule_list import rule_text
 from numtui.text_editor import TextEditor
 
-__all__ = ["Draft", "draft_of", "mending", "new_draft"]
+__all__ = ["Draft", "draft_of", "mending", "new_draft", "suggested_draft"]
 
 _RTOL = "1.0e-5"
 
@@ -146,6 +146,11 @@ def mending(file: RuleFile, problem: RuleProblem) -> Draft:
     if broken is None:
         raise EditError("this is no single rule: mend it in a text editor")
     return Draft(broken.kind, broken.text, line=broken.line, mends=problem)
+
+
+def suggested_draft(rule: Rule) -> Draft:
+    """To edit a rule that is suggested, before it is one."""
+    return Draft(type(rule), item_text(rule))
 
 
 def new_draft(kind: type[Rule], c: Comparison, spot: Spot, behind: int = -1) -> Draft:

@@ -75,6 +75,7 @@ class RulesPanel(Modal[int | None]):
     Args:
         start: runs a job of the session in the background.
         save: saves the rules.
+        draft: a rule that is to be typed at once; the panel is for that, and closes with it.
     """
 
     @dataclass
@@ -89,7 +90,13 @@ class RulesPanel(Modal[int | None]):
 
         error: UserError
 
-    def __init__(self, session: Session, start: Callable[[Job | None], None], save: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        start: Callable[[Job | None], None],
+        save: Callable[[], None],
+        draft: Draft | None = None,
+    ) -> None:
         super().__init__()
         self._session = session
         self._start = start
@@ -98,7 +105,8 @@ class RulesPanel(Modal[int | None]):
         self._at = 0
         self._top = 0
         self._told: tuple[str, str] = ("", "")
-        self._draft: Draft | None = None
+        self._draft = draft
+        self._only_draft = draft is not None
         self._wanted: tuple[Edit, int] | None = None
         """The change to be tried, until it has been."""
         self._trying = False
@@ -369,6 +377,8 @@ class RulesPanel(Modal[int | None]):
     def _close(self) -> None:
         self._draft = None
         self._give_up()
+        if self._only_draft:
+            self.dismiss(None)
 
     def _typed(self, draft: Draft, event: events.Key) -> None:
         self._told = "", ""

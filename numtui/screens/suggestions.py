@@ -39,6 +39,7 @@ _KEYS: Final = (
     ("a", "accept"),
     ("A", "accept all"),
     ("x", "reject or take back"),
+    ("e", "edit"),
     ("u", "undo"),
     ("^s", "save"),
     ("q", "close"),
@@ -291,8 +292,34 @@ class Suggestions(Modal[int | None]):
         elif key == "A" and not self._busy:
             self._busy = "finding out what all of it would do …"
             self.run_worker(self._run_all, thread=True, group="try", exclusive=True)
+        elif key == "e":
+            self._edit(self._subject() or node)
         elif key in ("x", "delete"):
             self._reject(self._subject() or node)
+
+    def _edit(self, node: Node) -> None:
+        """The rule of a line in the editor; what is accepted there is in force."""
+        from numtui.rule_draft import draft_of, suggested_draft
+        from numtui.screens.rules import RulesPanel
+
+        session = self._session
+        rule, generation = session.suggested.rule(node), session.generation
+        if rule is None:
+            self._told = "→ opens the line, e on one of its rules edits that", ""
+            return
+        in_force = rule in session.rules.rules
+        draft = (
+            draft_of(session.file, session.rules, session.rules.rules.index(rule))
+            if in_force
+            else suggested_draft(rule)
+        )
+
+        def edited(_: int | None) -> None:
+            if session.generation != generation:
+                self._told = "the rule as it was edited is in force   (u undoes it)", "good"
+                self.session_changed()
+
+        self.app.push_screen(RulesPanel(session, self._start, self._save, draft), edited)
 
     def _close(self, node: Node) -> None:
         if node in self._unfolded:

@@ -74,6 +74,25 @@ async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -
         assert "there is nothing left to accept" in screen(pilot)
 
 
+async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        await press(pilot, "s", "j", "e")
+        assert "e on one of its rules edits that" in screen(pilot)
+        await press(pilot, "right", "j", "e")
+        assert "templates: a new rule" in screen(pilot)
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, Suggestions)
+        assert not explorer.session.dirty
+        await press(pilot, "e", "end", "enter", *"why", "colon", "space", *"mine", "ctrl+s")
+        assert isinstance(pilot.app.screen, Suggestions)
+        assert "the rule as it was edited is in force" in screen(pilot)
+        [rule] = explorer.session.rules.rules
+        assert rule.why == "mine"
+        assert "11 more rules settle 66" in screen(pilot)
+        await press(pilot, "u")
+        assert "12 rules settle 72" in screen(pilot)
+
+
 async def test_nothing_to_suggest(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "s")
