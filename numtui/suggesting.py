@@ -102,11 +102,11 @@ class Suggested:
         families = []
         for family in self.families:
             again = new.pop(family.title, None)
-            accepted = _in_force(family.suggestion, rules)
+            before, accepted = _in_force(family.suggestion, rules)
             if again is not None:
-                families.append(_joined(family.suggestion, again, accepted))
-            elif accepted or _taken_back(family.suggestion, rules):
-                families.append(Family(_only(family.suggestion, accepted), frozenset(accepted)))
+                families.append(_joined(before, again, accepted))
+            elif accepted or _taken_back(before, rules):
+                families.append(Family(_only(before, accepted), frozenset(accepted)))
         self.families = families + [Family(s) for s in found if Family(s).title in new]
 
     # -- the tree
@@ -278,10 +278,11 @@ class Suggested:
         return f"{s.name}: {_rules(len(chosen)) if chosen else 'it'} rejected (x takes that back)"
 
 
-def _in_force(s: Suggestion, rules: RuleSet) -> list[Rule]:
-    """The rules of a suggestion that are in force, in its order."""
-    there = set(rules.rules)
-    return [rule for rule in s.rules if rule in there]
+def _in_force(s: Suggestion, rules: RuleSet) -> tuple[Suggestion, list[Rule]]:
+    """A suggestion with those of its rules that are in force as they stand there, and these; the reason may differ."""
+    there = {replace(rule, why=None): rule for rule in rules.rules}
+    found = tuple(there.get(replace(rule, why=None), rule) for rule in s.rules)
+    return replace(s, rules=found), [rule for rule in found if replace(rule, why=None) in there]
 
 
 def _taken_back(s: Suggestion, rules: RuleSet) -> bool:

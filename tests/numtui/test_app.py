@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from textual.geometry import Region
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 import numtui.app
 from matchers.errors import InputError, LogError
@@ -71,10 +72,18 @@ async def opened(asked: OpenRequest, size: tuple[int, int] = (160, 40)) -> Async
 async def settled(pilot: Pilot[None]) -> None:
     """Wait for all work in the background and for what it brings about."""
     await pilot.pause()
-    while any(not worker.is_finished for worker in pilot.app.workers):
-        await pilot.app.workers.wait_for_complete()
+    while await worked(pilot):
         await pilot.pause()
     await pilot.pause()
+
+
+async def worked(pilot: Pilot[None]) -> bool:
+    """Wait for the work in the background that there is now; False when there is none."""
+    if all(worker.is_finished for worker in pilot.app.workers):
+        return False
+    with suppress(WorkerCancelled):  # another piece of work has taken its place
+        await pilot.app.workers.wait_for_complete()
+    return True
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
@@ -90,8 +99,7 @@ async def processed(pilot: Pilot[None]) -> None:
     """Wait for messages and work in the background, and for what these send: from a field to its bar to the screen."""
     for _ in range(_HOPS):
         await pilot._wait_for_screen()
-        if any(not worker.is_finished for worker in pilot.app.workers):
-            await pilot.app.workers.wait_for_complete()
+        await worked(pilot)
 
 
 def screen(pilot: Pilot[Any]) -> str:

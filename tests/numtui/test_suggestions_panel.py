@@ -83,11 +83,11 @@ async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, Suggestions)
         assert not explorer.session.dirty
-        await press(pilot, "e", "end", "enter", *"why", "colon", "space", *"mine", "ctrl+s")
+        await press(pilot, "e", "down", "down", "end", *", says Kim", "ctrl+s")
         assert isinstance(pilot.app.screen, Suggestions)
         assert "the rule as it was edited is in force" in screen(pilot)
         [rule] = explorer.session.rules.rules
-        assert rule.why == "mine"
+        assert rule.why == "checkpointing runs inner modules directly, says Kim"
         assert "11 more rules settle 66" in screen(pilot)
         await press(pilot, "u")
         assert "12 rules settle 72" in screen(pilot)
