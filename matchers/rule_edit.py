@@ -400,6 +400,7 @@ _Old = tuple[Rule | None, int]
 """An entry of a file: the rule, None for one that is broken, and its line."""
 
 _SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
+    lambda rule, _: rule and id(rule),
     lambda rule, line: rule and (rule, line),
     lambda rule, _: rule,
     lambda rule, line: rule and (replace(rule, enabled=True), line),

@@ -155,7 +155,8 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("ctrl+s", "take it over, as soon as nothing is wrong with it (the file is saved by another ctrl+s)"),
             ("esc", "leave; asks when something was typed"),
-            ("enter tab", "a new line, indented like this one; two blanks"),
+            ("tab", "complete fields and the names that the two logs have; tell them where they part"),
+            ("enter", "a new line, indented like this one"),
             ("ctrl+z ctrl+y", "undo what was typed, and type it again"),
             ("ctrl+u ctrl+k ctrl+w", "cut to the start of the line, to its end, the word before"),
             ("ctrl+a ctrl+e", "to the start of the line, to its end"),

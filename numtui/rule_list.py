@@ -5,6 +5,7 @@ Nothing here applies anything: a change is an `Edit`, as everywhere.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -83,7 +84,9 @@ class RuleList:
         else:
             known = {id(comparison.rules.rules[use.rule]): use for use in comparison.usage}
             self._uses = {at: known[id(rule)] for at, rule in enumerate(rules) if id(rule) in known}
-        self._saved = frozenset(file.rules)
+        self._saved: dict[int | None, list[Rule]] = defaultdict(list)
+        for rule in file.rules:
+            self._saved[rule.line].append(rule)
 
     def __len__(self) -> int:
         return len(self.rules) + len(self.rules.problems)
@@ -92,7 +95,7 @@ class RuleList:
         if at >= len(self.rules):
             return Stand(0, None, problem=self.rules.problems[at - len(self.rules)])
         rule = self.rules.rules[at]
-        as_saved = rule.written is None and rule in self._saved
+        as_saved = rule.written is None and rule in self._saved.get(rule.line, ())
         unsaved = "" if as_saved else "new" if rule.line is None else "changed"
         return Stand(at + 1, rule, self._uses.get(at), unsaved=unsaved)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["TextEditor"]
 
-_STEP = 2
-"""Blanks that tab makes at most."""
+_TAB = 2
+"""Blanks that a tab stands for at most."""
 
 _State = tuple[tuple[str, ...], int, int]
 
@@ -35,12 +35,18 @@ class TextEditor:
         return cls(lines, x=len(lines[0]))
 
     @property
+    def before(self) -> str:
+        """The text before the cursor."""
+        return "\n".join([*self.lines[: self.y], self.lines[self.y][: self.x]])
+
+    @property
     def text(self) -> str:
+        """All of it."""
         return "\n".join(self.lines)
 
     def insert(self, text: str, *, typing: bool = False) -> None:
         """Type or paste; what no terminal shows is left out."""
-        clean = text.expandtabs(_STEP).replace("\r\n", "\n").replace("\r", "\n")
+        clean = text.expandtabs(_TAB).replace("\r\n", "\n").replace("\r", "\n")
         first, *rest = ("".join(char for char in line if char.isprintable()) for line in clean.split("\n"))
         self._remember(typing=typing and not rest)
         before, after = self.lines[self.y][: self.x], self.lines[self.y][self.x :]
@@ -57,8 +63,6 @@ class TextEditor:
         elif key == "enter":
             line = self.lines[self.y]
             self.insert("\n" + line[: min(len(line) - len(line.lstrip(" ")), self.x)])
-        elif key == "tab":
-            self.insert(" " * (_STEP - self.x % _STEP))
         elif key in ("backspace", "ctrl+h"):
             self._cut_before(1)
         elif key == "delete":

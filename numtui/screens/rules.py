@@ -21,6 +21,7 @@ from matchers.rules import SECTIONS, Rule
 from numtui.edits import Edit, EditError, Effect
 from numtui.inspection import wrap
 from numtui.loading import Cancelled
+from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import HEADING, detail, draft_lines, help_lines, stand_line, summary
 from numtui.rule_list import RuleList, Stand, dropped, matches, moved, toggled
@@ -54,7 +55,13 @@ _KEYS: Final = (
     ("o A", "new"),
     ("t", "all layers"),
 )
-_DRAFT_KEYS: Final = (("^s", "take it over"), ("esc", "leave"), ("^z", "undo typing"), ("F1", "help"))
+_DRAFT_KEYS: Final = (
+    ("^s", "take it over"),
+    ("tab", "complete"),
+    ("esc", "leave"),
+    ("^z", "undo typing"),
+    ("F1", "help"),
+)
 _TRIAL_KEYS: Final = (("enter", "do it"), ("t", "do it"), ("esc", "leave it"))
 """The keys, those first that are told where there is little room."""
 
@@ -264,7 +271,7 @@ class RulesPanel(Modal[int | None]):
 
     def _list_key(self, event: events.Key) -> None:
         session, stand = self._session, self._under()
-        key = event.character if event.character in (*"GJKNA?",) else event.key
+        key = event.character if event.character in (*"GJKNA",) else event.key
         page = max(self.size.height // 3, 1)
         n = len(self._listed)
         steps = {
@@ -275,7 +282,7 @@ class RulesPanel(Modal[int | None]):
             self.dismiss(None)
         elif key in steps:
             self._at = min(max(self._at + steps[key], 0), max(n - 1, 0))
-        elif key in ("?", "f1"):
+        elif key in ("question_mark", "f1"):
             self._help()
         elif key in ("n", "N"):
             self._next_troubled(1 if key == "n" else -1)
@@ -388,6 +395,12 @@ class RulesPanel(Modal[int | None]):
             self._leave(draft)
         elif event.key == "f1":
             self._help()
+        elif event.key == "tab":
+            more, told = complete(draft.kind, draft.editor.before, self._session.comparison)
+            self._told = told, "key"
+            if more:
+                draft.paste(more)
+                self._try_soon()
         elif draft.key(event.key, event.character):
             self._try_soon()
 

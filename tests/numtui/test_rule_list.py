@@ -14,9 +14,22 @@ from matchers.resolve import RuleUsage
 from matchers.rule_edit import edited
 from matchers.rule_file import RuleFile
 from matchers.rule_grammar import parse_document
-from matchers.rules import SECTIONS, ApartRule, OpRule, PairRule, Rule, RuleSet, TemplateRule, parse_rules
+from matchers.rules import (
+    SECTIONS,
+    ApartRule,
+    IgnoreRule,
+    ModuleRule,
+    OpRule,
+    PairRule,
+    Rule,
+    RuleSet,
+    TemplateRule,
+    ToleranceRule,
+    parse_rules,
+)
 from numtui.edits import Edit, EditError
 from numtui.query import parse_query
+from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary
 from numtui.rule_list import ORDER, RuleList, dropped, matches, moved, rule_text, toggled
@@ -227,6 +240,41 @@ class TestDraft:
         line = draft_lines(Draft(PairRule, "a: x\nbb: y"), 40, 9)[1]
         assert line[0] == ("  2 ", "red")
         assert ("bb: y ", "red") in line
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("kind", "before", "more"),
+        [
+            (PairRule, "", ""),
+            (PairRule, "w", "hy: "),
+            (PairRule, "a: x\nen", "abled: "),
+            (PairRule, "{a: x, w", "hy: "),
+            (PairRule, "a: layers.1.attention.w", ""),
+            (PairRule, "a: layers.1.attention.wq/", "op_"),
+            (PairRule, "a: layers.1.attention.wq/op_0_m", "m"),
+            (PairRule, "a: [tok_embeddings/op_0_embedding, tok", "_embeddings/"),
+            (PairRule, "a:\n  - tok", "_embeddings/"),
+            (PairRule, 'a: "tok_embeddings/', "op_0_embedding"),
+            (PairRule, "a: x\nenabled: f", "alse"),
+            (TemplateRule, "phase: fo", "rward"),
+            (ModuleRule, "a: tok", "_embeddings"),
+            (OpRule, "a: emb", "edding"),
+            (IgnoreRule, "op: emb", "edding"),
+            (IgnoreRule, "match: tok", "_embeddings/"),
+            (ToleranceRule, "match: tok_embeddings/", "op_0_embedding"),
+            (PairRule, "why: tok", ""),
+        ],
+    )
+    def test_what_is_typed_is_completed(self, logs: Comparison, kind: type[Rule], before: str, more: str) -> None:
+        assert complete(kind, before, logs)[0] == more
+
+    def test_where_names_part_they_are_told(self, logs: Comparison) -> None:
+        assert complete(PairRule, "", logs) == ("", "a:   b:   enabled:   why: ")
+        told = complete(PairRule, "a: layers.", logs)[1]
+        assert told.startswith("layers.0.attention.wk/  ")
+        assert "in all" in told
+        assert complete(PairRule, "a: nowhere", logs) == ("", "nothing begins like this")
 
 
 class TestFilter:

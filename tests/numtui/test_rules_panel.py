@@ -173,7 +173,9 @@ async def test_a_new_rule_of_a_section(tmp_path: Path) -> None:
         assert "fields of ignore: side, phase, op, match, why, enabled" in screen(pilot)
         await press(pilot, "ctrl+s")
         assert len(explorer.session.rules) == 1
-        await press(pilot, "o", "home", "ctrl+k", *"op: add", "ctrl+s", "ctrl+s")
+        await press(pilot, "o", "home", "ctrl+k", "tab")
+        assert "enabled:   match:   op:   phase:   side:   why:" in screen(pilot)
+        await press(pilot, "o", "tab", *"ad", "tab", "ctrl+s", "ctrl+s")
         assert rules_of(tmp_path).endswith("  - op: add\n")
         assert "ignores" in screen(pilot)
 

@@ -1,0 +1,81 @@
+"""What `tab` completes while a rule is typed: fields, their words, and the names that the two logs have.
+
+Names are looked up module by module, so that it takes no longer in a large log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.op_log import OpLog
+from matchers.rule_grammar import PHASES, fields_of
+from matchers.rules import IgnoreRule, ModuleRule, OpRule, Rule
+
+__all__ = ["complete"]
+
+_FIELD: Final = re.compile(r"([A-Za-z]+):\s")
+_VALUE: Final = re.compile(r"[^\s,\[{\"']*$")
+_NAME: Final = re.compile(r"\s*([A-Za-z]*)")
+_TOLD: Final = 6
+"""Candidates that are told where `tab` cannot decide among them."""
+
+
+def complete(kind: type[Rule], before: str, c: Comparison) -> tuple[str, str]:
+    """What to type behind the text before the cursor; and the candidates, in words, where they part."""
+    value, name = _VALUE.search(before), _NAME.fullmatch(_since_field(before))
+    assert value is not None
+    typed = value.group() if name is None else name.group(1)
+    if name is not None:
+        found = [f"{field}: " for field in fields_of(kind)[0]]
+    else:
+        fields = _FIELD.findall(before)
+        found = list(_values(kind, fields[-1] if fields else "", typed, c))
+    fitting = sorted({word for word in found if word.startswith(typed)})
+    if not fitting:
+        return "", "nothing begins like this"
+    first, last = fitting[0], fitting[-1]
+    same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    more = first[len(typed) : same]
+    if more or len(fitting) == 1:
+        return more, ""
+    rest = f"  … {len(fitting):,} in all" if len(fitting) > _TOLD else ""
+    return "", "  ".join(fitting[:_TOLD]) + rest
+
+
+def _since_field(before: str) -> str:
+    """The text since a field may have begun."""
+    line = before.rpartition("\n")[2]
+    if before.rfind("[") > before.rfind("]") or "{" not in line:
+        return line
+    return line[max(line.rfind("{"), line.rfind(",")) + 1 :]
+
+
+def _values(kind: type[Rule], field: str, typed: str, c: Comparison) -> Iterator[str]:
+    """The words that may stand in a field, as far as they can begin like what is typed."""
+    if field == "phase":
+        yield from PHASES
+    elif field == "side":
+        yield from ("a", "b")
+    elif field == "enabled":
+        yield from ("true", "false")
+    for log in {"a": (c.a,), "b": (c.b,)}.get(field, (c.a, c.b) if field in ("op", "match") else ()):
+        if kind is ModuleRule:
+            yield from map(str, log.modules)
+        elif kind is OpRule or (kind is IgnoreRule and field == "op"):
+            yield from map(str, log.ops)
+        else:
+            yield from _keys(log, typed)
+
+
+def _keys(log: OpLog, typed: str) -> Iterable[str]:
+    """Module paths with a slash behind them; behind the slash the operations of the module."""
+    module, slash, _ = typed.partition("/")
+    if not slash:
+        return (f"{name}/" for name in log.modules)
+    number = next((number for number, name in enumerate(log.modules) if name == module), -1)
+    return (log.keys[row] for row in np.flatnonzero(log.module == number).tolist())
