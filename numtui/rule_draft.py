@@ -46,6 +46,7 @@ class Draft:
         behind: a new one comes behind the rule of this index; -1: behind all others of its kind.
         line: where it stands in its file, None for a new one.
         mends: what of the file is not understood, and will be.
+        saved: the text that its file has for the rule, empty for none.
     """
 
     kind: type[Rule]
@@ -54,6 +55,7 @@ class Draft:
     behind: int = -1
     line: int | None = None
     mends: RuleProblem | None = None
+    saved: str = ""
     editor: TextEditor = field(init=False)
     read: ReadItem = field(init=False)
 
@@ -109,7 +111,8 @@ class Draft:
         read = self.read.rule
         if read is None or (self.base >= 0 and not self.changed):
             return None
-        rule = replace(read, line=self.line, written=self.editor.text)
+        text = self.editor.text.rstrip()
+        rule = replace(read, line=self.line, written=text if text != self.saved else None)
         title = f"{rule.section}: {rule_text(rule)}"
         if self.base >= 0:
             if not (self.base < len(rules) and rules.rules[self.base].section == self.kind.section):
@@ -133,7 +136,9 @@ class Draft:
 def draft_of(file: RuleFile, rules: RuleSet, at: int) -> Draft:
     """To edit a rule."""
     rule = rules.rules[at]
-    return Draft(type(rule), text_of(file.document, rule), base=at, line=rule.line)
+    there = (old for old in file.rules if type(old) is type(rule) and old.line == rule.line)
+    saved = next((text_of(file.document, old) for old in there), "")
+    return Draft(type(rule), text_of(file.document, rule), base=at, line=rule.line, saved=saved)
 
 
 def mending(file: RuleFile, problem: RuleProblem) -> Draft:

@@ -12,7 +12,8 @@ from typing import Final
 
 from matchers.comparison import Comparison
 from matchers.op_log import Phase
-from matchers.resolve import RuleUsage
+from matchers.pairing import Method
+from matchers.resolve import RuleUsage, resolve
 from matchers.rule_file import RuleFile
 from matchers.rule_item import switched
 from matchers.rules import (
@@ -26,9 +27,11 @@ from matchers.rules import (
     RuleSet,
     TemplateRule,
 )
+from matchers.status import Status
 from numtui.edits import Edit, EditError
+from numtui.fields import rows_of_rule
 
-__all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_text", "toggled"]
+__all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_behind", "rule_text", "toggled"]
 
 ORDER: Final[Mapping[str, str]] = {
     "modules": "Each rule works on the names that those above it made.",
@@ -108,6 +111,26 @@ class RuleList:
     def troubled(self) -> list[int]:
         """Places of the rules with a problem, and of what is not understood."""
         return [at for at, use in self._uses.items() if use.problem] + list(range(len(self.rules), len(self)))
+
+
+def rule_behind(c: Comparison, row: int) -> int:
+    """The rule because of which a row is as it is, an index into the rules; -1 where none is.
+
+    That is the rule that pairs it, ignores it, or lets it count as close. A moment for a large log: not for the
+    screen's own thread.
+    """
+    if not len(c.rules) or not 0 <= row < len(c):
+        return -1
+    a, b = int(c.row_a[row]), int(c.row_b[row])
+    if c.status[row] == Status.IGNORED:
+        return next((number for number, _ in c.rules.in_force(IgnoreRule) if rows_of_rule(c, number)[row]), -1)
+    resolved = resolve(c.rules, c.a, c.b)
+    if c.pair[row] >= 0 and c.pairing.method[c.pair[row]] in (Method.OVERRIDE, Method.TEMPLATE):
+        return next((pair.rule for pair in resolved.forced if a in pair.a and b in pair.b), -1)
+    if c.status[row] == Status.CLOSE and a >= 0 and b >= 0:
+        first = int(min(resolved.tolerance_a[a], resolved.tolerance_b[b]))
+        return first if first < len(c.rules) else -1
+    return -1
 
 
 def rule_text(rule: Rule) -> str:

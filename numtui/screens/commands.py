@@ -29,6 +29,9 @@ class Commands(Pages):
     _went_back = -1
     """The row that the last `ctrl+o` led to; while the cursor is still there, `tab` goes forward."""
 
+    _rule = 0
+    """Where one was in the list of rules."""
+
     @abstractmethod
     def start(self, job: Job | None) -> None:
         """Run a job in the background."""
@@ -290,11 +293,13 @@ class Commands(Pages):
         from numtui.screens.rules import RulesPanel
 
         def chosen(number: int | None) -> None:
+            self._rule = panel.at
             if number is not None:
                 self.filter_by(f"rule:{number}")
 
         self.session.cancel()
-        self.app.push_screen(RulesPanel(self.session, self.start, self.action_save), chosen)
+        panel = RulesPanel(self.session, self.start, self.action_save, say=self.say, at=self._rule)
+        self.app.push_screen(panel, chosen)
 
     def action_suggestions(self) -> None:
         """The kinds of drift, and rules for them."""

@@ -347,8 +347,15 @@ class Explorer(Following):
 
     def _run(self, job: Job) -> None:
         """In a worker's thread: only messages leave it."""
+
+        def go_on(_what: str, _fraction: float) -> None:
+            if job.generation != self.session.generation:
+                raise Cancelled  # the rules have changed again: nobody waits for this any more
+
         try:
-            self.session.prepare(job.run())
+            self.session.prepare(job.run(go_on))
+        except Cancelled:
+            return
         except UserError as error:
             self.post_message(self.Failed(error, opening=False))
         else:
@@ -500,6 +507,8 @@ class Explorer(Following):
         self.say(f"the logs have been read again{change}")
         if session.rules != loaded.comparison.rules:
             self.start(session.rematch())  # they were changed meanwhile
+        elif isinstance(over := self.app.screen, Modal):
+            over.session_changed()
         self._warn(session.comparison.comparability.sentence, rule_trouble(session))
         self.draw()
 

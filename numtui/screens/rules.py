@@ -24,7 +24,7 @@ from numtui.loading import Cancelled
 from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import HEADING, detail, draft_lines, help_lines, stand_line, summary
-from numtui.rule_list import RuleList, Stand, dropped, matches, moved, toggled
+from numtui.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
 from numtui.screens.modal import Modal
 from numtui.session import Job, Session
 from numtui.terminal import safe_text
@@ -82,8 +82,16 @@ class RulesPanel(Modal[int | None]):
     Args:
         start: runs a job of the session in the background.
         save: saves the rules.
+        say: tells what was done so that it can be read later too.
+        at: where the cursor is at first, unless a rule is behind the row under that of the main list.
         draft: a rule that is to be typed at once; the panel is for that, and closes with it.
     """
+
+    @dataclass
+    class Behind(Message):
+        """It is known which rule is behind the row under the cursor of the main list."""
+
+        at: int
 
     @dataclass
     class Tried(Message):
@@ -103,13 +111,19 @@ class RulesPanel(Modal[int | None]):
         start: Callable[[Job | None], None],
         save: Callable[[], None],
         draft: Draft | None = None,
+        *,
+        say: Callable[[str], None] | None = None,
+        at: int = 0,
     ) -> None:
         super().__init__()
         self._session = session
         self._start = start
         self._save = save
+        self._say = say
         self._listed = RuleList(session.rules, session.comparison, session.file)
-        self._at = 0
+        self._at = at
+        self._touched = False
+        """Whether a key was pressed: then the cursor stays where it is."""
         self._top = 0
         self._told: tuple[str, str] = ("", "")
         self._draft = draft
@@ -125,7 +139,29 @@ class RulesPanel(Modal[int | None]):
     def compose(self) -> ComposeResult:
         yield _Body()
 
+    def on_mount(self) -> None:
+        """Find the rule that one may want to see."""
+        self._refresh()
+        if self._draft is not None:
+            self._try_soon()
+        elif self._listed.matched:
+            c, row = self._session.comparison, self._session.cursor
+            self.run_worker(lambda: self.post_message(self.Behind(rule_behind(c, row))), thread=True)
+
+    @on(Behind)
+    def _behind(self, event: Behind) -> None:
+        if event.at >= 0 and not self._touched:
+            self._at = event.at
+            self._refresh()
+            self._told = "this rule is behind the row", ""
+            self.draw()
+
     # -- what is known
+
+    @property
+    def at(self) -> int:
+        """Where the cursor is."""
+        return self._at
 
     def session_changed(self) -> None:
         """The rules have been matched: the counts are others, and it is known what the last change did."""
@@ -133,8 +169,11 @@ class RulesPanel(Modal[int | None]):
         session = self._session
         if self._before is not None and session.comparison.rules == session.rules:
             (title, before), self._before = self._before, None
-            did = Effect.between(before, session.comparison).sentence()
-            self._told = f"{did}   {title}", "good"
+            if before.a is session.comparison.a and before.b is session.comparison.b:
+                did = f"{Effect.between(before, session.comparison).sentence()}   {title}"
+                if self._say is not None:
+                    self._say(did)
+                self._told = did, "good"
         if self._draft is not None:
             self._try_soon()
         self.draw()
@@ -249,6 +288,7 @@ class RulesPanel(Modal[int | None]):
 
     def pressed(self, event: events.Key) -> None:
         """A key for the list, or for the rule that is typed."""
+        self._touched = True
         if self._draft is not None:
             self._typed(self._draft, event)
         elif self._trial is None or not self._answered(self._trial, event.key):

@@ -32,7 +32,7 @@ from numtui.query import parse_query
 from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary
-from numtui.rule_list import ORDER, RuleList, dropped, matches, moved, rule_text, toggled
+from numtui.rule_list import ORDER, RuleList, dropped, matches, moved, rule_behind, rule_text, toggled
 from numtui.text import width_of
 from tests.builders import training_step
 from tests.matchers.drift import made_up_log
@@ -126,6 +126,25 @@ class TestList:
         assert "decides for 64 operations of both logs" in told(4)
         assert "It stays in the file as it is. e mends it here." in told(5)
 
+    def test_the_rule_behind_a_row(self, logs: Comparison) -> None:
+        rules = parse_rules(
+            "templates: [{a: 'layers.{i}.attention.wq/op_0_mm', b: 'layers.{i}.attention.wq/op_0_mm'}]\n"
+            "pairs: [{a: tok_embeddings/op_0_embedding, b: tok_embeddings/op_0_embedding}]\n"
+            "ignore: [{op: none}, {op: add}]\n"
+            "tolerance: [{match: 'layers.0.*', rtol: 1.0e-9}, {match: '*', rtol: 1.0}]\n"
+        )
+        b = made_up_log(
+            [replace(op, outputs=[float(value) * 1.001 for value in op.outputs]) for op in training_step(2)]
+        )
+        c = compare(logs.a, b, rules)
+        behind = {key: rule_behind(c, int(row)) for key, row in zip(c.a.keys, c.at_a, strict=True)}
+        assert behind["layers.1.attention.wq/op_0_mm"] == 0
+        assert behind["tok_embeddings/op_0_embedding"] == 1
+        assert {number for key, number in behind.items() if key.endswith("_add")} == {3}
+        assert behind["layers.1.attention.wk/op_0_mm"] == 5
+        assert rule_behind(logs, 3) == -1
+        assert rule_behind(c, -1) == -1
+
     def test_every_section_says_what_order_and_counts_mean(self) -> None:
         assert {*ORDER} == {kind.section for kind in SECTIONS}
         assert matches(TemplateRule(a=("x",), b=("y",)), RuleUsage(0, 3, None, 2)) == (
@@ -188,6 +207,12 @@ class TestDraft:
         draft.key("ctrl+z", None)
         assert draft.problem is None
         assert not draft.changed
+
+    def test_what_is_typed_back_is_what_the_file_has(self, file: RuleFile) -> None:
+        rules = edit_of(retyped(draft_of(file, file.rules, 1), "{a: x, b: z}"), file.rules)[0].rules
+        assert file.differs(rules)
+        back = edit_of(retyped(draft_of(file, rules, 1), draft_of(file, file.rules, 1).first), rules)[0].rules
+        assert not file.differs(back)
 
     def test_a_rule_that_is_gone_cannot_be_changed(self, file: RuleFile) -> None:
         draft = draft_of(file, file.rules, 4)

@@ -59,6 +59,22 @@ async def test_what_each_rule_matches_and_where_its_rows_are(tmp_path: Path) -> 
         assert {c.b.keys[c.row_b[row]] for row in listed} == {"layers.0.attention.wk/op_0_mm"}
 
 
+async def test_it_opens_at_the_rule_behind_the_row_or_where_one_was(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules="ignore:\n  - op: add\n  - op: no_such_op\n" + WRONG)) as (pilot, _):
+        await press(pilot, "r", "G", "q", "r")
+        assert "matches nothing" in screen(pilot), "where one was"
+        await press(pilot, "q", *"/0/op_0_add", "enter", "r")
+        assert "this rule is behind the row" in screen(pilot)
+        assert "ignores 8 operations" in screen(pilot)
+
+
+async def test_what_was_done_can_be_read_again(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r", "space", "q", "at")
+        assert "1 fewer red" in screen(pilot)
+        assert "disable pairs" in screen(pilot)
+
+
 async def test_switched_off_and_on_and_undone_while_the_panel_stays(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=RULES)) as (pilot, explorer):
         assert explorer.session.comparison.red.any()
