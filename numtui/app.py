@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App
 from textual.message import Message
 from textual.screen import Screen
@@ -162,6 +163,11 @@ class Numtui(App[None], inherit_bindings=False):
                 # There is nothing to put right, and whoever touches a terminal from the background is stopped.
                 os._exit(128 + number)
             self.exit(return_code=128 + number)
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed behind the key that ends the program has nowhere to go."""
+        if self.return_code is None or not isinstance(event, (events.InputEvent, events.Paste)):
+            await super().on_event(event)
 
     def forget_shown(self, *_: object) -> None:
         """What the terminal shows is not known any more."""

@@ -251,6 +251,9 @@ class Explorer(Following):
     def on_key(self, event: events.Key) -> None:
         """Every key is dealt with here and now, bindings too: keys that come in a burst keep their order."""
         event.stop()
+        if self.app.return_code is not None:
+            # The program is ending: what came after that key has nowhere to go.
+            return
         if self.app.screen is not self:
             # It was typed for what has just been opened over this screen, under which this one can still be seen.
             self.app.post_message(events.Key(event.key, event.character))

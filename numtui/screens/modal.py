@@ -23,6 +23,9 @@ class Modal(ModalScreen[T]):
     def on_key(self, event: events.Key) -> None:
         """A key; one that was typed for what is under this screen, after it was closed, goes there."""
         event.stop()
+        if self.app.return_code is not None:
+            # The program is ending: what came after that key has nowhere to go.
+            return
         if self.app.screen is self:
             self.pressed(event)
         else:
