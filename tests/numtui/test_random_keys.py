@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from matchers.rules import parse_rules
 from numtui.actions import ACTIONS
@@ -88,7 +90,10 @@ _lines = st.builds(
     lambda opener, word, end: [*_typed(opener), *_typed(word), _named(end)],
     st.sampled_from(_OPENERS), st.sampled_from(_WORDS), st.sampled_from(("enter", "enter", "escape", "tab")),
 )  # fmt: skip
-_CHANGES = ("x enter", "i enter", "i tab enter", "m n m enter", "t enter", "a enter", "r x enter")
+_CHANGES = (
+    "x enter", "i enter", "i tab enter", "m n m enter", "t enter", "a enter", "s a", "s A enter", "s x", "s j x q",
+    "r x q", "r space", "r J", "r j K u", "r t enter", "r e down end", "r A", "r o", "r e ctrl+s", "r e ctrl+k enter",
+)  # fmt: skip
 _rule_changes = st.sampled_from([[_named(part) for part in keys.split()] for keys in _CHANGES])
 _presses = st.one_of(
     _of_the_registry, _of_the_registry, _of_the_registry, _others, _characters, _counts, _lines, _rule_changes
@@ -149,7 +154,7 @@ class Desk:
                 await settled(pilot)
                 if app._exit:
                     break
-                self.look(app, explorer)
+                await self.look(pilot, explorer)
             unsaved = session.dirty and not app._exit
             if not app._exit:
                 # As on a signal.
@@ -166,9 +171,9 @@ class Desk:
             pass
         assert session.rules == first
 
-    def look(self, app: Numtui, explorer: Explorer) -> None:
+    async def look(self, pilot: Pilot[None], explorer: Explorer) -> None:
         """What holds whatever was typed."""
-        session = explorer.session
+        app, session = pilot.app, explorer.session
         c, view = session.comparison, session.view
         assert app._exception is None
         assert view.comparison is c
@@ -179,6 +184,8 @@ class Desk:
         assert parse_rules(session.file.render(session.rules)) == session.rules
         assert sitting_of(session, session.annotations).notes == self.notes
         width, height = app.size
+        if not app.screen._compositor.size:
+            await pilot.pause()
         lines = app.screen._compositor.render_strips()
         assert len(lines) == height
         assert all(line.cell_length == width for line in lines)
@@ -196,7 +203,8 @@ async def settled(pilot: Pilot[None]) -> None:
     for _ in range(3):
         await pilot._wait_for_screen()
         while any(not worker.is_finished for worker in pilot.app.workers):
-            await pilot.app.workers.wait_for_complete()
+            with suppress(WorkerCancelled):
+                await pilot.app.workers.wait_for_complete()
             await pilot._wait_for_screen()
 
 
