@@ -220,7 +220,7 @@ ACTIONS: tuple[Action, ...] = (
         Group.PROGRAM,
         "the source line in `$VISUAL` or `$EDITOR`, if below this folder; `2V` that of b",
     ),
-    _a("copy", "y", Group.PROGRAM, "copy the key under the cursor"),
+    _a("copy", "y", Group.PROGRAM, "copy the key under the cursor; again: that of b, then the source line"),
     _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown, to paste into an issue"),
     _a("html", "H", Group.PROGRAM, "write an HTML page of all this: same rules, filters and row (`:html FILE`)"),
     _a(
@@ -229,7 +229,12 @@ ACTIONS: tuple[Action, ...] = (
         Group.PROGRAM,
         "what the two runs do not have in common: seeds, batch, weights, dtypes, …",
     ),
-    _a("reload", "R", Group.PROGRAM, "read the logs again, and keep the place (a log that is still written)"),
+    _a(
+        "reload",
+        "R",
+        Group.PROGRAM,
+        "read the logs again, and keep the place (they may have grown); once more gives that up",
+    ),
     _a("follow", "", Group.PROGRAM, "read the logs again by itself whenever they change", shown=":follow"),
     _a("raw", "L", Group.PROGRAM, "what the logs say of this row, as it stands there, with file and line"),
     _a("info", "I", Group.PROGRAM, "what the logs say about themselves: excluded ops, run info, problems"),

@@ -122,6 +122,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
+    if not argv:
+        raise InputError(
+            "which logs? numtui A B compares two logs or run folders, numtui demo opens an example, "
+            "numtui --help tells the rest"
+        )
     if argv[:1] == ["diff"]:
         return _diff(_diff_parser().parse_args(argv[1:]))
     if argv[:1] == ["weights"]:

@@ -433,7 +433,8 @@ class Listing:
             return f"no key contains {self.search.text!r}"
         row = step(self.view, rows, self.cursor, by)
         self.go(int(rows[0] if by > 0 else rows[-1]) if row is None else row, "hit")
-        return "" if row is not None else f"around the {'end' if by > 0 else 'start'}"
+        place = f"{self.search.place(self.cursor)}/{len(rows)}"
+        return "" if row is not None else f"around the {'end' if by > 0 else 'start'}: {place}"
 
     def hits(self, text: str) -> Search:
         """The rows to find. Changes nothing, so that any thread may ask."""

@@ -38,6 +38,9 @@ class Asking(Screen[None]):
     inspector: Inspector
     editor: LineEditor | None = None
     """What is being typed."""
+    repeated = 0
+    """How often the action that runs has run just before."""
+    _ran = ""
     _origin = -1
     """The row that the search started from."""
     _query = NO_QUERY
@@ -83,6 +86,8 @@ class Asking(Screen[None]):
             return
         if action.about_rules and self._rules_unread():
             return
+        self.repeated = self.repeated + 1 if name == self._ran else 0
+        self._ran = name
         do: Callable[[], None] = getattr(self, f"action_{name}")
         do()
 
@@ -164,6 +169,8 @@ class Asking(Screen[None]):
             c = self.session.comparison
             passing = Filter(self.session.filter.groups, query).mask(c, self.session.wanted(query))
             self.editor.told = f"{np.count_nonzero(passing):,} of {len(c):,} rows"
+            if not self.editor.text:
+                self.editor.told = f"tab shows what can be asked for   {self.editor.told}"
             self.draw()
 
     @abstractmethod

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
+from numtui.copying import copies_of
 from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
 from numtui.session import Job
@@ -331,14 +332,14 @@ class Commands(Pages):
         )
 
     def action_copy(self) -> None:
-        """The key under the cursor: that of a, or of b where only b has one."""
-        session = self.session
-        a, b = session.spot
-        if a < 0 and b < 0:
+        """The key of the row; again, what else of it can be copied."""
+        found = copies_of(self.session.comparison, self.session.spot)
+        if not found:
             return
-        key: str = session.comparison.a.keys[a] if a >= 0 else session.comparison.b.keys[b]
-        self.run_worker(lambda: self._copy(key), thread=True)
-        self.say(f"copied {key}")
+        _, text = found[self.repeated % len(found)]
+        more, _ = found[(self.repeated + 1) % len(found)]
+        self.run_worker(lambda: self._copy(text), thread=True)
+        self.say(f"copied {text}" + (f"   (again: {more})" if len(found) > 1 else ""))
 
     def _copy(self, text: str) -> None:
         """In a worker's thread: tmux is another program."""

@@ -426,8 +426,8 @@ class Explorer(Following):
         self.show_query(event.query)
 
     def _start_loading(self) -> None:
-        self._loading = Throttled(self._report)
-        self.run_worker(self._load, thread=True)
+        loading = self._loading = Throttled(self._report)
+        self.run_worker(lambda: self._load(loading), thread=True)
 
     @property
     def reading(self) -> bool:
@@ -439,20 +439,27 @@ class Explorer(Following):
         self._again = True
         self._start_loading()
 
+    def give_up_reading(self) -> bool:
+        if self._loading is None or not self._again:
+            return False
+        self._loading.cancelled = True
+        self._loading, self._work = None, ""
+        return True
+
     def _report(self, what: str, fraction: float) -> None:
         self.post_message(self.Progressed(what, fraction))
 
-    def _load(self) -> None:
+    def _load(self, loading: Throttled) -> None:
         """In a worker's thread."""
         assert self._request is not None
-        assert self._loading is not None
         try:
-            loaded = load(self._request, self._loading, self.session.rules if self._again else None)
+            loaded = load(self._request, loading, self.session.rules if self._again else None)
         except Cancelled:
             return
         except UserError as error:
             self.post_message(self.Failed(error, opening=not self._again))
-        else:
+            return
+        if not loading.cancelled:
             self.post_message(self.Opened(loaded))
             warm(loaded)
             import numtui.sending  # noqa: F401 - the reports take 50 ms to import: here nobody waits for them

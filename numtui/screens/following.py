@@ -44,6 +44,10 @@ class Following(Commands):
     def read_again(self) -> None:
         """Read the logs in the background; what is on the screen stays until they have been read."""
 
+    @abstractmethod
+    def give_up_reading(self) -> bool:
+        """What is being read again is not wanted any more; False when nothing is."""
+
     def watch_files(self) -> None:
         """From now on notice when the files change."""
         look = partial(self.run_worker, self._look_at_files, thread=True, group="stamps", exclusive=True)
@@ -67,8 +71,10 @@ class Following(Commands):
             self.read_again()
 
     def action_reload(self) -> None:
-        """Read the logs again, and keep the place."""
-        if self._request is None or self.reading:
+        """Read the logs again, and keep the place; while that is done, give it up."""
+        if self.give_up_reading():
+            self.say("the logs were not read again")
+        elif self._request is None or self.reading:
             self.say("the logs are being read")
         else:
             self.read_again()

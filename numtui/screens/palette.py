@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
-from numtui.actions import Action
+from numtui.actions import Action, Group
 from numtui.fields import FIELDS
 from numtui.query import exactly
 from numtui.screens.asking import Asking
@@ -45,8 +45,8 @@ class ActionProvider(Provider):
         return screen
 
     async def discover(self) -> Hits:
-        """All of them, before anything is typed."""
-        for action in self._screen.actions:
+        """All of them, before anything is typed; those last that everybody knows."""
+        for action in sorted(self._screen.actions, key=lambda action: action.group == Group.MOVE):
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:

@@ -126,6 +126,7 @@ def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([], "which logs? numtui A B compares two logs or run folders, numtui demo opens an example"),
         (["missing", "other"], "missing: no such file or folder"),
         (["diff", "-", "-"], "only one of the two logs can be '-' (standard input)"),
         (["diff", "good.log", "binary"], "binary"),
@@ -151,7 +152,6 @@ def test_trouble_is_one_line_and_2(arguments: list[str], message: str, capsys: p
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["diff", "one"],
         ["a", "b", "c"],
         ["diff", "a", "b", "--format", "x"],

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from numtui.loading import Loaded, load
 from tests.builders import training_step
-from tests.numtui.test_app import opened, press, request, screen
+from tests.numtui.test_app import opened, press, request, screen, settled
 from tests.numtui.test_flow import diverging
 
 CAUSE = "layers.1.attention.wk/op_0_mm"
@@ -51,6 +56,36 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         assert explorer.session.cursor == 1, "a count is for the command that follows it"
         await press(pilot, "z", "escape")
         assert "does nothing" not in screen(pilot)
+
+
+async def test_y_again_copies_what_else_there_is(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
+        await press(pilot, "n", "y")
+        assert f"copied {CAUSE}   (again: the source line)" in screen(pilot)
+        await press(pilot, "y")
+        assert "(again: the key)" in screen(pilot)
+        await press(pilot, "j", "k", "y")
+        assert f"copied {CAUSE} " in screen(pilot)
+
+
+async def test_reading_again_can_be_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        before = explorer.session.comparison
+
+        def slow(*given: Any) -> Loaded:
+            go_on.wait()
+            return load(*given)
+
+        monkeypatch.setattr("numtui.screens.explorer.load", slow)
+        explorer.action_reload()
+        reading = explorer.reading
+        explorer.action_reload()
+        assert (reading, explorer.reading) == (True, False)
+        go_on.set()
+        await settled(pilot)
+        assert "the logs were not read again" in screen(pilot)
+        assert explorer.session.comparison is before
 
 
 async def test_the_help_can_be_searched(tmp_path: Path) -> None:

@@ -523,9 +523,9 @@ class TestListing:
         assert listing.cursor == 1, "no hit: back where it started"
         find(listing, "mm", 1)
         listing.accept_search(1)
-        assert listing.next_hit() == "around the end"
+        assert listing.next_hit() == "around the end: 1/2"
         assert listing.cursor == 0
-        assert listing.next_hit(-1) == "around the start"
+        assert listing.next_hit(-1) == "around the start: 2/2"
         assert listing.cursor == 2
         listing.end_search(1, None)
         assert (listing.cursor, listing.search) == (1, None)
