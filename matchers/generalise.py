@@ -101,7 +101,7 @@ def generalise(c: Comparison, rules: RuleSet, a: Sequence[int], b: Sequence[int]
     if not candidates:
         raise NoTemplateError(
             f"the modules of '{c.a.keys[a[0]]}' and '{c.b.keys[b[-1]]}' do not both have a number that says which "
-            "layer is meant"
+            "layer is meant; a second such pair made by hand would say in which steps to go on"
         )
     search = _Search(c, rules, seed)
     found = [search.evaluate(candidate) for candidate in candidates]

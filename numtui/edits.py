@@ -13,6 +13,7 @@ import numpy as np
 from matchers import generalise
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion
+from matchers.drift.stepwise import Stepwise, stepwise
 from matchers.errors import UserError
 from matchers.op_log import OpLog
 from matchers.pairing import Method
@@ -121,9 +122,22 @@ def template_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     Raises:
         EditError: the row is no pair, or no template covers a sibling.
     """
-    proposal = propose_template(c, rules, row)
+    try:
+        proposal = propose_template(c, rules, row)
+    except EditError:
+        if (steps := _steps(c, rules, row)) is None:
+            raise
+        said = f"what {len(steps.replaces)} pairs made by hand say, in steps"
+        return (Edit(f"{steps.rule.a[0]} ↔ {steps.rule.b[0]}: {said}", steps.applied(rules)),)
     title = f"{' + '.join(proposal.rule.a)} ↔ {' + '.join(proposal.rule.b)}: {proposal.text}"
     return (Edit(title, proposal.applied(rules)),)
+
+
+def _steps(c: Comparison, rules: RuleSet, row: int) -> Stepwise | None:
+    """The template that goes on in the steps of pairs made by hand; None where there are no two such pairs."""
+    a, b = c.members(row) if 0 <= row < len(c) else ((), ())
+    found = stepwise(c, rules, a[0], b[0]) if len(a) == len(b) == 1 else None
+    return found if found is not None and len(found.replaces) > 1 else None
 
 
 def propose_template(c: Comparison, rules: RuleSet, row: int) -> generalise.Proposal:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.drift.progressions import Progression, progressions
-from matchers.drift.view import Modules, PairNames, escaped, key_head
-from matchers.op_log import OpLog
+from matchers.drift.progressions import NO_VALUE, Steps, progressions
+from matchers.drift.view import PairNames, escaped, key_head
 from matchers.rules import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]
@@ -27,7 +26,6 @@ Learned = tuple[list[TemplateRule], Int]
 """Templates, and the positions of the pairs that they make, among those that were asked about."""
 
 _HOLES: Final = "ijklm"
-_NO_VALUE: Final = -1
 _MOST_COUNTERS: Final = 8
 """A pattern whose counters have no common shift gets a template per counter, if these are not more than that."""
 
@@ -113,21 +111,25 @@ class Learner:
         covered = np.zeros(len(i), bool)
         width = known_a.values.shape[1]
         for progression in progressions(numbers, width):
-            steps = _Steps.of(progression, width)
+            steps = Steps.of(progression, width)
             led = self._led(steps, known_a, known_b)
             if led is None or covered[progression.rows].all():
                 continue
-            text_a = _text(names.a, names.c.a, int(i[0]), steps.a, steps.name)
-            text_b = _text(names.b, names.c.b, int(j[0]), steps.b, steps.name)
+            text_a = steps.text(
+                names.a.places[int(names.c.a.module[i[0]])].pattern, names.c.a.op_name(int(i[0])), steps.a
+            )
+            text_b = steps.text(
+                names.b.places[int(names.c.b.module[j[0]])].pattern, names.c.b.op_name(int(j[0])), steps.b
+            )
             if text_a != text_b:
                 rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
                 covered |= np.isin(i, led)
         return rules, np.flatnonzero(covered)
 
-    def _led(self, steps: _Steps, known_a: _Numbers, known_b: _Numbers) -> Int | None:
+    def _led(self, steps: Steps, known_a: _Numbers, known_b: _Numbers) -> Int | None:
         """The records of a that the steps lead to one of b; None unless all of them are paired with it."""
         value = steps.value(known_a.values)
-        reached = np.flatnonzero(value != _NO_VALUE)
+        reached = np.flatnonzero(value != NO_VALUE)
         target = np.stack([hole.fill(value[reached]) for hole in steps.b], axis=1)
         goal = np.array([known_b.at.get(tuple(numbers), -1) for numbers in target.tolist()], np.int64)
         led = known_a.records[reached[goal >= 0]]
@@ -167,66 +169,6 @@ class _Numbers:
     def of(self, records: Int) -> Int:
         """Those of some of them."""
         return self.values[self.records.searchsorted(records)]
-
-
-class _Hole(NamedTuple):
-    """A number of a template: `factor` times the placeholder's value, plus `offset`."""
-
-    factor: int
-    offset: int
-
-    def fill(self, value: Int) -> Int:
-        return self.factor * value + self.offset
-
-    def text(self, name: str) -> str:
-        if not self.factor:
-            return str(self.offset)
-        if self.factor < 0:
-            return f"{{{self.offset}-{_times(-self.factor)}{name}}}"
-        return f"{{{_times(self.factor)}{name}{f'{self.offset:+d}' if self.offset else ''}}}"
-
-
-class _Steps(NamedTuple):
-    """A progression as the holes of a template for a and one for b; what is captured is that of a's hole `by`."""
-
-    a: tuple[_Hole, ...]
-    b: tuple[_Hole, ...]
-    by: int
-
-    @classmethod
-    def of(cls, progression: Progression, of_a: int) -> _Steps:
-        start, step = np.array(progression.start), np.array(progression.step)
-        by = next((at for at in range(of_a) if abs(step[at]) == 1), int(np.flatnonzero(step[:of_a])[0]))
-        if step[by] < 0:
-            start, step = start + (len(progression.rows) - 1) * step, -step
-        if step[by] == 1:  # the number itself is what is captured
-            start = start - step * start[by]
-        holes = tuple(_Hole(factor, offset) for factor, offset in zip(step.tolist(), start.tolist(), strict=True))
-        return cls(holes[:of_a], holes[of_a:], by)
-
-    @property
-    def name(self) -> str:
-        """What the placeholder is called: a number of a module, a counter, or which step it is."""
-        return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
-
-    def value(self, numbers: Int) -> Int:
-        """What is captured of each row of a's numbers; `_NO_VALUE` of those that the template does not match."""
-        hole = self.a[self.by]
-        value, rest = np.divmod(numbers[:, self.by] - hole.offset, hole.factor)
-        fits = (rest == 0) & (value >= 0)
-        for at, other in enumerate(self.a):
-            fits &= numbers[:, at] == other.fill(value)
-        return np.where(fits, value, _NO_VALUE)
-
-
-def _text(modules: Modules, log: OpLog, record: int, holes: Sequence[_Hole], name: str) -> str:
-    texts = [hole.text(name) for hole in holes]
-    head = key_head(modules.places[int(log.module[record])].pattern, texts[:-1])
-    return f"{head}/op_{texts[-1]}_{escaped(log.op_name(record))}"
-
-
-def _times(factor: int) -> str:
-    return str(factor) if factor > 1 else ""
 
 
 def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> tuple[list[str], list[str]] | None:

@@ -5,15 +5,19 @@ Counters that go through all layers, or all micro-batches, say in steps what nam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Progression", "progressions"]
+from matchers.drift.view import Segments, escaped, key_head
+
+__all__ = ["Hole", "NO_VALUE", "Progression", "Steps", "progressions"]
 
 Int = NDArray[np.int64]
 
+NO_VALUE: Final = -1
 _LEAST: Final = 3
 """Pairs that make a progression."""
 _SHARE: Final = 1 / 64
@@ -38,6 +42,65 @@ class Progression(NamedTuple):
     rows: Int
     start: tuple[int, ...]
     step: tuple[int, ...]
+
+
+class Hole(NamedTuple):
+    """A number of a template: `factor` times the placeholder's value, plus `offset`."""
+
+    factor: int
+    offset: int
+
+    def fill(self, value: Int) -> Int:
+        return self.factor * value + self.offset
+
+    def text(self, name: str) -> str:
+        if not self.factor:
+            return str(self.offset)
+        if self.factor < 0:
+            return f"{{{self.offset}-{_times(-self.factor)}{name}}}"
+        return f"{{{_times(self.factor)}{name}{f'{self.offset:+d}' if self.offset else ''}}}"
+
+
+class Steps(NamedTuple):
+    """A progression as the holes of a template for a and one for b; what is captured is that of a's hole `by`."""
+
+    a: tuple[Hole, ...]
+    b: tuple[Hole, ...]
+    by: int
+
+    @classmethod
+    def of(cls, progression: Progression, of_a: int) -> Steps:
+        start, step = np.array(progression.start), np.array(progression.step)
+        by = next((at for at in range(of_a) if abs(step[at]) == 1), int(np.flatnonzero(step[:of_a])[0]))
+        if step[by] < 0:
+            start, step = start + (len(progression.rows) - 1) * step, -step
+        if step[by] == 1:  # the number itself is what is captured
+            start = start - step * start[by]
+        holes = tuple(Hole(factor, offset) for factor, offset in zip(step.tolist(), start.tolist(), strict=True))
+        return cls(holes[:of_a], holes[of_a:], by)
+
+    def text(self, pattern: Segments, op: str, holes: Sequence[Hole]) -> str:
+        """The template of a side, with these holes, for a module pattern and an op."""
+        texts = [hole.text(self.name) for hole in holes]
+        return f"{key_head(pattern, texts[:-1])}/op_{texts[-1]}_{escaped(op)}"
+
+    @property
+    def name(self) -> str:
+        """What the placeholder is called: a number of a module, a counter, or which step it is."""
+        return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
+
+    def value(self, numbers: Int) -> Int:
+        """What is captured of each row of a's numbers; `NO_VALUE` of those that the template does not match."""
+        hole = self.a[self.by]
+        value, rest = np.divmod(numbers[:, self.by] - hole.offset, hole.factor)
+        fits = (rest == 0) & (value >= 0)
+        for at, other in enumerate(self.a):
+            fits &= numbers[:, at] == other.fill(value)
+        return np.where(fits, value, NO_VALUE)
+
+
+def _times(factor: int) -> str:
+    return str(factor) if factor > 1 else ""
 
 
 def progressions(numbers: Int, of_a: int) -> list[Progression]:
