@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.collectives import collective
 from matchers.features import fingerprint
 from matchers.op_log import NO_DIGEST, OpLog, Phase, Ragged
 
@@ -123,7 +124,7 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int, j: Int, inputs_equal: Bool) -
 
 
 def _unmatched_updates(log: OpLog, matched: Int) -> Bool:
-    alone = np.asarray(log.phase == Phase.OPTIMIZER)
+    alone = (log.phase == Phase.OPTIMIZER) & ~collective(log)  # what ranks exchange changes nothing by itself
     alone[matched] = False
     return alone
 

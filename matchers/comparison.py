@@ -23,6 +23,7 @@ from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.features import Features
 from matchers.growth import Arithmetic
+from matchers.held import other_parts
 from matchers.hygiene import with_hints
 from matchers.judged import Judged
 from matchers.judgement import Judgement, judge_all
@@ -292,7 +293,14 @@ def _compare(
     status = judgement.verdicts.status.copy()
     status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
     status[partial_sums(a, b, pairing, status, flow)] = Status.PARTIAL
-    verdicts = replace(judgement.verdicts, status=status)
+    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(f.held_a, f.held_b, i, j)
+    status[parts] = Status.SHARDED
+    verdicts = replace(
+        judgement.verdicts,
+        status=status,
+        error=np.where(parts, np.nan, judgement.verdicts.error),
+        bound=judgement.verdicts.bound & ~parts,
+    )
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
     kept = Kept(matching, flow, judgement.judged)

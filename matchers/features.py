@@ -6,7 +6,7 @@ integers. Everything here is a function of one row and its log; nothing depends 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from matchers.batches import micro_batches, split_kinds
 from matchers.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
+from matchers.held import held, wholes
 from matchers.module_names import ModuleNames, NameColumns
 from matchers.op_log import OpLog, Phase, Ragged
-from matchers.placement import parse_placement, part_of
 
 __all__ = ["Features", "Side", "fingerprint", "float_bits", "mix", "shared_ids"]
 
@@ -176,24 +176,13 @@ def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: ND
     return original
 
 
-def _whole_shapes(log: OpLog) -> tuple[list[str], NDArray[np.int32]]:
-    """Shapes of the tensors that records hold a shard of, and for each row its index in `log.shapes` or behind it."""
-    texts = log.texts("Placement")
-    if not texts:
-        return [], log.shape
-    found: dict[bytes, int] = {}
-    wholes: list[str] = []
+def _whole_shapes(log: OpLog, whole: Mapping[int, tuple[int, ...]]) -> tuple[list[str], NDArray[np.int32]]:
+    """Shapes of the tensors that records hold a part of, and for each row its index in `log.shapes` or behind it."""
+    found: dict[tuple[int, ...], int] = {}
     shape = log.shape.copy()
-    for row in texts:
-        raw = texts.raw(row)
-        if raw not in found:
-            part = part_of(parse_placement(texts[row]), ())
-            found[raw] = -1 if part is None else len(log.shapes) + len(wholes)
-            if part is not None:
-                wholes.append(str(list(part.whole)))
-        if found[raw] >= 0 and shape[row] >= 0:
-            shape[row] = found[raw]
-    return wholes, shape
+    for row, dims in whole.items():
+        shape[row] = found.setdefault(dims, len(log.shapes) + len(found))
+    return [str(list(dims)) for dims in found], shape
 
 
 def _name_columns(log: OpLog, names: NameColumns, op: Int, ops: int) -> dict[str, Any]:
@@ -220,7 +209,7 @@ def _known(side: Side, other: Side) -> NDArray[np.int8]:
 
 
 class Features:
-    """The features of both logs, `a` and `b`."""
+    """The features of both logs, `a` and `b`; `held_a` and `held_b`: what their records hold of their tensors."""
 
     def __init__(
         self,
@@ -240,11 +229,14 @@ class Features:
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        for log, chains in ((a, every[0]), (b, every[1])):
+        self.held_a, self.held_b = held(a), held(b)
+        shapes_a = _whole_shapes(a, wholes(a, self.held_a, b, self.held_b))
+        shapes_b = _whole_shapes(b, wholes(b, self.held_b, a, self.held_a))
+        for log, chains, (whole, _) in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [
                     [*log.ops, *(chain.stands_for for chain in chains)],
-                    [*log.shapes, *_whole_shapes(log)[0]],
+                    [*log.shapes, *whole],
                     list(log.locations),
                 ]
             )
@@ -254,8 +246,8 @@ class Features:
             a.modules if modules_a is None else modules_a, b.modules if modules_b is None else modules_b
         )
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
-        one = self._side(a, [left for left, _, _ in ids], self.names.a, every[0], 2, by_digest)
-        two = self._side(b, [right for _, right, _ in ids], self.names.b, every[1], 3, by_digest)
+        one = self._side(a, [left for left, _, _ in ids], shapes_a[1], self.names.a, every[0], 2, by_digest)
+        two = self._side(b, [right for _, right, _ in ids], shapes_b[1], self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
         if a.ours and b.ours:  # a recomputed copy is said to be one
@@ -279,12 +271,13 @@ class Features:
         self,
         log: OpLog,
         ids: list[Int],
+        shapes: NDArray[np.int32],
         names: NameColumns,
         chains: Sequence[Chain],
         parity: int,
         by_digest: bool,
     ) -> Side:
-        shape, location = ids[1][_whole_shapes(log)[1]], ids[2][log.location]
+        shape, location = ids[1][shapes], ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         phase = log.phase.astype(np.int64)
