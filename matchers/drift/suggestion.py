@@ -78,7 +78,7 @@ class Suggestion:
         name, explanation, instances, no_rule: as in `Finding`.
         rules: what may be added to the rules in force; no pair that is sure is parted by them.
         matched: by rule, the rows it would match.
-        settles: rows of the comparison that are what they are by these rules once they are in force.
+        settles: how many of the instances are what they are by these rules once they are in force.
         before, after: rows per status, now and with the rules.
         drops: rules in force that have to be taken back first.
         records: the operations of a whose pairs are given up on purpose.
@@ -135,7 +135,8 @@ def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
     if lost:
         rules, after = _harmless(c, rules)
         no_rule = _COSTS.format("a pair that is" if lost == 1 else f"{lost} pairs that are")
-    settles = _settled(c, after, rules)
+    # a template may go through a pair whose names happen to be the same
+    settles = min(_settled(c, after, rules), finding.rows)
     if not settles:
         return _without_rules(c, finding, no_rule or "a rule would settle nothing that is not settled")
     return Suggestion(
