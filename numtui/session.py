@@ -344,7 +344,8 @@ class Session(Listing):
             return None, nothing
         rules, title = source.pop()
         target.append((self.rules, title))
-        return self._set_rules(rules), f"{done}: {title}"
+        left = f"   ({len(source)} more)" if source else ""
+        return self._set_rules(rules), f"{done}: {title}{left}"
 
     def _set_rules(self, rules: RuleSet) -> Job:
         self.proposal = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +255,12 @@ class Asking(Screen[None]):
         else:
             action = next((a for a in self.actions if name in (a.name, a.id, *a.command)), None)
             if action is None:
-                self.say(f"{name}: there is no such command; ctrl+p lists them all", trouble=True)
+                self.say(f"{name}: there is no such command{self._meant(name)}; ctrl+p lists them all", trouble=True)
             else:
                 self.run_named(action.id)
+
+    def _meant(self, name: str) -> str:
+        """The command that was meant, as a question; empty where none is like it."""
+        names = [word for action in self.actions for word in (action.name, *action.command) if len(word) > 1]
+        like = get_close_matches(name, names, 1)
+        return f" (:{like[0]}?)" if like else ""

@@ -214,6 +214,8 @@ async def test_filters_and_commands(tmp_path: Path) -> None:
         assert explorer.session.cursor == 6
         await press(pilot, "colon", *"nonsense", "enter")
         assert "there is no such command" in screen(pilot)
+        await press(pilot, ":", *"fitler", "enter")
+        assert "fitler: there is no such command (:filter?)" in screen(pilot)
         await press(pilot, "colon", *"fold", "enter")
         assert explorer.session.folded
         await press(pilot, "colon", *"q!", "enter")

@@ -271,6 +271,8 @@ class TestSuggestions:
         assert session.accept(job)
         assert session.comparison.counts == found.after
         assert session.suggestions_in(session.comparison) == ()
+        session.change(session.rules, "another")
+        assert session.undo()[1] == "undone: another   (1 more)"
         assert session.undo()[1] == "undone: equivalent ops"
 
 
