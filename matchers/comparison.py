@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
 from matchers.comparability import Comparability, comparability
-from matchers.consequences import Consequences, consequences
+from matchers.consequences import Consequences, consequences, still_felt
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.features import Features
@@ -142,7 +142,8 @@ class Comparison:
         tolerance: float64[r], the error up to which the row counts as close (that of Min and Max is larger than that
             of norms, see verdict.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
-        cause: bool[r], the row is a first cause (also a row that only one side has can be one).
+        cause: bool[r], the row is a first cause: a red one, one that only one side has, or one that a rule ignores
+            though red rows follow from it that no other first cause explains.
         original: int32[r], for a recomputed copy the row of this comparison that shows the original; else -1.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
         rules, usage: the rules that were applied, and what became of each.
@@ -302,7 +303,9 @@ def _compare(
         bound=judgement.verdicts.bound & ~parts,
     )
     tell("tracing causes", 0.9)
-    origins = find_origins(a, b, pairing, verdicts, flow)
+    # what is ignored is no red row, and a red row that follows from it is no first cause all the same
+    judged = np.where(status == Status.IGNORED, judgement.verdicts.status, status)
+    origins = find_origins(a, b, pairing, replace(verdicts, status=judged), flow)
     kept = Kept(matching, flow, judgement.judged)
     return _rows(
         a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, judgement, expectation
@@ -380,10 +383,10 @@ def _rows(
     lone = np.concatenate(
         (_lone(f.a.original, a, Status.ONLY_A)[alone_a], _lone(f.b.original, b, Status.ONLY_B)[alone_b])
     )
-    ignored = np.concatenate((resolved.ignored_a[alone_a], resolved.ignored_b[alone_b]))
-    lone = np.where(ignored, np.int8(Status.IGNORED), lone)
+    lone[np.concatenate((resolved.ignored_a[alone_a], resolved.ignored_b[alone_b]))] = Status.IGNORED
     alone = len(alone_a) + len(alone_b)
     status = np.concatenate((verdicts.status, lone))[order].astype(np.int8)
+    ignored = status == Status.IGNORED
     nan, no = np.full(alone, np.nan), np.zeros(alone, bool)
     cause = np.concatenate((origins.cause, origins.cause_a[alone_a], origins.cause_b[alone_b]))[order]
 
@@ -403,7 +406,7 @@ def _rows(
         source = side.original[row[mine]]
         original[mine] = np.where(source >= 0, at[np.maximum(source, 0)], -1)
 
-    return Comparison(
+    found = Comparison(
         a=a,
         b=b,
         pairing=pairing,
@@ -415,8 +418,8 @@ def _rows(
         bound=np.concatenate((verdicts.bound, no))[order],
         inputs_equal=np.concatenate((verdicts.inputs_equal, no))[order],
         tolerance=np.concatenate((verdicts.limit, nan))[order],
-        role=np.concatenate((origins.role, no.astype(np.int8)))[order],
-        cause=cause & (status != Status.IGNORED),
+        role=np.where(ignored, np.int8(Role.NONE), np.concatenate((origins.role, no.astype(np.int8)))[order]),
+        cause=cause,
         original=original,
         at_a=at_a,
         at_b=at_b,
@@ -428,6 +431,7 @@ def _rows(
         slots={int(row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
         kept=kept,
     )
+    return replace(found, cause=cause & (~ignored | still_felt(found))) if (cause & ignored).any() else found
 
 
 def _lone(original: NDArray[np.int64], log: OpLog, status: Status) -> NDArray[np.int8]:

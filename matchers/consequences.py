@@ -21,7 +21,7 @@ from matchers.status import Status
 if TYPE_CHECKING:
     from matchers.comparison import Comparison
 
-__all__ = ["Cause", "Consequences", "Growth", "consequences"]
+__all__ = ["Cause", "Consequences", "Growth", "consequences", "still_felt"]
 
 Int = NDArray[np.int64]
 
@@ -104,15 +104,7 @@ def consequences(c: Comparison) -> Consequences:
     for k, rows in enumerate(places):
         start[list(rows)] |= np.uint64(1 << min(k, _MOST))
     reader, maker = _edges(c)
-    stops = c.status == Status.EQUAL
-    flow = _downstream(start, reader, maker, stops)
-    # a red row that no data flow leads to shares the causes of the red row before it
-    lost = c.red & (flow == 0)
-    last = np.maximum.accumulate(np.where(c.red & ~lost, np.arange(len(c)), -1)) if len(c) else np.zeros(0, np.int64)
-    adrift = np.flatnonzero(lost & (last >= 0))
-    start = start.copy()
-    start[adrift] = flow[last[adrift]]
-    reach = _downstream(start, reader, maker, stops)
+    flow, reach = _spread(c, start, reader, maker)
     masked = np.zeros(len(c), bool)
     masked[reader[c.red[maker]]] = True
     masked &= c.status == Status.SAME_PRINT
@@ -137,6 +129,39 @@ def consequences(c: Comparison) -> Consequences:
         above = place[earliest[causes[k].rows[0]]]
         ranked.append(replace(causes[k], after=int(above)) if above >= 0 and rank[above] != k else causes[k])
     return Consequences(tuple(ranked), tuple(further), cause_of, int(np.count_nonzero(c.red & (reach == 0))))
+
+
+def still_felt(c: Comparison) -> NDArray[np.bool_]:
+    """bool[r]: first causes that a rule ignores, and that red rows follow from which no other first cause explains."""
+    ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
+    felt = np.zeros(len(c), bool)
+    if not len(ignored):
+        return felt
+    bit = np.minimum(np.arange(1, len(ignored) + 1), _MOST)
+    start = np.where(c.cause, np.uint64(1), np.uint64(0))
+    start[ignored] = np.left_shift(np.uint64(1), bit.astype(np.uint64))
+    _, reach = _spread(c, start, *_edges(c))
+    left = np.bitwise_or.reduce(reach[c.red & (reach & np.uint64(1) == 0)], initial=np.uint64(0))
+    felt[ignored] = left & start[ignored] != 0
+    return felt
+
+
+def _spread(
+    c: Comparison, start: NDArray[np.uint64], reader: Int, maker: Int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The causes of each row as bits: by data flow alone, and with the red rows that no data flow leads to.
+
+    Such a row shares the causes of the red row before it, or of an ignored first cause.
+    """
+    stops = c.status == Status.EQUAL
+    flow = _downstream(start, reader, maker, stops)
+    lost = c.red & (flow == 0)
+    known = (c.red & ~lost) | (c.cause & (c.status == Status.IGNORED))
+    last = np.maximum.accumulate(np.where(known, np.arange(len(c)), -1)) if len(c) else np.zeros(0, np.int64)
+    adrift = np.flatnonzero(lost & (last >= 0))
+    start = start.copy()
+    start[adrift] = flow[last[adrift]]
+    return flow, _downstream(start, reader, maker, stops)
 
 
 def _gravity(c: Comparison, cause: Cause) -> bool:

@@ -131,6 +131,10 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
+    if status == Status.IGNORED and c.cause[row]:
+        lone = f"only {'a' if c.row_a[row] >= 0 else 'b'} has this operation"
+        differs = lone if c.pair[row] < 0 else f"{what} by {by}" if error > 0 else "it is not the same in both runs"
+        return f"FIRST CAUSE, though a rule ignores it: {differs}, and what follows from it is red"
     if status == Status.SHARDED:
         return _what_parts(c, row)
     if status in (Status.ONLY_A, Status.ONLY_B):

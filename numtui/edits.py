@@ -235,6 +235,7 @@ class Effect:
         cause_before, cause_after: key of the first first cause, None when there is none. (Its row's number means
             nothing here: rows merge and part.)
         cause_moved: it is another operation than before.
+        cause_ignored: a rule ignores it now, and did not before.
         ignored: how many more rows are ignored.
     """
 
@@ -245,6 +246,7 @@ class Effect:
     cause_before: str | None
     cause_after: str | None
     cause_moved: bool
+    cause_ignored: bool
     ignored: int
 
     @classmethod
@@ -266,6 +268,7 @@ class Effect:
             cause_before=keys[0],
             cause_after=keys[1],
             cause_moved=not same,
+            cause_ignored=same and _ignored(new, causes[1]) and not _ignored(old, causes[0]),
             ignored=new.counts[Status.IGNORED] - old.counts[Status.IGNORED],
         )
 
@@ -292,7 +295,13 @@ class Effect:
             parts.append(f"a first cause appears: {_short(self.cause_after)}")
         elif self.cause_before is not None and self.cause_after is not None and self.cause_moved:
             parts.append(f"first cause moves from {_short(self.cause_before)} to {_short(self.cause_after)}")
+        elif self.cause_ignored:
+            parts.append("it stays the first cause of what follows")
         return " · ".join(parts)
+
+
+def _ignored(c: Comparison, row: int | None) -> bool:
+    return row is not None and bool(c.status[row] == Status.IGNORED)
 
 
 def _short(key: str) -> str:

@@ -70,8 +70,10 @@ def _red_rows(r: Report) -> Iterator[str]:
 def _causes(r: Report) -> Iterator[str]:
     rows = _origin(r)
     # Rows of one place in the program are one cause.
-    if n := sum(bool(rows[list(starts)].any()) for starts in r.comparison.consequences.starts):
-        yield count(n, "first cause")
+    found = [[row for row in starts if rows[row]] for starts in r.comparison.consequences.starts]
+    if n := sum(bool(starts) for starts in found):
+        ignored = sum(bool((r.comparison.status[starts] == Status.IGNORED).any()) for starts in found if starts)
+        yield count(n, "first cause") + (f", {ignored} of them ignored by a rule" if ignored else "")
 
 
 def _alone(r: Report) -> Iterator[str]:

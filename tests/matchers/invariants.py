@@ -58,7 +58,7 @@ def check(c: Comparison) -> None:
     np.testing.assert_array_equal(c.red, red)
     np.testing.assert_array_equal(c.role != Role.NONE, red)
     alone = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B))
-    assert (red | alone)[c.cause].all()
+    assert (red | alone | (c.status == Status.IGNORED))[c.cause].all()
     assert not (alone & (c.pair >= 0)).any()
     assert not (red & (c.pair < 0)).any()
     assert red.any() or not c.cause.any()

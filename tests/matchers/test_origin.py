@@ -195,11 +195,36 @@ def test_an_extra_operation_behind_the_divergence_is_no_cause() -> None:
     assert causes == {"mm"}
 
 
-def test_what_a_rule_ignores_neither_is_a_cause_nor_passes_blame_on() -> None:
-    """The next row that differs takes its place."""
+def test_what_a_rule_ignores_stays_the_cause_of_what_follows_from_it() -> None:
     other = changed(CHAIN, {"mm": 3.3, "softmax": 4.4})
     c = compared(flow(CHAIN), flow(other)).with_rules(RuleSet((IgnoreRule(op="mm"),)))
-    assert told(c) == {"softmax": UNKNOWN}
+    assert told(c) == {"mm": (Role.NONE, True), "softmax": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert explain(c, row).headline == (
+        "FIRST CAUSE, though a rule ignores it: the output differs by ≥9.7e-02 (8e5 ε), and what follows from it is red"
+    )
+    assert [cause.red for cause in c.consequences.causes] == [1]
+
+
+def test_what_a_rule_ignores_is_no_cause_where_nothing_is_red_behind_it() -> None:
+    c = compared(flow(CHAIN), flow(changed(CHAIN, {"mm": 3.3}))).with_rules(RuleSet((IgnoreRule(op="mm"),)))
+    assert told(c) == {}
+
+
+def test_what_a_rule_ignores_is_no_cause_of_what_another_one_explains() -> None:
+    """Garbage that is ignored, and is read beside something that went wrong by itself."""
+    steps: list[Step] = [("empty", 1.0, []), ("mm", 3.0, [70.0]), ("add", 4.0, ["empty", "mm"])]
+    other = changed(steps, {"empty": 9.0, "mm": 3.3, "add": 4.4})
+    both = compared(flow(steps), flow(other))
+    assert {name for name, (_, cause) in told(both).items() if cause} == {"empty", "mm"}
+    assert told(both.with_rules(RuleSet((IgnoreRule(op="empty"),)))) == {"mm": ORIGIN, "add": RECEIVER}
+
+
+def test_an_operation_of_one_run_stays_the_cause_though_a_rule_ignores_it() -> None:
+    c = compared(flow(CHAIN), negated()).with_rules(RuleSet((IgnoreRule(op="neg"),)))
+    assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert "a rule ignores it: only b has this operation" in explain(c, row).headline
 
 
 def test_red_rows_that_explain_each_other_in_a_circle_still_have_a_first() -> None:

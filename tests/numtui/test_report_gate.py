@@ -14,9 +14,10 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.errors import RulesError
 from matchers.parse import read_log
-from matchers.rules import parse_rules
+from matchers.rules import IgnoreRule, RuleSet, parse_rules
 from matchers.status import Status
 from numtui.cli import main
+from numtui.edits import Effect
 from numtui.report import CONDITIONS, ReportOptions, report_of, write
 from numtui.report.allow import AllowList
 from numtui.report.allow_file import load_allow_list
@@ -56,6 +57,16 @@ def test_each_condition_says_what_holds() -> None:
         "origin": ["1 first cause"],
         "unmatched": ["2 operations have no partner"],
     }
+
+
+def test_a_first_cause_that_a_rule_ignores_is_still_one() -> None:
+    c = planted()
+    rules = RuleSet((IgnoreRule(match="layers.2.attention.inner_attention/op_1_neg"),))
+    ignored = c.with_rules(rules)
+    assert ignored.red.sum() == c.red.sum()
+    assert failures(ignored, "origin") == {"origin": ["1 first cause, 1 of them ignored by a rule"]}
+    effect = Effect.between(c, ignored)
+    assert effect.sentence().endswith("ignores 1 row · 339 red as before · it stays the first cause of what follows")
 
 
 def test_equal_runs_fail_on_nothing() -> None:
