@@ -39,6 +39,7 @@ from matchers.handed_on import HandedOn, Side
 from matchers.noise import NoiseFloor
 from matchers.op_log import NO_DIGEST, FloatArray, OpLog
 from matchers.pairing import Pairing
+from matchers.partial_sums import additions
 from matchers.status import Status
 from matchers.tolerance import (
     ANYTHING,
@@ -212,6 +213,8 @@ class _Walk:
             blocked=(~judged.open & (judged.status >= Status.SHAPE)).tolist(),
             whole=(judged.whole & ~self._settled).tolist(),
         )
+        # of a doubtful pair it may be the pair that is wrong
+        self._sure: list[bool] = (judged.pairing.confidence >= UNSURE).tolist()
         self._sketched = bool(judged.a.texts("Sketch")) and bool(judged.b.texts("Sketch"))
         pairing = judged.pairing
         self._a = Side(judged.a, pairing.of_a, flow.a, self._handed, judged.coarsest)
@@ -225,19 +228,22 @@ class _Walk:
         # columns as lists: element by element, numpy would take most of the time
         hides = (of.copies | ~np.isfinite(of.error)).tolist()
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), of.pairing.grouped.tolist()
-        # of a doubtful pair it may be the pair that is wrong
-        sure = (of.pairing.confidence >= UNSURE).tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
-        errors, blocked = self._handed.errors, self._handed.blocked
+        errors, norms, blocked = self._handed.errors, self._handed.norms, self._handed.blocked
+        adds = (additions(of.a)[of.i] & additions(of.b)[of.j]).tolist()
         for k in order.tolist():
             i, j = leads_a[k], leads_b[k]
             self._a.catch_up(i)
             self._b.catch_up(j)
             if blocked[k]:
                 continue
-            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], sure[k])
+            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], self._sure[k])
             if is_open[k] and not judge(k, received):
-                blocked[k] = True
+                if received.other and adds[k]:
+                    # perhaps a part of a sum in another order: then the total says whether that is all
+                    errors[k], norms[k] = received.error, received.norm
+                else:
+                    blocked[k] = True
             elif hides[k] or errors[k] < RESOLUTION:
                 errors[k] = max(errors[k], received.error)
 
@@ -280,6 +286,13 @@ class _Walk:
                     error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
         return _Received(error, norm)
 
+    def _made_elsewhere(self, a: int, b: int) -> bool:
+        """Two records have partners, and are not each other's."""
+        if a < 0 or b < 0:
+            return False
+        of_a, of_b = self._a.pair_of[a], self._b.pair_of[b]
+        return of_a >= 0 and of_b >= 0 and of_a != of_b and self._sure[of_a] and self._sure[of_b]
+
     def _received(self, i: int, j: int, scores: bool, sure: bool) -> _Received:
         one, other = self._a, self._b
         x, y = one.values(i), other.values(j)
@@ -287,7 +300,7 @@ class _Walk:
         made_a, made_b = one.makers(i), other.makers(j)
         digested, valued = min(len(digests_a), len(digests_b)), min(len(x), len(y))
         error = norm = score = 0.0
-        picked = False
+        picked = elsewhere = False
         for at in range(max(len(made_a), len(made_b))):
             if at < digested and digests_a[at] == digests_b[at] != _NO_DIGEST:
                 continue
@@ -295,9 +308,11 @@ class _Walk:
             b = made_b[at] if at < len(made_b) else -1
             if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
                 continue
-            # a difference that an operation of one run alone has made is no error that came in
-            alone = sure and (one.is_alone(a) or other.is_alone(b))
-            change = _change(x[at], y[at]) if at < valued and not alone else 0.0
+            # nothing came in with a difference that an operation of one run alone has made, or with another tensor
+            crossed = sure and self._made_elsewhere(a, b)
+            elsewhere |= crossed
+            made = crossed or (sure and (one.is_alone(a) or other.is_alone(b)))
+            change = _change(x[at], y[at]) if at < valued and not made else 0.0
             norm = max(norm, change)
             if a < 0 and b < 0:
                 # a parameter, or what was not captured: how far it is off can only be guessed from its norm
@@ -310,20 +325,21 @@ class _Walk:
                     picked |= side.decided(maker)
                     if scores:
                         score = max(score, side.magnitude(maker))
-        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES, picked)
+        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES, picked, elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
 class _Received:
     """The largest error, change of a norm, and size of a score, among the inputs that no red row explains.
 
-    `picked`: one of them are whole numbers that noise has decided otherwise.
+    `picked`: one of them are whole numbers that noise has decided otherwise. `other`: one of them is another tensor.
     """
 
     error: float
     norm: float
     score: float = 0.0
     picked: bool = False
+    other: bool = False
 
 
 _NO_DIGEST = int(NO_DIGEST)

@@ -15,7 +15,7 @@ from matchers.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict import relative
 
-__all__ = ["partial_sums"]
+__all__ = ["additions", "partial_sums"]
 
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -28,6 +28,11 @@ _CAST = 2.0**-8
 """How far a cast to bfloat16 moves a norm at most."""
 
 
+def additions(log: OpLog) -> Bool:
+    """bool[n]: the row adds two tensors."""
+    return _named(log, _ADDITIONS)
+
+
 def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int:
     """The red pairs that are parts of a sum whose total is no red pair, and that nothing else reads.
 
@@ -36,7 +41,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
         flow: asked only when an addition is red.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
-    red = red[_named(a, _ADDITIONS)[pairing.lead_a[red]] & _named(b, _ADDITIONS)[pairing.lead_b[red]]]
+    red = red[additions(a)[pairing.lead_a[red]] & additions(b)[pairing.lead_b[red]]]
     if not len(red):
         return red
     sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
