@@ -98,8 +98,15 @@ class _Builder:
         """Reads the records of one piece (with its padding); the first piece also holds the header."""
         if self.header is None:
             buffer = self._take_header(buffer)
-        if len(buffer) == PADDING:
-            return
+        cut_key = _cut_key(buffer) if last else 0
+        buffer = buffer[: len(buffer) - PADDING - cut_key] + buffer[len(buffer) - PADDING :] if cut_key else buffer
+        if len(buffer) > PADDING:
+            self._add_records(buffer, last and not cut_key)
+        if cut_key:
+            self.lines_read += 1
+            self.problem(self.lines_read, "the log ends within the key of a record")
+
+    def _add_records(self, buffer: bytes, last: bool) -> None:
         fields = RecordLines(buffer, self.lines_read + 1)
         self.tail_is_open = last and fields.open
         for line in fields.odd.tolist():
@@ -407,6 +414,14 @@ class _Builder:
             ok = (ordered[at] == wanted[named]) & (order[at] < owner[named])
             rows[named[ok]] = order[at[ok]]
         return Ragged(lists.start, rows)
+
+
+def _cut_key(buffer: bytes) -> int:
+    """Length of a key at the end of a log (and its padding) that was cut off: what is left of it names no operation."""
+    size = len(buffer) - PADDING
+    start = buffer.rfind(b"\n", 0, size) + 1
+    cut = buffer.startswith(b"[", start, size) and not buffer[start:size].rstrip(b"\r").endswith(b"]")
+    return size - start if cut else 0
 
 
 def _last_before(key: NDArray[np.uint64], row: Index, wanted: NDArray[np.uint64], before: Index) -> Index:

@@ -176,7 +176,10 @@ def _diff_parser() -> argparse.ArgumentParser:
     _add_logs(parser)
     _add_expectation(parser)
     parser.add_argument(
-        "--format", choices=FORMATS, metavar="FORM", help="the form (default: what the name of -o ends in, else text)"
+        "--format",
+        choices=FORMATS,
+        metavar="FORM",
+        help="the form (default: by the ending of -o, else text)",
     )
     _add_output(parser)
     parser.add_argument(
@@ -404,7 +407,7 @@ def _request_of_one(args: argparse.Namespace) -> OpenRequest:
 
 def _diff(args: argparse.Namespace) -> int:
     output = None if args.output in {None, "-"} else Path(args.output)
-    form = args.format or (format_of(args.output) if output is not None else None) or "text"
+    form = args.format or ("text" if output is None else _form_of(args.output))
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _diff_weights(args, form)
     return _report(
@@ -414,6 +417,14 @@ def _diff(args: argparse.Namespace) -> int:
         fail_on=tuple(dict.fromkeys(args.fail_on or ["diverged"])),
         allow=None if args.allow is None else Path(args.allow),
     )
+
+
+def _form_of(name: str) -> str:
+    """The form that the name of `-o` asks for: text where it has no ending."""
+    form = format_of(name)
+    if form is None and (ending := Path(name).suffix):
+        raise InputError(f"-o {name}: {ending} is the ending of no form ({', '.join(SUFFIXES)}); --format says which")
+    return form or "text"
 
 
 def _also(name: str) -> Target:

@@ -33,6 +33,9 @@ Record = tuple[str, int]
 Anchor = tuple["Record | None", "Record | None"]
 """The records of a and of b that a row shows; None where it has none of that side."""
 
+_MOST = 200
+"""Sittings that are kept, of so many pairs of logs; older ones go, unless somebody wrote something down in them."""
+
 NOWHERE: Anchor = (None, None)
 
 K = TypeVar("K")
@@ -123,6 +126,8 @@ class SessionStore:
         """Keep this. What another sitting over the same logs named, marked or noted meanwhile is kept too."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self.path.exists():
+                self._prune()
             with self._locked():
                 merged = _merged(self.known, sitting, self._read())
                 with atomic_writer(self.path, mode=0o600) as out:
@@ -147,6 +152,15 @@ class SessionStore:
             self.problem = f"the last session cannot be understood; its file is kept as {aside}"
         return Sitting()
 
+    def _prune(self) -> None:
+        """Forget the oldest sittings, so that the folder does not grow for ever; those that hold work stay."""
+        with suppress(OSError):
+            kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in kept[_MOST - 1 :]:
+                if not _holds_work(path):
+                    path.unlink()
+                    path.with_suffix(".lock").unlink(missing_ok=True)
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Two sittings do not write at once; on a file system without locks they may."""
@@ -157,6 +171,15 @@ class SessionStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _holds_work(path: Path) -> bool:
+    """Whether somebody wrote down something in this sitting; taken to be so where the file cannot be understood."""
+    try:
+        sitting = _from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return True
+    return bool(sitting.notes or sitting.marks or sitting.filters or sitting.rejected)
 
 
 def _merged(before: Sitting, mine: Sitting, theirs: Sitting) -> Sitting:

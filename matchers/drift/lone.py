@@ -13,7 +13,7 @@ from matchers.collectives import collective
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames, print_codes, twins
 from matchers.features import Side
-from matchers.op_log import OpLog
+from matchers.op_log import OpLog, Phase
 from matchers.rules import IgnoreRule, OpRule
 from matchers.rules import Side as RuleSide
 from matchers.status import Status
@@ -215,8 +215,9 @@ def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
 
 def _ran_again(side: Side, lone: Int, other: Side) -> Int:
     """The lone rows of places that this run comes through k times as often as the other one; k is the same for most of
-    them, else there are none.
+    them, else there are none. The optimizer steps once, however many micro-batches there are.
     """
+    lone = lone[np.isin(side.phase[lone], (Phase.FORWARD, Phase.BACKWARD))]
     size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
     place, theirs = ((s.place.astype(np.int64) + 1) * size * 4 + s.site * 4 + s.phase for s in (side, other))
     here = place[lone]

@@ -92,14 +92,23 @@ def _gate(r: Report) -> list[_Case]:
 
 
 def _causes(r: Report) -> list[_Case]:
-    rows = [row for row in r.cause_rows.tolist() if r.failing[row]]
-    cases = [
-        _Case(safe_text(row.keys(str), _MAX_TEXT), row.sentence, _told(row)) for row in map(r.row, rows[:_MAX_CAUSES])
-    ]
-    if len(rows) > _MAX_CAUSES:
-        more = f"{count(len(rows) - _MAX_CAUSES, 'more first cause')}"
+    """A case per first cause, those that explain most in front; the rows that one source line makes are one cause."""
+    causes = r.comparison.consequences.starts
+    failing = [rows for starts in causes if (rows := [row for row in starts if r.failing[row]])]
+    cases = [_cause(r, rows) for rows in failing[:_MAX_CAUSES]]
+    if len(failing) > _MAX_CAUSES:
+        more = f"{count(len(failing) - _MAX_CAUSES, 'more first cause')}"
         cases.append(_Case(more, more, "see another format of the report for all of them"))
     return cases
+
+
+def _cause(r: Report, rows: list[int]) -> _Case:
+    first = r.row(rows[0])
+    details = [_told(first), *(_told(r.row(row, explained=False)) for row in rows[1:_MAX_ROWS])]
+    if len(rows) > _MAX_ROWS:
+        details.append(f"… and {len(rows) - _MAX_ROWS:,} more")
+    many = f" and {count(len(rows) - 1, 'more row')} of the same place" if len(rows) > 1 else ""
+    return _Case(safe_text(first.keys(str), _MAX_TEXT) + many, first.sentence, "\n".join(details))
 
 
 def _modules(r: Report) -> Iterator[tuple[str, list[_Case]]]:

@@ -106,10 +106,13 @@ def _failures(r: Report) -> Iterator[str]:
 
 
 def _notes(r: Report) -> Iterator[str]:
-    if r.notes:
-        yield from _list(
-            "Where the two runs differ as a whole", (f"{note.weight}: {plain(note.text)}" for note in r.notes)
-        )
+    for heading, weight in (
+        ("Why the two runs cannot be compared", "fatal"),
+        ("What to keep in mind: where the two runs differ as a whole", "suspicious"),
+        ("Also different, and nothing against comparing them", "harmless"),
+    ):
+        if texts := [plain(note.text) for note in r.notes if note.weight == weight]:
+            yield from _list(heading, texts)
 
 
 def _causes(r: Report) -> Iterator[str]:

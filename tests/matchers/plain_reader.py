@@ -62,7 +62,8 @@ class PlainLog:
 def read_plainly(text: str) -> PlainLog:
     """Reads the text of a log that has a header, a line of `=`, or records."""
     lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
-    if lines[-1] == "":
+    cut = lines.pop() if lines[-1].startswith("[") and not lines[-1].endswith("]") else ""
+    if lines and lines[-1] == "":
         lines.pop()
     first = next((at for at, line in enumerate(lines) if line.startswith("[")), len(lines))
     separator = next((at for at, line in enumerate(lines[:first]) if line.startswith("====")), first)
@@ -87,6 +88,8 @@ def read_plainly(text: str) -> PlainLog:
             elif name not in seen:
                 seen.add(name)
                 _read_field(name, line, number, log, keys)
+    if cut:
+        log.problems.append((len(lines) + 1, "the log ends within the key of a record"))
     return log
 
 

@@ -335,6 +335,9 @@ def test_micro_batches_in_logs_that_do_not_name_them() -> None:
     assert found["further micro-batches"].rows > len(again) * 0.9
     _, found = suggested(once, training_step(3, seed=2))
     assert "further micro-batches" not in found
+    update = [op(f"optimizer/op_{k}__foreach_add_", 9.0 + k, phase="optimizer") for k in range(2)]
+    _, found = suggested([*once, *update], [*once, update[0]])
+    assert "further micro-batches" not in found, "the last update is missing, no micro-batch"
 
 
 def test_communication_that_only_one_run_does() -> None:

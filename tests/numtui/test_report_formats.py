@@ -26,7 +26,7 @@ from matchers.rules import SECTIONS
 from matchers.status import Role, Status
 from numtui.report import CONDITIONS, FORMATS, ReportOptions, format_of, report_of, write
 from numtui.report.csv import COLUMNS
-from tests.builders import Op, training_step, write_log
+from tests.builders import Op, op, training_step, write_log
 from tests.conftest import REPOSITORY
 
 DATA = REPOSITORY / "tests" / "data"
@@ -229,6 +229,19 @@ def test_junit_names_the_planted_module_first() -> None:
     assert failed(suites["first causes"]) == ["layers.2.attention.inner_attention/op_1_neg (only in b)"]
     assert "layers.1" not in failed(suites["forward"])
     assert "layers.2.attention.inner_attention" in failed(suites["forward"])
+
+
+def test_junit_has_a_case_for_all_rows_of_one_source_line(tmp_path: Path) -> None:
+    """A mistake in a loop over micro-batches is one failure."""
+    right, wrong = (
+        [op(f"m/op_{k}_mm", times * (1.0 + k), inputs=[7.0 + k], producers=[""]) for k in range(3)] for times in (1, 2)
+    )
+    paths = [write_log(tmp_path / f"{side}.log", ops) for side, ops in (("a", right), ("b", wrong))]
+    c = compare(read_log(paths[0]), read_log(paths[1]))
+    assert c.cause.sum() == 3
+    (case,) = suites_of(text_of(c, "junit"))["first causes"]
+    assert case.name == "m/op_0_mm and 2 more rows of the same place"
+    assert case.result[0].text.count("m/op_") == 3
 
 
 def test_junit_of_equal_runs_passes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,3 +188,18 @@ def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> Non
 
 def session_of(c: Comparison, folder: Path) -> Session:
     return Session(c, RuleFile.empty(Path("overrides.yaml")), store=store(folder))
+
+
+def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numtui.session_store._MOST", 3)
+    for number in range(6):
+        made = SessionStore(f"{number}.log", "b.log", folder=tmp_path)
+        made.save(Sitting(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))
+        os.utime(made.path, (number, number))
+    left = {json.loads(path.read_text())["logs"]["a"][-5:] for path in tmp_path.glob("*.json")}
+    assert left == {"1.log", "3.log", "4.log", "5.log"}
+    assert len(list(tmp_path.glob("*.lock"))) == len(left)
+    SessionStore("5.log", "b.log", folder=tmp_path).save(Sitting())
+    assert len(list(tmp_path.glob("*.json"))) == len(left), "no new one, none to forget"
