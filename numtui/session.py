@@ -137,6 +137,7 @@ class Session(Listing):
         """The logs have been read again: rules, filters, place, marks and notes stay, on the same operations."""
         kept = sitting_of(self, self.annotations)
         self._opened = None  # by records that may be others now
+        self.suggested.forget()
         self.proposal = None
         self.generation += 1
         self.show_comparison(comparison)

@@ -109,6 +109,10 @@ class Suggested:
                 families.append(Family(_only(before, accepted), frozenset(accepted)))
         self.families = families + [Family(s) for s in found if Family(s).title in new]
 
+    def forget(self) -> None:
+        """The logs are others: what was found in them speaks of records that may be gone. What is rejected stays so."""
+        self.families, self.comparison, self._covered = [], None, {}
+
     # -- the tree
 
     def nodes(self, unfolded: Collection[Node]) -> Iterator[Node]:

@@ -142,6 +142,9 @@ class Suggestions(Modal[int | None]):
     def session_changed(self) -> None:
         """What was accepted has been matched: what is left may be another thing."""
         self._trial = None
+        if not self._session.suggested.families:
+            self._unfolded.clear()
+            self._at = 0
         self._look()
         self.draw()
 

@@ -9,9 +9,9 @@ from matchers.rules import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
 from numtui.screens.suggestions import Suggestions
-from tests.builders import training_step
+from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
-from tests.numtui.test_app import opened, press, request, screen
+from tests.numtui.test_app import opened, press, request, screen, settled
 
 DATA = REPOSITORY / "tests" / "data"
 
@@ -91,6 +91,21 @@ async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
         assert "11 more rules settle 66" in screen(pilot)
         await press(pilot, "u")
         assert "12 rules settle 72" in screen(pilot)
+
+
+async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
+    """What was found in a log is not shown of a shorter one that has taken its place."""
+    ops = training_step(3)
+    asked = request(tmp_path, ops, [replace(o, key=o.key.replace("silu", "silu_")) for o in ops])
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "s", "right", "right")
+        assert "equivalent ops" in screen(pilot)
+        for path in (asked.path_a, asked.path_b):
+            write_log(Path(path), training_step(1))
+        explorer.read_again()
+        await settled(pilot)
+        assert "no known kind of drift" in screen(pilot)
+        assert len(explorer.session.comparison.a) == len(training_step(1))
 
 
 async def test_nothing_to_suggest(tmp_path: Path) -> None:
