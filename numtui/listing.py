@@ -48,6 +48,12 @@ class Search:
         at = np.flatnonzero(self.rows == row)
         return int(at[0]) + 1 if len(at) else 0
 
+    def finds(self, c: Comparison, row: int) -> bool:
+        """Whether a row is a hit, without looking through all of them."""
+        needle = self.text.lower().encode("utf-8", errors="surrogateescape")
+        records = ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
+        return any(record >= 0 and needle in log.keys.raw(record).lower() for log, record in records)
+
 
 @dataclass
 class _Jumps:

@@ -79,6 +79,7 @@ class Table(Lines):
         tags = {row: '"' for row, _ in session.annotations.noted(c)} | {
             row: letters[-1] for row, letters in session.annotations.letters(c).items()
         }
+        search = session.search
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
             window = "┃" if first <= y <= last else " "
@@ -86,7 +87,8 @@ class Table(Lines):
             if fold:
                 lines.append(writer.fold(fold, pieces[y], window, self.size.width))
             else:
-                lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, " ")))
+                hit = "/" if search is not None and search.text and search.finds(c, row) else " "
+                lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, hit)))
         lines.extend([pieces[y], (" ", "")] for y in range(len(view) - self.top, self.rows))
         return lines
 

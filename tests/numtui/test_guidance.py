@@ -58,6 +58,17 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         assert "does nothing" not in screen(pilot)
 
 
+async def test_every_hit_on_the_screen_is_marked(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
+        await press(pilot, "/", *"_MM", "enter")
+        rows = [line for line in screen(pilot).split("\n")[3:] if line[3:7].strip().isdigit()]
+        assert [line[2] == "/" for line in rows] == ["_mm" in line for line in rows]
+        assert sum(line[2] == "/" for line in rows) > 1
+        await press(pilot, "escape")
+        assert not [line for line in screen(pilot).split("\n")[3:] if line[2:3] == "/"]
+        assert explorer.session.search is None
+
+
 async def test_y_again_copies_what_else_there_is(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
         await press(pilot, "n", "y")
