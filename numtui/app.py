@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from numtui.inputs import OpenRequest
 from numtui.repaint import Shown
 from numtui.screens.opening import Opening
 from numtui.shims import come_back, crash_of, has_terminal
-from numtui.terminal import drawing_on_terminal
+from numtui.terminal import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.upkeep import forget_what_stays, keep_what_is_there, take_short_turns
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ __all__ = ["Numtui", "run_app"]
 
 _PATIENCE = 3.0
 """Seconds that an orderly end may take after a signal; a terminal that is gone must not hold the process."""
+
+_LOOK = 2.0
+"""Seconds between two looks whether the terminal is still there."""
 
 
 def _actions() -> type:
@@ -100,7 +104,14 @@ class Numtui(App[None], inherit_bindings=False):
         loop.add_signal_handler(signal.SIGCONT, partial(loop.call_soon, come_back, self))
         for signalled in (self.app_suspend_signal, self.app_resume_signal):
             signalled.subscribe(self, self.forget_shown, immediate=True)
+        if is_terminal(sys.__stdin__):
+            self.set_interval(_LOOK, self._look_for_terminal)
         self.call_after_refresh(self.run_worker, self._prepare, thread=True)
+
+    def _look_for_terminal(self) -> None:
+        """The kernel sends SIGHUP only to whom a terminal belongs: who was started otherwise would stay for ever."""
+        if is_hung_up(0):
+            self.end_by(signal.SIGHUP)
 
     def _prepare(self) -> None:
         """In a worker's thread: what takes longer than a frame."""

@@ -7,6 +7,7 @@ the text report alike, so that a name can neither move the cursor nor turn the r
 from __future__ import annotations
 
 import os
+import select
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ __all__ = [
     "drawing_on_terminal",
     "give_up_stdout",
     "is_dumb_terminal",
+    "is_hung_up",
     "is_terminal",
     "osc52",
     "reopen_keyboard",
@@ -69,6 +71,13 @@ def is_terminal(stream: Any) -> bool:
         return bool(stream.isatty())
     except (AttributeError, ValueError):
         return False
+
+
+def is_hung_up(descriptor: int) -> bool:
+    """Whether the other end of a terminal is gone."""
+    watch = select.poll()
+    watch.register(descriptor, 0)  # a hang-up is reported without being asked for
+    return any(event & select.POLLHUP for _, event in watch.poll(0))
 
 
 def is_dumb_terminal() -> bool:

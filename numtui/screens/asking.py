@@ -217,6 +217,8 @@ class Asking(Screen[None]):
             self.write_page(Path(text).expanduser())
         elif editor.kind == "note":
             self.say(self.session.annotate(text))
+            # Who is killed without a warning loses nothing that was written.
+            self.run_worker(self.session.keep, thread=True, group="keep")
         elif text:
             self._commanded(text)
         return True

@@ -21,7 +21,10 @@ _TIMEOUT_SECONDS = 30.0
 
 
 class RawTerminal:
-    """One program, whose controlling terminal this is.
+    """One program on a terminal.
+
+    Args:
+        controls: whether it is the program's controlling terminal, whose end is a signal.
 
     Attributes:
         written: everything that it has written so far.
@@ -29,7 +32,13 @@ class RawTerminal:
     """
 
     def __init__(
-        self, command: Sequence[str], *, columns: int = 100, rows: int = 30, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        columns: int = 100,
+        rows: int = 30,
+        env: Mapping[str, str] | None = None,
+        controls: bool = True,
     ) -> None:
         self._ours, self._theirs = os.openpty()
         self.resize(columns, rows)
@@ -42,7 +51,7 @@ class RawTerminal:
             stderr=self._theirs,
             env={**os.environ, "TERM": "tmux-256color", **(env or {})},
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - a test starts no thread before
+            preexec_fn=_take_terminal if controls else None,  # noqa: PLW1509 - a test starts no thread before
         )
 
     def __enter__(self) -> RawTerminal:

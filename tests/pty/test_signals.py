@@ -49,9 +49,9 @@ class Work:
         return None if found is None else found.rules
 
     @contextmanager
-    def under_way(self, size: tuple[int, int] = (100, 30), **env: str) -> Iterator[RawTerminal]:
+    def under_way(self, *, controls: bool = True, **env: str) -> Iterator[RawTerminal]:
         """The program with a rule and a note made."""
-        with RawTerminal(self.command, columns=size[0], rows=size[1], env=env) as t:
+        with RawTerminal(self.command, env=env, controls=controls) as t:
             # The last thing that is said of logs that have been read.
             t.wait_for("tok_embeddings/op_0_embedding   ")
             t.type(RULES_AND_NOTE)
@@ -116,6 +116,15 @@ def test_later_wherever_one_is(work: Work, keys: str, shown: str, number: signal
     assert not work.rules.exists()
 
 
+def test_killed_without_a_warning(work: Work) -> None:
+    with work.under_way() as t:
+        while not work.notes:
+            t.read(0.05)
+        t.process.kill()
+        assert t.exit_code() == 128 + signal.SIGKILL
+    assert work.is_kept()
+
+
 def test_the_next_session_offers_what_was_lost(work: Work) -> None:
     with work.under_way() as t:
         t.process.send_signal(signal.SIGHUP)
@@ -148,6 +157,14 @@ def test_a_terminal_that_goes_away(work: Work, tmp_path: Path, keys: str, monkey
     with work.under_way(EDITOR=str(editor)) as t:
         t.type(keys)
         t.wait_for("the editor shows" if keys else "")
+        t.vanish()
+        assert t.exit_code() == 128 + signal.SIGHUP
+    assert work.is_kept()
+
+
+def test_a_terminal_that_goes_away_without_a_signal(work: Work) -> None:
+    """The kernel tells nobody whose controlling terminal it was not."""
+    with work.under_way(controls=False) as t:
         t.vanish()
         assert t.exit_code() == 128 + signal.SIGHUP
     assert work.is_kept()
