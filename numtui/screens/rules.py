@@ -13,19 +13,17 @@ from typing import Final
 from textual import events, on
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.timer import Timer
 
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from matchers.rules import SECTIONS, Rule
-from numtui.edits import Edit, EditError, Effect
+from matchers.rules import SECTIONS, Rule, RuleProblem
+from numtui.edits import Edit, Effect
 from numtui.inspection import wrap
-from numtui.loading import Cancelled
-from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
-from numtui.rule_lines import HEADING, detail, draft_lines, help_lines, stand_line, summary
+from numtui.rule_lines import HEADING, detail, draft_lines, key_line, stand_line, summary
 from numtui.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
-from numtui.screens.modal import Modal
+from numtui.screens.trying import Trial
+from numtui.screens.typing_rule import Typing
 from numtui.session import Job, Session
 from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
@@ -33,8 +31,6 @@ from numtui.widgets.lines import Lines
 
 __all__ = ["RulesPanel"]
 
-_REST: Final = 0.15
-"""Seconds without a key after which it is tried what the typed rule would do."""
 _SHARE: Final = 0.6
 """Of the screen for the list, when it is long."""
 _MOST: Final = 3
@@ -66,17 +62,7 @@ _TRIAL_KEYS: Final = (("enter", "do it"), ("t", "do it"), ("esc", "leave it"))
 """The keys, those first that are told where there is little room."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """What a change would do; `at` is the index of the rule that it is about."""
-
-    edit: Edit
-    at: int
-    job: Job
-    effect: Effect
-
-
-class RulesPanel(Modal[int | None]):
+class RulesPanel(Typing[int | None]):
     """Dismissed with the number of the rule whose rows are to be listed, or with nothing.
 
     Args:
@@ -93,18 +79,6 @@ class RulesPanel(Modal[int | None]):
 
         at: int
 
-    @dataclass
-    class Tried(Message):
-        """It is known what a change would do; `trial` is None when it was given up."""
-
-        trial: _Trial | None
-
-    @dataclass
-    class Refused(Message):
-        """A change cannot be tried."""
-
-        error: UserError
-
     def __init__(
         self,
         session: Session,
@@ -115,8 +89,7 @@ class RulesPanel(Modal[int | None]):
         say: Callable[[str], None] | None = None,
         at: int = 0,
     ) -> None:
-        super().__init__()
-        self._session = session
+        super().__init__(session, draft)
         self._start = start
         self._save = save
         self._say = say
@@ -125,14 +98,8 @@ class RulesPanel(Modal[int | None]):
         self._touched = False
         """Whether a key was pressed: then the cursor stays where it is."""
         self._top = 0
-        self._told: tuple[str, str] = ("", "")
-        self._draft = draft
-        self._only_draft = draft is not None
-        self._wanted: tuple[Edit, int] | None = None
-        """The change to be tried, until it has been."""
-        self._trying = False
-        self._trial: _Trial | None = None
-        self._rest: Timer | None = None
+        self._sure = False
+        """What is proposed is to be done as soon as it is known what that does."""
         self._before: tuple[str, Comparison] | None = None
         """What was done to the rules last, and the comparison before that, until what it did has been told."""
 
@@ -195,7 +162,7 @@ class RulesPanel(Modal[int | None]):
 
     # -- changes
 
-    def _change(self, edit: Edit, at: int, job: Job | None = None) -> None:
+    def change(self, edit: Edit, at: int, job: Job | None = None) -> None:
         """Put a change in force; `job` is one that has found out what it does."""
         session = self._session
         before = self._before[1] if self._before is not None else session.comparison
@@ -219,70 +186,21 @@ class RulesPanel(Modal[int | None]):
 
     # -- what a change would do
 
-    def _try(self, edit: Edit, at: int) -> None:
-        """Find out in a thread what a change would do; one that is being tried is given up."""
-        self._wanted = edit, at
-        if not self._trying:
-            self._trying = True
-            job = Job(self._session.generation, self._session.comparison, edit.rules)
-            self.run_worker(lambda: self._run(edit, at, job), thread=True)
-
-    def _run(self, edit: Edit, at: int, job: Job) -> None:
-        """In a worker's thread: only messages leave it."""
-
-        def tell(_what: str, _fraction: float) -> None:
-            if self._wanted is None or self._wanted[0] is not edit:
-                raise Cancelled
-
-        try:
-            after = job.run(tell)
-            self._session.prepare(after)
-        except Cancelled:
-            self.post_message(self.Tried(None))
-        except UserError as error:
-            self.post_message(self.Refused(error))
-        else:
-            self.post_message(self.Tried(_Trial(edit, at, job, Effect.between(job.base, after))))
-
-    @on(Tried)
-    def _tried(self, event: Tried) -> None:
-        self._trying = False
-        wanted, trial = self._wanted, event.trial
-        if wanted is None:
-            return
-        if trial is not None and trial.edit is wanted[0] and trial.job.generation == self._session.generation:
-            self._trial, self._wanted = trial, None
-        else:
-            self._try(*wanted)
+    def tried(self) -> None:
+        """It is known what the change would do."""
+        if self._sure:
+            self._commit()
         self.draw()
 
-    @on(Refused)
-    def _refused(self, event: Refused) -> None:
-        self._trying, self._wanted = False, None
-        self._told = str(event.error), "red"
+    def refused(self, error: UserError) -> None:
+        """It cannot be known."""
+        self._told = str(error), "red"
         self.draw()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Nobody wants to know any more what would be."""
-        self._trial = self._wanted = None
-        if self._rest is not None:
-            self._rest.stop()
-
-    def _try_soon(self) -> None:
-        """Try what is typed, when no key comes for a moment."""
-        self._give_up()
-        self._rest = self.set_timer(_REST, self.settle)
-
-    def settle(self) -> None:
-        """No key came for a moment: try what is typed."""
-        try:
-            found = self._draft.edit(self._session.rules) if self._draft is not None else None
-        except EditError as error:
-            self._told = str(error), "red"
-            self.draw()
-            return
-        if found is not None:
-            self._try(*found)
+        super().give_up()
+        self._sure = False
 
     # -- keys
 
@@ -291,23 +209,31 @@ class RulesPanel(Modal[int | None]):
         self._touched = True
         if self._draft is not None:
             self._typed(self._draft, event)
-        elif self._trial is None or not self._answered(self._trial, event.key):
-            self._give_up()
+        elif (self.trial is None and self.wanted is None) or not self._answered(event.key):
+            self.give_up()
             self._told = "", ""
             self._list_key(event)
         self.draw()
 
-    def _answered(self, trial: _Trial, key: str) -> bool:
+    def _answered(self, key: str) -> bool:
         """A key while a change is proposed; True when it was an answer."""
         if key == "escape":
-            self._give_up()
+            self.give_up()
             self._told = "nothing was changed", ""
-            return True
-        if key in ("enter", "t") and trial.job.generation == self._session.generation:
-            self._give_up()
-            self._change(trial.edit, trial.at, trial.job)
-            return True
-        return False
+        elif key in ("enter", "t"):
+            self._sure = True
+            self._commit()
+        else:
+            return False
+        return True
+
+    def _commit(self) -> None:
+        """Do what is proposed, if it is known what that does."""
+        trial = self.trial
+        if trial is not None:
+            self.give_up()
+            if trial.job.generation == self._session.generation:
+                self.change(trial.edit, trial.at, trial.job)
 
     def _list_key(self, event: events.Key) -> None:
         session, stand = self._session, self._under()
@@ -338,13 +264,13 @@ class RulesPanel(Modal[int | None]):
         elif stand is None:
             self._told = ("A types a new rule", "") if key in ("e", "o") else ("", "")
         elif stand.problem is not None:
-            self._broken_key(key or "", stand)
+            self._broken_key(key or "", stand.problem)
         elif stand.rule is not None:
             self._rule_key(key or "", stand.number, stand.rule)
 
-    def _broken_key(self, key: str, stand: Stand) -> None:
-        if key == "e" and stand.problem is not None:
-            self._attempt(lambda: self._open(mending(self._session.file, stand.problem)) if stand.problem else None)
+    def _broken_key(self, key: str, problem: RuleProblem) -> None:
+        if key == "e":
+            self._attempt(lambda: self._open(mending(self._session.file, problem)))
         elif key in ("x", "space", "d", "J", "K", "t", "enter", "o"):
             self._told = "this is not understood, and stays in the file as it is: e mends it", ""
 
@@ -357,12 +283,12 @@ class RulesPanel(Modal[int | None]):
         elif key == "o":
             self._open(new_draft(type(rule), session.comparison, session.spot, behind=at))
         elif key in ("space", "d"):
-            self._change(toggled(session.rules, at), at)
+            self.change(toggled(session.rules, at), at)
         elif key in ("x", "delete"):
-            self._change(dropped(session.rules, at), at)
+            self.change(dropped(session.rules, at), at)
         elif key in ("J", "K"):
             by = 1 if key == "J" else -1
-            self._attempt(lambda: self._change(moved(session.rules, at, by), at + by))
+            self._attempt(lambda: self.change(moved(session.rules, at, by), at + by))
         elif key == "t":
             self._attempt(lambda: self._generalise(at))
 
@@ -381,7 +307,7 @@ class RulesPanel(Modal[int | None]):
         edit = self._session.generalised(at)
         new = [rule for rule in edit.rules if not any(rule is old for old in self._session.rules)]
         self._told = "finding out what that would do …", ""
-        self._try(edit, next(k for k, rule in enumerate(edit.rules) if rule is new[0]))
+        self.try_change(edit, next(k for k, rule in enumerate(edit.rules) if rule is new[0]))
 
     def _next_troubled(self, by: int) -> None:
         places = self._listed.troubled
@@ -391,11 +317,6 @@ class RulesPanel(Modal[int | None]):
         ahead = [at for at in places if (at - self._at) * by > 0]
         self._at = (min if by > 0 else max)(ahead or places)
         self._told = ("" if ahead else f"around the {'end' if by > 0 else 'start'}"), ""
-
-    def _help(self) -> None:
-        from numtui.screens.pager import Pager
-
-        self.app.push_screen(Pager("Rules", help_lines(), "?"))
 
     def _ask_section(self) -> None:
         from numtui.screens.dialog import Choice, Dialog
@@ -413,79 +334,6 @@ class RulesPanel(Modal[int | None]):
 
         dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])
         self.app.push_screen(dialog, answered)
-
-    # -- the rule that is typed
-
-    def _open(self, draft: Draft) -> None:
-        self._draft = draft
-        self._told = "", ""
-        self._try_soon()
-
-    def _close(self) -> None:
-        self._draft = None
-        self._give_up()
-        if self._only_draft:
-            self.dismiss(None)
-
-    def _typed(self, draft: Draft, event: events.Key) -> None:
-        self._told = "", ""
-        if event.key == "ctrl+s":
-            self._accept(draft)
-        elif event.key in ("escape", "ctrl+c"):
-            self._leave(draft)
-        elif event.key == "f1":
-            self._help()
-        elif event.key == "tab":
-            more, told = complete(draft.kind, draft.editor.before, self._session.comparison)
-            self._told = told, "key"
-            if more:
-                draft.paste(more)
-                self._try_soon()
-        elif draft.key(event.key, event.character):
-            self._try_soon()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Into the rule that is typed; commands are not pasted."""
-        event.stop()
-        if self._draft is not None and self.app.screen is self:
-            self._draft.paste(event.text)
-            self._try_soon()
-            self.draw()
-
-    def _accept(self, draft: Draft) -> None:
-        if draft.problem is not None:
-            self._told = "not taken over: there is still something wrong with it", "red"
-            return
-        try:
-            found = draft.edit(self._session.rules)
-        except EditError as error:
-            self._told = str(error), "red"
-            return
-        tried = self._trial.job if self._trial is not None else None
-        self._close()
-        if found is None:
-            self._told = "nothing was changed", ""
-        else:
-            self._change(*found, tried)
-
-    def _leave(self, draft: Draft) -> None:
-        if not draft.changed:
-            self._close()
-            return
-        from numtui.screens.dialog import Dialog
-
-        def answered(answer: str | None) -> None:
-            if answer == "take":
-                self._accept(draft)
-            elif answer == "drop":
-                self._close()
-                self._told = "what was typed is dropped", ""
-            self.draw()
-
-        choices = [("d", "drop what was typed", "drop"), ("c", "go on typing (esc)", "")]
-        if draft.problem is None:
-            choices.insert(0, ("t", "take it over", "take"))
-        self.app.push_screen(Dialog("The rule was changed", "Nothing of it is in force yet.", choices), answered)
 
     # -- drawing
 
@@ -506,24 +354,23 @@ class RulesPanel(Modal[int | None]):
         lines = [self._title(width), HEADING, *listed, self._rule(width, n - self._top - share), *below]
         upper = height - 1 - len(message)
         blank: list[Line] = [[] for _ in range(upper - len(lines))]
-        keys = _DRAFT_KEYS if self._draft is not None else _TRIAL_KEYS if self._trial is not None else _KEYS
+        keys = _DRAFT_KEYS if self._draft is not None else _TRIAL_KEYS if self.trial is not None else _KEYS
         body.paint(
-            [*lines[:upper], *blank, *message, _key_line(keys, width)],
+            [*lines[:upper], *blank, *message, key_line(keys, width)],
             reverse=2 + self._at - self._top if n and (self._draft is None or self._draft.base >= 0) else -1,
         )
 
     def _title(self, width: int) -> Line:
         session = self._session
-        path = fit(
-            safe_text(str(session.file.path), 200), min(width // 3, width_of(str(session.file.path))), keep_end=True
-        )
-        told = f"{path}   {summary(self._listed)}"
-        matching = "" if self._listed.matched else "   matching …"
+        path = safe_text(str(session.file.path), 200)
+        path = fit(path, min(width // 3, width_of(path)), keep_end=True)
+        red = sum(n for status, n in session.comparison.counts.items() if status.red)
+        state = f"   ✗ {red:,} red" if self._listed.matched else "   matching …"
         return [
             (" Rules   ", "title"),
-            (told, ""),
+            (f"{path}   {summary(self._listed)}", ""),
+            (state, "red" if red and self._listed.matched else "dim"),
             ("   not saved" if session.dirty else "", "close"),
-            (matching, "dim"),
         ]
 
     def _rule(self, width: int, more: int) -> Line:
@@ -543,13 +390,13 @@ class RulesPanel(Modal[int | None]):
         text, role = self._told
         if not text and self._draft is not None and (wrong := self._draft.problem) is not None:
             text, role = f"{wrong.line}:{wrong.column}: {wrong.message}", "red"
-        elif self._trial is not None and (self._draft is None or not text):
-            text, role = self._would(self._trial), "good"
-        elif not text and (self._wanted is not None or self._draft is not None):
-            text, role = "…" if self._wanted is not None else "nothing is wrong with it", "dim"
+        elif self.trial is not None and (self._draft is None or not text):
+            text, role = self._would(self.trial), "good"
+        elif not text and (self.wanted is not None or self._draft is not None):
+            text, role = "…" if self.wanted is not None else "nothing is wrong with it", "dim"
         return [[(f" {part}", role)] for part in wrap(text, width - 2)[:_MOST]]
 
-    def _would(self, trial: _Trial) -> str:
+    def _would(self, trial: Trial) -> str:
         after = trial.job.result
         rule = trial.edit.rules.rules[trial.at]
         told = trial.effect.sentence()
@@ -559,15 +406,6 @@ class RulesPanel(Modal[int | None]):
             if doubt := use.problem or use.hint:
                 told += f" · {doubt.partition(': ')[2]}"
         return told if self._draft is not None else f"{told}   {trial.edit.title}"
-
-
-def _key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
-    line: Line = []
-    for key, does in keys:
-        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
-        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
-            line += more
-    return line
 
 
 class _Body(Lines):

@@ -228,6 +228,10 @@ async def test_a_pair_becomes_a_template_for_all_layers(tmp_path: Path) -> None:
         assert isinstance(pilot.app.screen, RulesPanel)
         await press(pilot, "u")
         assert len(explorer.session.rules.of(PairRule)) == 1
+        for _ in range(2):
+            panel(pilot).pressed(events.Key("t", "t"))
+        await settled(pilot)
+        assert not explorer.session.rules.of(PairRule), "a yes before it is known what it does is a yes"
 
 
 async def test_saving_over_what_somebody_else_wrote_is_asked_about(tmp_path: Path) -> None:
