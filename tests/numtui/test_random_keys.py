@@ -200,12 +200,15 @@ async def opened(app: Numtui) -> Explorer:
 
 async def settled(pilot: Pilot[None]) -> None:
     """Wait for what was typed and for what it brought about, in threads and in the screens it opened and closed."""
-    for _ in range(3):
+    app, quiet = pilot.app, 0
+    while quiet < 3 and not app._exit:
         await pilot._wait_for_screen()
-        while any(not worker.is_finished for worker in pilot.app.workers):
+        busy = any(not worker.is_finished for worker in app.workers)
+        if busy:
             with suppress(WorkerCancelled):
-                await pilot.app.workers.wait_for_complete()
-            await pilot._wait_for_screen()
+                await app.workers.wait_for_complete()
+        # A key that was typed for another screen goes back to the program, and from there to that screen.
+        quiet = 0 if busy or app.message_queue_size or app.screen.message_queue_size else quiet + 1
 
 
 def watched(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
