@@ -23,6 +23,7 @@ from numtui import __version__
 from numtui.completion import SHELLS
 from numtui.inputs import (
     DEFAULT_RULES,
+    DEMOS,
     PRESETS,
     STDIN,
     OpenRequest,
@@ -58,7 +59,7 @@ commands:
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps part
   numtui suggest A B     print the known kinds of drift, and rules for them
-  numtui demo            open the example that is shipped
+  numtui demo            open an example that is shipped; numtui demo bug: one with a planted bug
   numtui rules check F   say what is wrong with a rule file; with two logs, what each rule does
   numtui rules convert F turn an override file of torchtitan into a rule file
   numtui completion bash print completion for a shell: bash, zsh or fish
@@ -231,8 +232,11 @@ def _suggest_parser() -> argparse.ArgumentParser:
 
 def _demo_parser() -> argparse.ArgumentParser:
     parser = _new_parser(
-        "numtui demo", "Opens the shipped example: one training step, run eagerly and as a traced graph."
+        "numtui demo",
+        "Opens a shipped example: a training step run eagerly and as a traced graph, which agree; or (bug) a step run "
+        "twice, once with the attention's output negated in one layer.",
     )
+    parser.add_argument("pair", nargs="?", choices=tuple(DEMOS), default="traced", help="default: traced")
     _add_screen(parser)
     return parser
 
@@ -486,12 +490,12 @@ def _completion(shell: str) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    path_a, path_b = demo_logs()
+    path_a, path_b = resolve_logs(*demo_logs(args.pair))
     request = OpenRequest(
         path_a=path_a,
         path_b=path_b,
-        name_a="eager",
-        name_b="traced",
+        name_a=DEMOS[args.pair][0],
+        name_b=DEMOS[args.pair][1],
         rules_path=_DEMO_RULES,
         color=not args.no_color,
         theme=args.theme,

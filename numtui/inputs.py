@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from matchers.errors import InputError
 
 __all__ = [
     "DEFAULT_RULES",
+    "DEMOS",
     "OpenRequest",
     "PRESETS",
     "STDIN",
@@ -147,8 +149,12 @@ def default_names(path_a: str, path_b: str) -> tuple[str, str]:
     return (name_a, name_b) if name_a and name_b and name_a != name_b else ("a", "b")
 
 
-def demo_logs() -> tuple[str, str]:
-    """The logs of the shipped example.
+DEMOS = MappingProxyType({"traced": ("eager", "traced"), "bug": ("base", "neg_attn")})
+"""The pairs of runs that are shipped: one that agrees, one with a planted bug."""
+
+
+def demo_logs(pair: str) -> tuple[str, str]:
+    """The logs of a shipped pair of runs, one of `DEMOS`.
 
     Raises:
         InputError: the installation is incomplete.
@@ -156,9 +162,9 @@ def demo_logs() -> tuple[str, str]:
     package = Path(__file__).parent
     # An installed wheel has them inside the package, a checkout at its top.
     for folder in (package / "_examples", package.parent / "examples"):
-        logs = tuple(str(folder / run / "rank_0_activations.log") for run in ("eager", "traced"))
-        if all(map(os.path.exists, logs)):
-            return logs[0], logs[1]
+        a, b = (folder / run for run in DEMOS[pair])
+        if a.exists() and b.exists():
+            return str(a), str(b)
     raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
 
 

@@ -143,7 +143,8 @@ _GLYPHS = """\
 Σ partial sum: the runs add up in another order, and the total agrees   · ignored
 ≥ in front of an error: a lower bound, as two norms that agree do not bound it.   ε: in units of the dtype's epsilon
 +1 behind a key: the row is a group, a collective and its wait.   via values·.61: how it was found, how sure that is
-left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen"""
+left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen
+in front of a number: ● first cause, " a note, a letter that marks the row, / a hit of the search"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:

@@ -77,6 +77,10 @@ def test_the_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     Path("overrides.yaml").write_text("these: [belong to other logs")
     assert main(["demo"]) == 0
     assert "eager <-> traced" in capsys.readouterr().out
+    assert main(["demo", "bug"]) == 1
+    shown = capsys.readouterr().out
+    assert "base <-> neg_attn" in shown
+    assert "layers.2.attention.inner_attention/op_1_neg" in shown
 
 
 @pytest.mark.parametrize("side", ["a", "b"])

@@ -9,7 +9,7 @@ import pytest
 
 from matchers.errors import InputError
 from numtui import inputs
-from numtui.inputs import default_names, demo_logs, resolve_logs
+from numtui.inputs import DEMOS, default_names, demo_logs, resolve_logs
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,8 @@ def test_names_tell_the_runs_apart(a: str, b: str, names: tuple[str, str]) -> No
 
 
 def test_the_demo_is_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert all(Path(p).is_file() for p in demo_logs())
+    for pair in DEMOS:
+        assert all(Path(p).is_file() for p in resolve_logs(*demo_logs(pair)))
     monkeypatch.setattr(inputs, "__file__", str(tmp_path / "numtui" / "inputs.py"))
     with pytest.raises(InputError, match="missing from this installation"):
-        demo_logs()
+        demo_logs("traced")
