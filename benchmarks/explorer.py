@@ -201,7 +201,7 @@ class Program:
             elif self.processor() - worked < quiet / 10:
                 break
             worked = self.processor()
-        late = [(late, own) for at, late, own in self._late() if at - late <= start + (done or quiet)]
+        late = [(late, own) for _, late, own in self._late()]
         deaf, own = (max(times) for times in zip((0.0, 0.0), *late, strict=True))
         return Answer(first, done, deaf, own, worked - before, size)
 

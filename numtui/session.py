@@ -213,8 +213,9 @@ class Session(Listing):
             return told
         return replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
 
-    def propose_realign(self) -> None:
-        """Propose what makes the run of red pairs fine that the row under the cursor belongs to.
+    def realign_edits(self) -> tuple[Edit, ...]:
+        """What makes the run of red pairs fine that the row under the cursor belongs to; it is looked for if need be,
+        which takes seconds for a large log.
 
         Raises:
             EditError: no such change is known.
@@ -226,7 +227,7 @@ class Session(Listing):
         rows = np.sort(self.comparison.at_a[records]) if records else np.zeros(0, np.int32)
         red = rows[self.comparison.red[rows]]
         elsewhere = int(red[0]) if len(red) else -1
-        self._propose("a", realign_edits(self.rules, self.realignment(self.cursor), elsewhere))
+        return realign_edits(self.rules, self.realignment(self.cursor), elsewhere)
 
     # -- rules
 
@@ -250,7 +251,7 @@ class Session(Listing):
         if marked == self.cursor:
             self.mark = None
             return "the mark is gone"
-        self._propose("m", pair_edits(self.comparison, self.rules, self.mark, self.spot))
+        self.propose("m", pair_edits(self.comparison, self.rules, self.mark, self.spot))
         return ""
 
     def propose_unpair(self) -> None:
@@ -259,11 +260,11 @@ class Session(Listing):
         Raises:
             EditError: it is no pair.
         """
-        self._propose("x", unpair_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+        self.propose("x", unpair_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
 
     def propose_ignore(self) -> None:
         """Propose to ignore the row under the cursor, or to judge it again."""
-        self._propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+        self.propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
 
     def generalisation(self, row: int | None = None) -> generalise.Proposal:
         """The template that says of all layers what is so for the pair of a row (the one under the cursor).
@@ -289,13 +290,13 @@ class Session(Listing):
             raise EditError("the rule makes no pair in these logs")
         return template_edits(c, self.rules, int(rows[0]))[0]
 
-    def propose_generalise(self) -> None:
-        """Propose the template instead of the pairs made by hand that it covers.
+    def template_edits(self) -> tuple[Edit, ...]:
+        """The template instead of the pairs made by hand that it covers; takes half a second for a large log.
 
         Raises:
             EditError: as `generalisation`.
         """
-        self._propose("t", template_edits(self.comparison, self.rules, self.cursor))
+        return template_edits(self.comparison, self.rules, self.cursor)
 
     def next_alternative(self) -> None:
         """Choose the next of the proposed edits."""
@@ -355,7 +356,8 @@ class Session(Listing):
         self.record()
         return self.rematch()
 
-    def _propose(self, key: str, edits: tuple[Edit, ...]) -> None:
+    def propose(self, key: str, edits: tuple[Edit, ...]) -> None:
+        """Propose a change, with its alternatives, which a key asked for; without any, nothing is proposed."""
         self._serial += 1
         self.proposal = Proposal(key, edits, self._serial) if edits else None
 

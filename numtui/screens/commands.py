@@ -19,6 +19,7 @@ from numtui.terminal import copy_in_tmux
 from numtui.view import Details, Group, Order
 
 if TYPE_CHECKING:
+    from numtui.edits import Edit
     from numtui.sending import Page
 
 __all__ = ["Commands"]
@@ -264,6 +265,24 @@ class Commands(Pages):
         self.start(self.session.preview_job())
         self._told(message or "")
 
+    def _searching(self, key: str, what: str, search: Callable[[], tuple[Edit, ...]]) -> None:
+        """Propose what has to be searched for in whole logs, when it has been found."""
+
+        def work() -> tuple[Edit, ...] | UserError:
+            try:
+                return search()
+            except UserError as error:
+                return error
+
+        def show(found: tuple[Edit, ...] | UserError) -> None:
+            if isinstance(found, UserError):
+                self.say(str(found), trouble=True)
+            else:
+                self.session.propose(key, found)
+                self.start(self.session.preview_job())
+
+        self.learn(what, work, show)
+
     def action_mark(self) -> None:
         self._proposing(self.session.toggle_mark)
 
@@ -271,10 +290,10 @@ class Commands(Pages):
         self._proposing(self.session.propose_unpair)
 
     def action_generalise(self) -> None:
-        self._proposing(self.session.propose_generalise)
+        self._searching("t", "looking at the other layers", self.session.template_edits)
 
     def action_realign(self) -> None:
-        self._proposing(self.session.propose_realign)
+        self._searching("a", "looking for pairs made past each other", self.session.realign_edits)
 
     def action_ignore(self) -> None:
         self._proposing(self.session.propose_ignore)

@@ -88,7 +88,7 @@ class TestRules:
         session.go(row_with(session, "layers.0.attention/op_0_bmm"))
         assert session.generalisation().text == "all 2 layers fit"
         before = session.rules
-        session.propose_generalise()
+        session.propose("t", session.template_edits())
         confirm(session)
         (template,) = session.rules.of(TemplateRule)
         assert template.a == ("layers.{i}.attention/op_0_bmm",)
@@ -96,7 +96,7 @@ class TestRules:
         assert session.rules == before
         session.go(row_with(session, "output/op_0_mm"))
         with pytest.raises(EditError, match="number"):
-            session.propose_generalise()
+            session.propose("t", session.template_edits())
 
     def test_a_wrong_rule_is_red_and_cutting_it_mends(self, session: Session) -> None:
         assert session.comparison.red.any()
@@ -291,7 +291,7 @@ class TestRealigning:
         assert told is not None
         assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired with what has its")
         assert f"The rule at {session.file.path}:3 makes these pairs" in told.notes[0]
-        session.propose_realign()
+        session.propose("a", session.realign_edits())
         assert session.proposal is not None
         assert session.proposal.edit.title == f"realign 1 row: take back {session.file.path}:3"
         preview = session.preview_job()
@@ -311,13 +311,13 @@ class TestRealigning:
         session.go(0)
         row = row_with(session, "layers.0.attention.wq/op_0_mm") + 1
         with pytest.raises(EditError, match=f"row {row} is in such a run"):
-            session.propose_realign()
+            session.propose("a", session.realign_edits())
         settled = session.change(RuleSet(), "nothing")
         settled.run()
         session.accept(settled)
         assert session.look() is None, "nothing is red"
         with pytest.raises(EditError, match="would make equal"):
-            session.propose_realign()
+            session.propose("a", session.realign_edits())
 
     def test_what_was_found_for_other_rules_is_of_no_use(self, session: Session) -> None:
         session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
@@ -327,7 +327,7 @@ class TestRealigning:
         session.take(look)
         job = session.change(RuleSet(), "nothing")
         with pytest.raises(EditError, match="the rules have changed"):
-            session.propose_realign()
+            session.propose("a", session.realign_edits())
         job.run()
         session.accept(job)
         assert not session.take(look)
