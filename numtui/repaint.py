@@ -6,7 +6,7 @@ bytes are time: what was sent is remembered, and what is to be drawn is compared
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,15 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 
 from numtui.cells import Cells, cells_of
 from numtui.pen import Run, drawn, runs_between
+from numtui.scrolling import scroll_between
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = ["Shown"]
+
+Sent = tuple[str, list[Run]]
+"""What is sent to the terminal: codes that move lines of it, then text."""
 
 
 class Shown:
@@ -41,27 +45,31 @@ class Shown:
             self.forget()
         return drawn
 
-    def replace(self, lines: list[Cells]) -> Iterator[Run]:
-        """Show these lines and no others: what has to be sent."""
+    def replace(self, lines: list[Cells]) -> Sent:
+        """Show these lines and no others."""
         old, self._lines = self._lines, lines
-        if old is not None and [len(line) for line in old] != [len(line) for line in lines]:
-            old = None
-        for y, line in enumerate(lines):
-            yield from runs_between(0, y, None if old is None else old[y], line)
+        if old is None or [len(line) for line in old] != [len(line) for line in lines]:
+            return "", [run for y, line in enumerate(lines) for run in runs_between(0, y, None, line)]
+        scroll = scroll_between(old, lines)
+        if scroll is not None:
+            old = scroll.of(old)
+        pairs = enumerate(zip(old, lines, strict=True))
+        runs = [run for y, (before, after) in pairs if before is not after for run in runs_between(0, y, before, after)]
+        return "" if scroll is None else scroll.codes, runs
 
-    def put(self, x: int, y: int, cells: Cells) -> Iterator[Run]:
-        """Show a stretch of a line: what has to be sent."""
-        end = x + len(cells)
-        if self._lines is None or y >= len(self._lines):
-            yield from runs_between(x, y, None, cells)
-            return
-        line = self._lines[y]
-        yield from runs_between(x, y, line[x:end], cells)
-        # What is left of a wide sign that is written over by half is blank.
-        for half, other in ((x, x - 1), (end, end)):
-            if 0 < half < len(line) and not line[half][0]:
-                line[other] = (" ", None)
-        line[x:end] = cells
+    def put(self, pieces: Iterable[tuple[int, int, Cells]]) -> Sent:
+        """Show some stretches of lines, each with the cell and the line where it begins."""
+        if self._lines is None:
+            return "", [run for x, y, cells in pieces for run in runs_between(x, y, None, cells)]
+        lines = list(self._lines)
+        for x, y, cells in pieces:
+            old, end = lines[y], x + len(cells)
+            line = lines[y] = [*old[:x], *cells, *old[end:]]
+            # What is left of a wide sign that is written over by half is blank.
+            for half, other in ((x, x - 1), (end, end)):
+                if 0 < half < len(old) and not old[half][0]:
+                    line[other] = (" ", None)
+        return self.replace(lines)
 
 
 class _Part(ChopsUpdate):
@@ -73,15 +81,16 @@ class _Part(ChopsUpdate):
 
     def render_segments(self, console: Console) -> str:
         """What is sent; Textual asks for it exactly when it sends it."""
+        codes, runs = self._shown.put(self._pieces())
         width = max((ends[-1] for ends in self.chop_ends if ends), default=0)
-        return drawn(list(self._runs()), width, console)
+        return codes + drawn(runs, width, console)
 
-    def _runs(self) -> Iterator[Run]:
+    def _pieces(self) -> Iterator[tuple[int, int, Cells]]:
         for y, x1, x2 in self.spans:
             for end, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
                 start, stop = max(x, x1), min(end, x2)
                 if strip is not None and start < stop:
-                    yield from self._shown.put(start, y, cells_of(strip.crop(start - x, stop - x)))
+                    yield start, y, cells_of(strip.crop(start - x, stop - x))
 
 
 class _Whole(LayoutUpdate):
@@ -93,5 +102,5 @@ class _Whole(LayoutUpdate):
 
     def render_segments(self, console: Console) -> str:
         """As that of a part."""
-        lines = [cells_of(chain.from_iterable(strips)) for strips in self.strips]
-        return drawn(list(self._shown.replace(lines)), self.region.width, console)
+        codes, runs = self._shown.replace([cells_of(chain.from_iterable(strips)) for strips in self.strips])
+        return codes + drawn(runs, self.region.width, console)

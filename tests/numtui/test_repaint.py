@@ -17,7 +17,7 @@ from textual.strip import Strip
 from numtui.repaint import Shown
 from numtui.text import fit
 
-WIDTH, HEIGHT = 40, 4
+WIDTH, HEIGHT = 40, 8
 CONSOLE = Console(force_terminal=True, color_system="standard", width=WIDTH)
 STYLES = (None, Style(bold=True), Style(reverse=True), Style(color="default", bgcolor="default", bold=True))
 
@@ -37,11 +37,19 @@ class Terminal:
     def write(self, text: str) -> None:
         x = y = 0
         look = ""
+        first, last = 0, HEIGHT - 1
         for code, arguments, plain in _tokens(text):
             if code == "H":
                 y, x = (int(part or 1) - 1 for part in f"{arguments};".split(";")[:2])
             elif code == "m":
                 look = ";".join(part for part in arguments.split(";") if part != "0")
+            elif code == "r":
+                first, last = (int(part) - 1 for part in (arguments or f"1;{HEIGHT}").split(";"))
+                x = y = 0
+            elif code in ("up", "down"):
+                assert y == (last if code == "up" else first), "elsewhere only the cursor moves"
+                del self.cells[first if code == "up" else last]
+                self.cells.insert(y, [(" ", "")] * WIDTH)
             elif code in ("X", "K"):
                 end = x + int(arguments) if code == "X" else WIDTH
                 self.cells[y][x:end] = [(" ", "")] * (end - x)
@@ -62,8 +70,8 @@ class Terminal:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, str]]:
-    for arguments, code, plain in re.findall(r"\x1b\[([\d;]*)([A-Za-z])|([^\x1b])", text.replace("\n", "")):
-        yield code, arguments, plain
+    for arguments, code, index, plain in re.findall(r"\x1b\[([\d;]*)([A-Za-z])|\x1b([DM])|([^\x1b])", text):
+        yield {"D": "up", "M": "down"}.get(index, code), arguments, plain
 
 
 def whole(lines: list[Strip]) -> LayoutUpdate:
@@ -122,12 +130,39 @@ def test_pieces_of_one_style_are_written_together_where_that_is_shorter() -> Non
 
     shown = Shown()
     sent(shown, whole(column("a", "a")))
-    jumps = [(f"\x1b[{y or ''}H", f"\x1b[{y or 1};21H") for y in (0, 2, 3, 4)]
+    jumps = [(f"\x1b[{y or ''}H", f"\x1b[{y or 1};21H") for y in (0, *range(2, HEIGHT + 1))]
     plain, bold = ("".join(f"{jump}b" for jump in there) for there in zip(*jumps, strict=True))
     assert sent(shown, whole(column("b", "b"))) == f"{plain}\x1b[1m{bold}\x1b[m"
-    sent(shown, whole([*column("b", "b")[1:], *column("", "")[:1]]))
+    sent(shown, whole([*column("b", "b")[1:], *column("", "")[1:2]]))
     last = Strip([Segment("a"), Segment(fit("b", WIDTH - 1), STYLES[1])])
-    assert sent(shown, whole([*column("b", "b")[1:], last])) == "\x1b[4Ha\x1b[1mb\x1b[m"
+    assert sent(shown, whole([*column("b", "b")[1:], last])) == f"\x1b[{HEIGHT}Ha\x1b[1mb\x1b[m"
+
+
+@given(st.integers(-3, 3), st.integers(0, 2), st.lists(st.text("ab 宽", min_size=20, max_size=20), min_size=14))
+def test_a_list_that_moves_is_moved_by_the_terminal(by: int, top: int, texts: list[str]) -> None:
+    """Between lines that stay and beside a column that stays, whatever else has changed."""
+
+    def screen(start: int) -> list[Strip]:
+        lines = [f"{y} {texts[start + y] if y >= top else 'stays'} {'x' * y}" for y in range(HEIGHT)]
+        return [Strip([Segment(fit(line, WIDTH))]) for line in lines]
+
+    shown, terminal, expected = Shown(), Terminal(), Terminal()
+    terminal.write(sent(shown, whole(screen(3))))
+    terminal.write(sent(shown, whole(screen(3 + by))))
+    expected.write(sent(Shown(), whole(screen(3 + by))))
+    assert terminal.cells == expected.cells
+
+
+def test_a_step_over_the_edge_sends_one_line() -> None:
+    def screen(start: int) -> list[Strip]:
+        texts = ["heading", *(str(start + y) * WIDTH for y in range(HEIGHT - 2)), "status"]
+        return [Strip([Segment(fit(text[:WIDTH], WIDTH))]) for text in texts]
+
+    shown = Shown()
+    sent(shown, whole(screen(1)))
+    down = sent(shown, whole(screen(2)))
+    assert down == f"\x1b[2;7r\x1b[7H\x1bD\x1b[r\x1b[7H{'7' * WIDTH}"
+    assert sent(shown, whole(screen(1))) == f"\x1b[2;7r\x1b[2H\x1bM\x1b[r\x1b[2H{'1' * WIDTH}"
 
 
 def test_what_is_not_known_is_drawn_as_it_is() -> None:
