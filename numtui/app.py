@@ -177,8 +177,12 @@ class Numtui(App[None], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """What is typed behind the key that ends the program has nowhere to go."""
-        if self.return_code is None or not isinstance(event, (events.InputEvent, events.Paste)):
-            await super().on_event(event)
+        if self.return_code is not None and isinstance(event, (events.InputEvent, events.Paste)):
+            return
+        if isinstance(event, events.Key) and event.key == "ctrl+j":
+            # As the terminal hands on a return that was typed before the program had it.
+            event = events.Key("enter", "\r")
+        await super().on_event(event)
 
     def forget_shown(self, *_: object) -> None:
         """What the terminal shows is not known any more."""

@@ -54,9 +54,9 @@ class Opening(Screen[None]):
         yield FirstRows()
 
     def on_key(self, event: events.Key) -> None:
-        """Keep it; leaving needs no explorer."""
+        """Keep it; leaving needs no explorer. A q behind other keys may be a letter of what they began."""
         event.stop()
-        if event.key in ("q", "ctrl+c", "ctrl+q"):
+        if event.key in ("ctrl+c", "ctrl+q") or (event.key == "q" and not self.typed):
             self.app.exit(return_code=0)
         self.typed.append(events.Key(event.key, event.character))
 

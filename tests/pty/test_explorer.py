@@ -110,8 +110,8 @@ def test_keys_in_a_burst_keep_their_order(example_logs: tuple[str, str], rules: 
 
 def test_keys_before_the_logs_are_read_are_kept(example_logs: tuple[str, str], rules: Path) -> None:
     with explorer(example_logs, rules) as t:
-        t.type("j/silu\r")
-        t.wait_for("/silu  ")
+        t.type("j/wq\r")
+        t.wait_for("layers › 0 › attention › qkv_linear › wqkv")
         t.wait_for("✗ 1 red")
 
 

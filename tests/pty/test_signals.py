@@ -85,8 +85,7 @@ def test_while_it_opens(work: Work, when: str, number: signal.Signals) -> None:
 def test_a_note_that_is_written_while_large_logs_are_read(tmp_path: Path) -> None:
     work = Work(tmp_path, layers=600)
     with RawTerminal(work.command) as t:
-        t.wait_for("opening")
-        t.type('"odd\r')
+        t.type('"odd\r')  # before the program has the terminal, which makes a line feed of the return
         t.wait_for("note: ")
         t.read()
         t.process.send_signal(signal.SIGTERM)
