@@ -22,8 +22,8 @@ from matchers.consequences import Consequences, consequences, still_felt
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.features import Features
+from matchers.gathered import without_parts
 from matchers.growth import Arithmetic
-from matchers.held import other_parts
 from matchers.hygiene import with_hints
 from matchers.judged import Judged
 from matchers.judgement import Judgement, judge_all
@@ -294,14 +294,7 @@ def _compare(
     status = judgement.verdicts.status.copy()
     status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
     status[partial_sums(a, b, pairing, status, flow)] = Status.PARTIAL
-    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(f.held_a, f.held_b, i, j)
-    status[parts] = Status.SHARDED
-    verdicts = replace(
-        judgement.verdicts,
-        status=status,
-        error=np.where(parts, np.nan, judgement.verdicts.error),
-        bound=judgement.verdicts.bound & ~parts,
-    )
+    verdicts = without_parts(f, pairing, replace(judgement.verdicts, status=status), flow)
     tell("tracing causes", 0.9)
     # what is ignored is no red row, and a red row that follows from it is no first cause all the same
     judged = np.where(status == Status.IGNORED, judgement.verdicts.status, status)

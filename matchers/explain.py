@@ -171,6 +171,8 @@ def _what_differs(c: Comparison, row: int) -> str:
         return "the output differs"
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
+    if slot.read:
+        return f"{slot.name}, which ranks put together, is another weight"
     if slot.only:
         return f"only {slot.only} changed {slot.name}, which differs {when}"
     return f"{slot.name} differs" + ("" if slot.name.startswith("output ") else f" {when}")

@@ -19,6 +19,7 @@ from matchers.collectives import Chain, collective, find_chains, lowered, read_b
 from matchers.held import held, wholes
 from matchers.module_names import ModuleNames, NameColumns
 from matchers.op_log import OpLog, Phase, Ragged
+from matchers.run_info import divided_batch
 
 __all__ = ["Features", "Side", "fingerprint", "float_bits", "mix", "shared_ids"]
 
@@ -229,7 +230,11 @@ class Features:
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        self.held_a, self.held_b = held(a), held(b)
+        divided = divided_batch(a.header.run, b.header.run)
+        self.held_a, self.held_b = (
+            held(log, divided.parts if divided is not None and divided.side == side else 1)
+            for side, log in (("a", a), ("b", b))
+        )
         shapes_a = _whole_shapes(a, wholes(a, self.held_a, b, self.held_b))
         shapes_b = _whole_shapes(b, wholes(b, self.held_b, a, self.held_a))
         for log, chains, (whole, _) in ((a, every[0], shapes_a), (b, every[1], shapes_b)):

@@ -8,14 +8,15 @@ placed to the collective that puts the parts together or adds them up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.collectives import LOWERED_FROM, collective
-from matchers.op_log import OpLog
+from matchers.op_log import NO_DIGEST, OpLog
 from matchers.placement import Part, parse_placement, part_of
 from matchers.shapes import dimensions, numel
 
@@ -53,20 +54,28 @@ def _placed(log: OpLog) -> dict[int, Part]:
     return out
 
 
-def held(log: OpLog) -> Held:
-    """What each record holds; everything whole in a log that places nothing."""
+def held(log: OpLog, batch_parts: int = 1) -> Held:
+    """What each record holds; everything whole in a log that places nothing.
+
+    Args:
+        batch_parts: into how many parts the batch is divided, one of which this log is of. What is computed of it is a
+            part until ranks add it up.
+    """
     n = len(log)
     parts = _placed(log)
     share, partial = [1.0] * n, [False] * n
-    if not parts:
+    reads_batch = _reading(log, _batch_digests(log)).tolist() if batch_parts > 1 else [False] * n
+    if not parts and not any(reads_batch):
         return Held(np.array(share), np.array(partial, bool))
     size = numel(log)[log.shape].tolist()
     adds_up, puts_together = (_in_any_form(log, names)[log.op].tolist() for names in (_ADDS_UP, _PUTS_TOGETHER))
-    start, makers = log.producers.start.tolist(), log.producers.value.tolist()
+    start, makers = log.producers.start.tolist(), _makers(log).tolist()
     several = (log.outputs.count > 1).tolist()
     for row in range(n):
         read = [maker for maker in makers[start[row] : start[row + 1]] if 0 <= maker < row]
         found = max((share[maker] for maker in read), default=1.0)
+        if reads_batch[row]:
+            found = max(found, float(batch_parts))
         summed = any(partial[maker] for maker in read)
         part = parts.get(row)
         if part is not None:
@@ -81,6 +90,29 @@ def held(log: OpLog) -> Held:
         else:
             share[row], partial[row] = found, summed
     return Held(np.array(share), np.array(partial, bool))
+
+
+def _makers(log: OpLog) -> NDArray[np.int64]:
+    """Who made what was read: `log.producers.value`, -1 for tensors that are overwritten whatever they held."""
+    makers = log.producers.value.astype(np.int64)
+    same = log.producers.count == log.input_digests.count
+    named, read = same[log.producers.row], same[log.input_digests.row]
+    makers[np.flatnonzero(named)[log.input_digests.value[read] == NO_DIGEST]] = -1
+    return makers
+
+
+def _batch_digests(log: OpLog) -> list[int]:
+    """Of the tensors that the step was given, as the run info tells them."""
+    batch = log.header.run.get("batch")
+    texts = [tensor.get("digest") for tensor in batch if isinstance(tensor, Mapping)] if isinstance(batch, list) else []
+    return [int(text, 16) for text in texts if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text)]
+
+
+def _reading(log: OpLog, digests: list[int]) -> NDArray[np.bool_]:
+    """bool[n]: the row reads one of some tensors."""
+    rows = np.zeros(len(log), bool)
+    rows[log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))]] = True
+    return rows
 
 
 def _in_any_form(log: OpLog, names: frozenset[str]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from matchers.op_key import canonical
 
-__all__ = ["Note", "Weight", "compare_run_info", "cut_gradients", "tells_start"]
+__all__ = ["DividedBatch", "Note", "Weight", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
 
 
 class Weight(IntEnum):
@@ -45,6 +45,23 @@ class Note:
     weight: Weight
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DividedBatch:
+    """Each rank of one run reads a part of the batch that each rank of the other reads.
+
+    Attributes:
+        side: `a` or `b`, the one that divides it.
+        parts: into how many.
+        by_all: all ranks that it has more than the other run divide the batch, and nothing else.
+        sizes: how many samples a and b read at once.
+    """
+
+    side: str
+    parts: int
+    by_all: bool
+    sizes: tuple[int, int]
 
 
 _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
@@ -103,6 +120,28 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
 def tells_start(run: Mapping[str, Any]) -> bool:
     """Whether a run's info says what its step started from: parameters and batch."""
     return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
+
+
+def divided_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> DividedBatch | None:
+    """How one run divides the batch of the other over the ranks it has more; None where none does."""
+    shapes = [_first_shape(_list(run, "batch")) for run in (a, b)]
+    ranks = [run.get("world_size", 1) for run in (a, b)]
+    if not all(shapes) or shapes[0][1:] != shapes[1][1:] or not all(type(n) is int and n > 0 for n in ranks):
+        return None
+    sizes = shapes[0][0], shapes[1][0]
+    side = "a" if sizes[0] < sizes[1] else "b"
+    small, large = sorted(sizes)
+    more, fewer = ranks if side == "a" else ranks[::-1]
+    if small == large or large % small or more % fewer or (more // fewer) % (large // small):
+        return None
+    return DividedBatch(side, large // small, more // fewer == large // small, sizes)
+
+
+def _first_shape(batch: list[Any]) -> list[int]:
+    """Of the first tensor, [] where it is not known or has no samples."""
+    shape = batch[0].get("shape") if batch and isinstance(batch[0], Mapping) else None
+    known = isinstance(shape, list) and bool(shape) and all(type(n) is int and n > 0 for n in shape)
+    return list(shape) if known and shape else []
 
 
 def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
@@ -180,7 +219,22 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
             if (only := [name for name in one if name not in other])
         ]
         yield Note(Weight.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
-    yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
+    divided = divided_batch(a, b)
+    if divided is None:
+        yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
+    else:
+        yield Note(Weight.SUSPICIOUS, "batch", _said_of(divided))
+
+
+def _said_of(divided: DividedBatch) -> str:
+    part, whole = sorted(divided.sizes)
+    side, other = divided.side, "b" if divided.side == "a" else "a"
+    return (
+        f"each rank of {side} reads {part} sample{'s' * (part > 1)} where {other} reads {whole}: what it computes of "
+        "them by itself is not judged, only weights that it gathers, gradients once they are reduced, and what "
+        f"follows from these (against a run of {other} with {divided.parts} micro-batches of {part} every operation "
+        "can be compared)"
+    )
 
 
 def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:

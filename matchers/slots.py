@@ -65,6 +65,8 @@ class SlotVerdict:
     limit: float = math.nan
     only: str = ""
     """`a` or `b`: only this side changed it."""
+    read: bool = False
+    """It is what went in, as it was read."""
 
 
 def worst(found: list[SlotVerdict]) -> SlotVerdict | None:

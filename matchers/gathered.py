@@ -1,0 +1,76 @@
+"""Weights that ranks put together from what each of them holds, against those that the other run was given.
+
+Where the batch is divided, nothing that a rank computes of its part can be judged. What it computes with can: a
+gathered weight is the whole weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.dataflow import DataFlow
+from matchers.features import Features
+from matchers.held import Held, other_parts
+from matchers.op_log import FloatArray, OpLog
+from matchers.pairing import Pairing
+from matchers.run_info import divided_batch
+from matchers.slots import SlotVerdict
+from matchers.status import Status
+from matchers.tolerance import default_tolerance
+from matchers.verdict import Verdicts, relative
+
+__all__ = ["without_parts"]
+
+Int = NDArray[np.int64]
+
+
+def without_parts(f: Features, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
+    """The verdicts without those about other parts of a tensor, which say nothing; and, where the batch is divided,
+    with one on the weights that went in.
+    """
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    limit, slots = verdicts.limit.copy(), dict(verdicts.slots)
+    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(f.held_a, f.held_b, i, j)
+    status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
+    divided = divided_batch(f.a.log.header.run, f.b.log.header.run)
+    if divided is not None and divided.by_all:
+        k = np.flatnonzero(status == Status.SHARDED)
+        off, place, tolerance = _other_weights(f, i[k], j[k], flow)
+        k, off, place, tolerance = k[off > 0], off[off > 0], place[off > 0], tolerance[off > 0]
+        status[k], error[k], bound[k], limit[k] = Status.DIVERGED, off, True, tolerance
+        for pair, which, by, most in zip(k.tolist(), place.tolist(), off.tolist(), tolerance.tolist(), strict=True):
+            slots[pair] = SlotVerdict(f"input {which}", Status.DIVERGED, by, True, most, read=True)
+    return replace(verdicts, status=status, error=error, bound=bound, limit=limit, slots=slots)
+
+
+def _other_weights(f: Features, i: Int, j: Int, flow: DataFlow) -> tuple[FloatArray, Int, FloatArray]:
+    """(error, input, tolerance) per pair (i[k], j[k]): by how much a weight differs at least, by its norm, and which
+    input it is; error 0 and input -1 where none does.
+    """
+    a, b = f.a.log, f.b.log
+    error, place = np.zeros(len(i)), np.full(len(i), -1)
+    tolerance = np.maximum(*(_tolerance(log)[log.dtype[rows]] for log, rows in ((a, i), (b, j))))
+    pairs = np.flatnonzero((a.inputs.count[i] == b.inputs.count[j]) & (a.inputs.count[i] > 0))
+    count = a.inputs.count[i[pairs]]
+    owner = np.repeat(pairs, count)
+    which = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    at_a, at_b = a.inputs.start[i[owner]] + which, b.inputs.start[j[owner]] + which
+    maker_a, maker_b = flow.a.value[at_a], flow.b.value[at_b]
+    gathered = ((maker_a < 0) & _whole(f.held_b, maker_b)) | (_whole(f.held_a, maker_a) & (maker_b < 0))
+    difference = np.nan_to_num(relative(a.inputs.value[at_a], b.inputs.value[at_b]), nan=0.0)
+    found = np.flatnonzero(gathered & (difference > tolerance[owner]))
+    found = found[np.argsort(difference[found])]  # the largest is written last
+    error[owner[found]], place[owner[found]] = difference[found], which[found]
+    return error, place, tolerance
+
+
+def _whole(held: Held, maker: Int) -> NDArray[np.bool_]:
+    return (maker >= 0) & (held.share[maker] == 1) & ~held.partial[maker]
+
+
+def _tolerance(log: OpLog) -> FloatArray:
+    return np.array([*map(default_tolerance, log.dtypes), default_tolerance("float32")])
