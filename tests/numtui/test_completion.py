@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from numtui.cli import commands, main
+from numtui.arguments import commands
+from numtui.cli import main
 from numtui.completion import SHELLS, completion
 from numtui.man_page import man_page
 from tests.conftest import REPOSITORY
