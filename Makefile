@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check wheel format clean
+.PHONY: demo test check wheel format screenshots clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -31,6 +31,9 @@ wheel: $(VENV)/.viewer  ## build the wheel, and see that what it installs works 
 format: $(VENV)/.dev  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+screenshots: $(VENV)/.dev  ## draw the pictures of the README
+	$(BIN)/python -m tests.numtui.scenes
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

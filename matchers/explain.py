@@ -15,6 +15,7 @@ from matchers.collectives import is_collective
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.facts import (
+    OTHER_BITS,
     Fact,
     InputFact,
     facts_of,
@@ -236,7 +237,10 @@ def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
                 return f"as does input {fact.position}, {made}"
     differing = [fact for fact in inputs if fact.agrees is False]
     if differing:
-        return f"and input {differing[0].position} differs by {differing[0].difference} already"
+        first = differing[0]
+        if first.difference == OTHER_BITS:
+            return f"and the bits of input {first.position} differ already"
+        return f"and input {first.position} differs by {first.difference} already"
     return "a consequence of what came before"
 
 

@@ -20,6 +20,7 @@ from matchers.status import Status
 from matchers.tolerance import elementwise
 
 __all__ = [
+    "OTHER_BITS",
     "Fact",
     "InputFact",
     "facts_of",
@@ -29,6 +30,9 @@ __all__ = [
     "phase_label",
     "relative_difference",
 ]
+
+OTHER_BITS = "≠ bits"
+"""How an input differs whose norm is the same."""
 
 _MOST_LISTED = 64
 """Outputs that are listed one by one; more are never shown."""
@@ -195,7 +199,7 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
         bits = _same_bits(digests_a, digests_b, k)
         if bits is not None:
             agrees = bits
-            difference = "0" if bits else difference if difference not in ("", "0") else "≠ bits"
+            difference = "0" if bits else difference if difference not in ("", "0") else OTHER_BITS
         maker_a = int(made_a[k]) if k < len(made_a) else -1
         maker_b = int(made_b[k]) if k < len(made_b) else -1
         name = next((known[k] for known in names if k < len(known) and known[k]), "")

@@ -26,6 +26,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = REPOSITORY / "examples"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The one option of these tests."""
+    parser.addoption("--update-snapshots", action="store_true", help="write the screens of tests/numtui/snapshots anew")
+
+
 @pytest.fixture(autouse=True)
 def _own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""

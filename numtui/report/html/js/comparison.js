@@ -1,5 +1,6 @@
 /* The comparison: rows by number, what they are, and in words what is known about them. */
 
+const OTHER_BITS = "≠ bits";
 const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8;
 
 class Comparison {
@@ -61,7 +62,7 @@ class Comparison {
       const bits = a.at < 0 || b.at < 0 ? 0 : this.arrays.inputDigests?.[a.at] ?? 0;
       const difference = differenceText(a.value, b.value);
       const agrees = bits ? bits === 1 : difference === "" ? null : difference === "0";
-      const told = bits === 1 ? "0" : bits === 2 && ["", "0"].includes(difference) ? "≠ bits" : difference;
+      const told = bits === 1 ? "0" : bits === 2 && ["", "0"].includes(difference) ? OTHER_BITS : difference;
       return { position, a, b, agrees, difference: told, name: a.name || b.name };
     });
   }
@@ -152,7 +153,12 @@ class Comparison {
     if (guilty?.agrees) return `CONSEQUENCE: ${by}, and input ${guilty.position}, made by ${guilty.key}, is not what its norm says`;
     if (guilty) return `CONSEQUENCE: ${by}, as does input ${guilty.position}, made by ${guilty.key}`;
     const differing = this.inputs(row).find((input) => input.agrees === false);
-    return `CONSEQUENCE: ${by}, ${differing ? `and input ${differing.position} differs by ${differing.difference} already` : "a consequence of what came before"}`;
+    return `CONSEQUENCE: ${by}, ${differing ? this.already(differing) : "a consequence of what came before"}`;
+  }
+
+  /** An input that differs, in words. */
+  already({ position, difference }) {
+    return difference === OTHER_BITS ? `and the bits of input ${position} differ already` : `and input ${position} differs by ${difference} already`;
   }
 
   /** The red row, or first cause, that made an input: the one that explains the row. */
