@@ -75,7 +75,8 @@ def test_the_story(example_logs: tuple[str, str], rules: Path, size: tuple[int, 
     with explorer(example_logs, rules, size) as t:
         t.wait_for("✗ 0 red")
         t.keys("r")
-        t.wait_for(lambda screen: screen.count("layers.0.feed_forward.w1/op_0_mm") == 2)
+        # Both keys of the pair, in full, below the list.
+        t.wait_for("layers.0.feed_forward.w1/op_0_mm ↔ layers.0.feed_forward.w1/op_0_mm")
         t.keys("q")
         t.wait_for("? help")
         assert t.exit_code("q") == 0
