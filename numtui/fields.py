@@ -231,7 +231,12 @@ FIELDS: dict[str, Field] = {
         _ROLES,
     ),
     "cause": Field("the first cause of this number, and the red rows that follow from it", _followed, number=True),
-    "rule": Field("the rule of this number, as the list of rules (r) counts them", _of_rules, number=True),
+    "rule": Field(
+        "the rule of this number, as the list of rules (r) counts them",
+        _of_rules,
+        number=True,
+        names=lambda c: [str(number) for number in range(1, len(c.rules) + 1)],
+    ),
     "phase": Field(
         "part of the step",
         lambda c, words: _either(c, lambda log: np.isin(log.phase, [Phase[_PHASES[word]] for word in words])),

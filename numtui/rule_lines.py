@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from matchers.rules import Rule
 from numtui.inspection import wrap
 from numtui.rule_draft import Draft
 from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
@@ -16,6 +17,9 @@ __all__ = ["HEADING", "detail", "draft_lines", "help_lines", "key_line", "stand_
 _TEXT = 600
 _MARGIN = 4
 """Cells in front of a typed line, for its number."""
+
+_SIDES = (" ↔ ", " ✗ ", " → ")
+"""What stands between the two sides of a rule."""
 
 HEADING: Line = [("     #  section     line   matches  rule", "dim")]
 """Over the columns of `stand_line`."""
@@ -51,8 +55,20 @@ def stand_line(stand: Stand, width: int) -> Line:
     return [
         (f" {sign}{changed}", role),
         (f"{stand.number:>3}  {fit(rule.section, 10)}{line:>6} {count:>9}  ", role),
-        (fit(safe_text(rule_text(rule), _TEXT), max(width - 37, 8)), role),
+        (_brief(rule, max(width - 37, 8)), role),
     ]
+
+
+def _brief(rule: Rule, width: int) -> str:
+    """A rule in so many cells. Of keys that are too long the ends are left: these tell them apart."""
+    text = safe_text(rule_text(rule), _TEXT)
+    sign = next((sign for sign in _SIDES if sign in text), "")
+    if width_of(text) <= width or not sign:
+        return fit(text, width)
+    left, _, right = text.partition(sign)
+    room = width - len(sign)
+    share = min(max(room // 2, room - width_of(right)), width_of(left))
+    return fit(left, share, keep_end=True) + sign + fit(right, room - share, keep_end=True)
 
 
 def detail(stand: Stand, width: int) -> list[Line]:

@@ -28,7 +28,7 @@ from matchers.rules import (
     parse_rules,
 )
 from numtui.edits import Edit, EditError
-from numtui.query import parse_query
+from numtui.query import completions, parse_query
 from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary
@@ -96,6 +96,12 @@ class TestList:
         lines = ["".join(text for text, _ in stand_line(listed[at], 100)) for at in range(len(listed))]
         assert lines[1].startswith(" ~   2  pairs          4         1  layers.0.attention.wq/op_0_mm ↔ ")
         assert lines[5].startswith(" ✗   –  broken         7         –  unknown field 'bb'")
+
+    def test_of_long_keys_the_ends_are_shown(self, logs: Comparison, file: RuleFile) -> None:
+        line = stand_line(RuleList(file.rules, logs, file)[1], 80)
+        end = "layers.0.attention.wq/op_0_mm"[-19:]
+        assert line[2][0] == f"…{end} ↔ …{end}"
+        assert sum(width_of(text) for text, _ in line) <= 80
 
     def test_what_is_not_known_yet_and_what_is_not_saved(self, logs: Comparison, file: RuleFile) -> None:
         c = logs.with_rules(file.rules)
@@ -325,6 +331,7 @@ class TestFilter:
         assert "layers.1.attention/op_0_bmm" in rows("rule:6")
         assert rows("rule:3,4") == rows("rule:3") | rows("rule:4")
         assert rows("rule:99") == set()
+        assert {"rule:1", "rule:6"} < set(completions(c, {}))
 
 
 @settings(max_examples=40, deadline=None)
