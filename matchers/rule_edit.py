@@ -106,7 +106,8 @@ class _Editor:
         """The text with all edits; what is inside of a stretch that goes is not edited any more."""
         pieces: list[str] = []
         done = 0
-        for start, end, replacement in sorted(self.edits, key=lambda edit: edit[:2]):
+        # Of two that begin at the same place what is inserted comes first, then the longer one.
+        for start, end, replacement in sorted(self.edits, key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1])):
             if start >= done:
                 pieces += [self.text[done:start], replacement]
                 done = end

@@ -130,6 +130,13 @@ def test_written_anew_and_moved() -> None:
     assert out.index("# two") < out.index("a: p  # of p\n    b: q\n    enabled: false\n") < out.index("a: x  # of a")
 
 
+def test_a_rule_goes_and_the_next_one_moves_with_its_comment() -> None:
+    text = "pairs:\n- a: x\n  b: z\n- a: p\n  b: q\n  why: |\n    some\n\n  # deep\n- a: s\n  b: t\n"
+    one, _, three = parse_rules(text).rules
+    out = edited(parse_document(text), (three, one))
+    assert out == "pairs:\n  # deep\n- a: s\n  b: t\n- a: x\n  b: z\n"
+
+
 def test_only_a_comment_was_written() -> None:
     text = "pairs:\n  - a: x\n    b: y\n"
     file = RuleFile(path=RuleFile.empty("r").path, raw=b"", document=parse_document(text))

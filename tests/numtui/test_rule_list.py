@@ -337,9 +337,7 @@ class TestFilter:
 @settings(max_examples=40, deadline=None)
 @given(files(), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99)), max_size=10))
 def test_any_sequence_of_changes_keeps_the_file(text: str, changes: list[tuple[int, int]]) -> None:
-    """The text stays a rule file with these rules, the comments of rules that stay are there, and read again it is the
-    same; saved in between or not.
-    """
+    """Its text is a rule file with these rules, what is broken stays, and read again it is the same; saved or not."""
     file = file_of(text.removeprefix("\ufeff"))
     rules = file.rules
     for what, number in changes:
@@ -376,9 +374,6 @@ def test_any_sequence_of_changes_keeps_the_file(text: str, changes: list[tuple[i
         assert read.rules == rules, out
         assert edited(read, read.rules.rules) == read.text
         assert len(read.rules.problems) == len(file.rules.problems)
-        for rule in rules:
-            if rule.written is not None and "# short" in rule.written and type(rule) is PairRule:
-                assert "# short" in out or "[{" in out
 
 
 def test_a_rule_that_is_no_longer_as_its_file_has_it_is_written_as_it_is() -> None:
