@@ -63,10 +63,10 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
     """
     n = len(log)
     parts = _placed(log)
-    share, partial = [1.0] * n, [False] * n
-    reads_batch = _reading(log, _batch_digests(log)).tolist() if batch_parts > 1 else [False] * n
-    if not parts and not any(reads_batch):
-        return Held(np.array(share), np.array(partial, bool))
+    reads_batch = _reading(log, _batch_digests(log) if batch_parts > 1 else [])
+    if not parts and not reads_batch.any():
+        return Held(np.ones(n), np.zeros(n, bool))
+    share, partial, of_batch = [1.0] * n, [False] * n, reads_batch.tolist()
     size = numel(log)[log.shape].tolist()
     adds_up, puts_together = (_in_any_form(log, names)[log.op].tolist() for names in (_ADDS_UP, _PUTS_TOGETHER))
     start, makers = log.producers.start.tolist(), _makers(log).tolist()
@@ -74,7 +74,7 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
     for row in range(n):
         read = [maker for maker in makers[start[row] : start[row + 1]] if 0 <= maker < row]
         found = max((share[maker] for maker in read), default=1.0)
-        if reads_batch[row]:
+        if of_batch[row]:
             found = max(found, float(batch_parts))
         summed = any(partial[maker] for maker in read)
         part = parts.get(row)

@@ -17,19 +17,19 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.key_index import KeyIndex, index_of, key_reference, warm
+from matchers.key_index import key_reference, warm
 from matchers.op_log import FloatArray, OpLog, Phase
-from matchers.pattern import Glob, Pattern
+from matchers.pattern import Pattern
+from matchers.row_rules import ignored_rows, tolerances_of_rows
+from matchers.rule_lookup import Lookup, in_phase
 from matchers.rules import (
     ApartRule,
-    IgnoreRule,
     ModuleRule,
     OpRule,
     PairRule,
     RuleSet,
     Side,
     TemplateRule,
-    ToleranceRule,
 )
 from matchers.template_pairs import Group, TemplatePairs, template_pairs
 
@@ -130,9 +130,7 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
     run.keep_apart()
     run.fill_templates()
     run.group_ops()
-    run.ignore()
-    run.tolerate()
-    return run.result()
+    return run.result(ignored_rows(run), tolerances_of_rows(run))
 
 
 @dataclass(slots=True)
@@ -146,32 +144,23 @@ class _Filled:
     forced: list[Forced] = field(default_factory=list)
 
 
-class _Run:
+class _Run(Lookup):
     """One call of `resolve`."""
 
     def __init__(self, rules: RuleSet, a: OpLog, b: OpLog) -> None:
-        self.rules = rules
-        self.a, self.b = a, b
-        self.matched = [0] * len(rules)
+        super().__init__(rules, a, b)
         self.missed = [0] * len(rules)
-        self.problems: list[list[str]] = [[] for _ in rules]
-        self.hints: dict[int, str] = {}
         self.holding: set[int] = set()
         self.repeated: dict[int, int] = {}
         self.is_pair = np.array([isinstance(rule, PairRule) for rule in rules] + [False])
-        self.modules_a, self.modules_b = tuple(a.modules), tuple(b.modules)
         # The number of the rule that has taken a row, -1 for none.
         self.taken_a = np.full(len(a), -1, np.int64)
         self.taken_b = np.full(len(b), -1, np.int64)
         self.forced: list[Forced] = []
         self.apart: dict[tuple[int, int], int] = {}
         self.op_groups: list[OpGroup] = []
-        self.ignored_a, self.ignored_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
-        self.tolerance_a, self.tolerance_b = np.full(len(a), len(rules)), np.full(len(b), len(rules))
-        self.tolerances = np.full(len(rules) + 1, np.nan)
-        self._indices: dict[Side, KeyIndex] = {}
 
-    def result(self) -> Resolved:
+    def result(self, ignored: tuple[Mask, Mask], tolerances: tuple[Int, Int, FloatArray]) -> Resolved:
         usage = tuple(
             RuleUsage(
                 number,
@@ -188,11 +177,11 @@ class _Run:
             modules_a=self.modules_a,
             modules_b=self.modules_b,
             op_groups=tuple(self.op_groups),
-            ignored_a=self.ignored_a,
-            ignored_b=self.ignored_b,
-            tolerance_a=self.tolerance_a,
-            tolerance_b=self.tolerance_b,
-            tolerances=self.tolerances,
+            ignored_a=ignored[0],
+            ignored_b=ignored[1],
+            tolerance_a=tolerances[0],
+            tolerance_b=tolerances[1],
+            tolerances=tolerances[2],
             usage=usage,
             holding=frozenset(self.holding),
             parting=tuple(self.apart.values()),
@@ -201,23 +190,6 @@ class _Run:
 
     def sentence(self, number: int, told: Sequence[str]) -> str | None:
         return f"{self.rules.where(self.rules.rules[number])}: {'; '.join(told)}" if told else None
-
-    def index(self, side: Side) -> KeyIndex:
-        """Made when the first rule needs it: most comparisons have no rules."""
-        index = self._indices.get(side)
-        if index is None:
-            log, modules = (self.a, self.modules_a) if side is Side.A else (self.b, self.modules_b)
-            index = self._indices[side] = index_of(log, modules)
-        return index
-
-    def report(self, number: int, problem: str) -> None:
-        if problem not in self.problems[number]:
-            self.problems[number].append(problem)
-
-    def other(self, number: int) -> str:
-        """A rule as the subject of a sentence about another."""
-        rule = self.rules.rules[number]
-        return self.rules.where(rule) if rule.line is None else f"the rule at {self.rules.where(rule)}"
 
     # Modules
 
@@ -349,12 +321,12 @@ class _Run:
             if pairs.groups:
                 self.force(number, filled, by_pair_rule)
             elif not pairs.instances:
-                self.report(number, f"a has no operation '{rule.a[0]}'{_in_phase(rule.phase)}")
+                self.report(number, f"a has no operation '{rule.a[0]}'{in_phase(rule.phase)}")
             elif pairs.missing is not None:
                 key_a, lacks, side = pairs.missing
                 self.report(
                     number,
-                    f"{side} has no operation '{lacks}'{_in_phase(rule.phase)} for '{key_a}' of a, "
+                    f"{side} has no operation '{lacks}'{in_phase(rule.phase)} for '{key_a}' of a, "
                     "and none for the others",
                 )
         # A pair rule that says what a template says as well can go, when nobody else wants its rows.
@@ -426,17 +398,13 @@ class _Run:
             filled = cache[key] = _Filled(pairs)
         return filled
 
-    # Ops, ignore, tolerance
+    # Ops
 
     def rows_with_op(self, side: Side, names: Sequence[str], phase: Phase | None) -> int:
-        log = self.a if side is Side.A else self.b
+        log = self.log(side)
         known = {name: at for at, name in enumerate(log.ops)}
         wanted = [known[name] for name in names if name in known]
-        return int((np.isin(log.op, wanted) & self.of_phase(log, phase)).sum()) if wanted else 0
-
-    @staticmethod
-    def of_phase(log: OpLog, phase: Phase | None) -> Mask:
-        return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
+        return int((np.isin(log.op, wanted) & self.of_phase(side, phase)).sum()) if wanted else 0
 
     def group_ops(self) -> None:
         for number, rule in self.rules.in_force(OpRule):
@@ -448,80 +416,11 @@ class _Run:
                 continue
             self.op_groups.append(group)
             for side, names in ((Side.A, rule.a), (Side.B, rule.b)):
-                log = self.a if side is Side.A else self.b
+                log = self.log(side)
                 for name in names:
                     if name not in set(log.ops):
                         self.report(number, f"{side} has no op '{name}'")
                 self.matched[number] += self.rows_with_op(side, names, rule.phase)
-
-    def claim(self, number: int, masks: Mapping[Side, Mask], first: Mapping[Side, Int]) -> list[int]:
-        """Gives a rule the rows of its masks that no rule before it has; the rules that have them all, if it gets none.
-
-        `first`: by row the first rule that fits it.
-        """
-        none = len(self.rules)
-        fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
-        if any(mask.any() for mask in fresh.values()):
-            for side, mask in fresh.items():
-                first[side][mask] = number
-            return []
-        return np.unique(np.concatenate([first[side][mask] for side, mask in masks.items()])).tolist()
-
-    def ignore(self) -> None:
-        first = {Side.A: np.full(len(self.a), len(self.rules)), Side.B: np.full(len(self.b), len(self.rules))}
-        for number, rule in self.rules.in_force(IgnoreRule):
-            masks = {side: self.ignored(side, rule) for side in Side if rule.side in (None, side)}
-            before = self.claim(number, masks, first)
-            self.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
-            if not self.matched[number]:
-                named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
-                what = " and ".join(text for value, text in named if value is not None)
-                self.report(number, f"matches nothing in {_in_side(rule.side)}{_in_phase(rule.phase)}: {what}")
-            elif before:
-                who = self.others(before, "ignores", "ignore")
-                self.hints[number] = f"is not needed: {who} all that it matches"
-        self.ignored_a, self.ignored_b = first[Side.A] < len(self.rules), first[Side.B] < len(self.rules)
-
-    def ignored(self, side: Side, rule: IgnoreRule) -> Mask:
-        log = self.a if side is Side.A else self.b
-        mask = self.of_phase(log, rule.phase)
-        if rule.op is not None:
-            glob = Glob.of(rule.op)
-            # One more for rows without an op, whose number is -1.
-            ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
-            mask = mask & ops[log.op]
-        return mask if rule.match is None else mask & self.index(side).glob(rule.match)
-
-    def tolerate(self) -> None:
-        first = {Side.A: self.tolerance_a, Side.B: self.tolerance_b}
-        for number, rule in self.rules.in_force(ToleranceRule):
-            self.tolerances[number] = rule.rtol
-            masks = {
-                side: self.index(side).glob(rule.match) & self.of_phase(log, rule.phase)
-                for side, log in ((Side.A, self.a), (Side.B, self.b))
-                if rule.side in (None, side)
-            }
-            before = self.claim(number, masks, first)
-            self.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
-            if before:
-                self.report(number, f"has no effect: {self.others(before, 'matches', 'match')} first")
-            elif not self.matched[number]:
-                where = f"{_in_side(rule.side)}{_in_phase(rule.phase)}"
-                self.report(number, f"matches nothing in {where}: key '{rule.match}'")
-
-    def others(self, numbers: Sequence[int], one: str, many: str) -> str:
-        """The first of some rules and how many more, with a verb."""
-        if len(numbers) == 1:
-            return f"{self.other(numbers[0])} {one}"
-        return f"{self.other(numbers[0])} and {len(numbers) - 1} more {many}"
-
-
-def _in_side(side: Side | str | None) -> str:
-    return "either log" if side is None else str(side)
-
-
-def _in_phase(phase: Phase | None) -> str:
-    return "" if phase is None else f" in {phase.label}"
 
 
 def _covers(first: OpGroup, then: OpGroup) -> bool:

@@ -1,0 +1,84 @@
+"""Rules about rows: those to ignore, and those with a tolerance of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.op_log import FloatArray
+from matchers.pattern import Glob
+from matchers.rule_lookup import Lookup, in_phase, in_side
+from matchers.rules import IgnoreRule, Side, ToleranceRule
+
+__all__ = ["ignored_rows", "tolerances_of_rows"]
+
+Mask = NDArray[np.bool_]
+Int = NDArray[np.int64]
+
+
+def ignored_rows(look: Lookup) -> tuple[Mask, Mask]:
+    """(bool[n_a], bool[n_b]): the rows that some rule ignores."""
+    first = _nobodys(look)
+    for number, rule in look.rules.in_force(IgnoreRule):
+        masks = {side: _ignored(look, side, rule) for side in Side if rule.side in (None, side)}
+        before = _claim(look, number, masks, first)
+        look.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
+        if not look.matched[number]:
+            named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
+            what = " and ".join(text for value, text in named if value is not None)
+            look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: {what}")
+        elif before:
+            who = look.others(before, "ignores", "ignore")
+            look.hints[number] = f"is not needed: {who} all that it matches"
+    return first[Side.A] < len(look.rules), first[Side.B] < len(look.rules)
+
+
+def tolerances_of_rows(look: Lookup) -> tuple[Int, Int, FloatArray]:
+    """(int64[n_a], int64[n_b]): the first tolerance rule that fits each row, the number of rules where none does; and
+    by that number the relative error, float64[rules + 1], NaN for other rules.
+    """
+    first = _nobodys(look)
+    tolerances = np.full(len(look.rules) + 1, np.nan)
+    for number, rule in look.rules.in_force(ToleranceRule):
+        tolerances[number] = rule.rtol
+        masks = {
+            side: look.index(side).glob(rule.match) & look.of_phase(side, rule.phase)
+            for side in Side
+            if rule.side in (None, side)
+        }
+        before = _claim(look, number, masks, first)
+        look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
+        if before:
+            look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
+        elif not look.matched[number]:
+            where = f"{in_side(rule.side)}{in_phase(rule.phase)}"
+            look.report(number, f"matches nothing in {where}: key '{rule.match}'")
+    return first[Side.A], first[Side.B], tolerances
+
+
+def _nobodys(look: Lookup) -> dict[Side, Int]:
+    """By row the first rule that fits it: none so far."""
+    return {side: np.full(len(look.log(side)), len(look.rules)) for side in Side}
+
+
+def _claim(look: Lookup, number: int, masks: Mapping[Side, Mask], first: Mapping[Side, Int]) -> list[int]:
+    """Gives a rule the rows of its masks that no rule before it has; the rules that have them all, if it gets none."""
+    none = len(look.rules)
+    fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
+    if any(mask.any() for mask in fresh.values()):
+        for side, mask in fresh.items():
+            first[side][mask] = number
+        return []
+    return np.unique(np.concatenate([first[side][mask] for side, mask in masks.items()])).tolist()
+
+
+def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Mask:
+    log, mask = look.log(side), look.of_phase(side, rule.phase)
+    if rule.op is not None:
+        glob = Glob.of(rule.op)
+        # One more for rows without an op, whose number is -1.
+        ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
+        mask = mask & ops[log.op]
+    return mask if rule.match is None else mask & look.index(side).glob(rule.match)
