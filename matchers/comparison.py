@@ -144,7 +144,8 @@ class Comparison:
         role: int8[r] of `Role`, NONE for rows that are not red.
         cause: bool[r], the row is a first cause: a red one, one that only one side has, or one that a rule ignores
             though red rows follow from it that no other first cause explains.
-        original: int32[r], for a recomputed copy the row of this comparison that shows the original; else -1.
+        original: int32[r], for a recomputed copy without partner, or with one because of what both repeat, the row of
+            this comparison that shows the original; else -1.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
         rules, usage: the rules that were applied, and what became of each.
         policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
@@ -394,7 +395,8 @@ def _rows(
 
     original = np.full(len(order), -1, np.int32)
     again = status == Status.RECOMPUTE
-    for side, row, at in ((f.a, row_a, at_a), (f.b, row_b, at_b)):
+    again[pair >= 0] |= pairing.method[pair[pair >= 0]] == Method.DATAFLOW
+    for side, row, at in ((f.b, row_b, at_b), (f.a, row_a, at_a)):
         mine = np.flatnonzero(again & (row >= 0))
         source = side.original[row[mine]]
         original[mine] = np.where(source >= 0, at[np.maximum(source, 0)], -1)

@@ -73,7 +73,7 @@ _HOW = {
     Method.EXACT: "paired by their values: the same numbers, inputs included, occur nowhere else in either log",
     Method.ALIGNED: "paired by order of dispatch, names, data flow and values together",
     Method.VALUES: "paired by what they read, which is the same tensor by its norm",
-    Method.DATAFLOW: "paired by data flow",
+    Method.DATAFLOW: "paired as recomputed copies of partners",
     Method.RELAXED: "paired because nothing else of its name was left on either side",
 }
 
@@ -279,6 +279,8 @@ def _pairing(c: Comparison, row: int) -> str:
         return "no partner: nothing of its kind (op, shape, phase) in the neighbourhood fits better elsewhere"
     method = Method(c.pairing.method[pair])
     text = _HOW_BY_BITS.get(method, _HOW[method]) if _by_bits(c, pair) else _HOW[method]
+    if method == Method.DATAFLOW and c.original[row] >= 0:
+        text += f", both of {_names_of(c, int(c.original[row]))}"
     if method not in (Method.OVERRIDE, Method.TEMPLATE):
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
         rival = int(c.pairing.runner_up[pair])
@@ -292,6 +294,13 @@ def _pairing(c: Comparison, row: int) -> str:
         names = " + ".join(log.op_name(record) for record in side)
         text += f"; {names} together are this one operation, compared at the last"
     return text
+
+
+def _names_of(c: Comparison, row: int) -> str:
+    """The keys of a pair, once where they are the same."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    one, other = c.a.keys[i] if i >= 0 else "", c.b.keys[j] if j >= 0 else ""
+    return f"{one} in a and {other} in b" if one and other and one != other else one or other
 
 
 def _by_bits(c: Comparison, pair: int) -> bool:

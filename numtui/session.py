@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from matchers import generalise
 from matchers.comparison import Comparison, Progress
 from matchers.drift import Suggestion, realignments, suggest
 from matchers.explain import Explanation
@@ -29,7 +28,6 @@ from numtui.edits import (
     Spot,
     ignore_edits,
     pair_edits,
-    propose_template,
     realign_edits,
     template_edits,
     unpair_edits,
@@ -266,19 +264,11 @@ class Session(Listing):
         """Propose to ignore the row under the cursor, or to judge it again."""
         self.propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
 
-    def generalisation(self, row: int | None = None) -> generalise.Proposal:
-        """The template that says of all layers what is so for the pair of a row (the one under the cursor).
-
-        Raises:
-            EditError: it is no pair, or no template covers a sibling; the text says why.
-        """
-        return propose_template(self.comparison, self.rules, self.cursor if row is None else row)
-
     def generalised(self, at: int) -> Edit:
         """The rules with the template that says for all layers what the pair rule of an index says.
 
         Raises:
-            EditError: as `generalisation`; or the rule makes no pair, or the rules have not been matched yet.
+            EditError: as `template_edits`; or the rule makes no pair, or the rules have not been matched yet.
         """
         c, rule = self.comparison, self.rules.rules[at]
         if c.rules != self.rules:
@@ -294,7 +284,7 @@ class Session(Listing):
         """The template instead of the pairs made by hand that it covers; takes half a second for a large log.
 
         Raises:
-            EditError: as `generalisation`.
+            EditError: the row under the cursor is no pair, or no template covers a sibling; the text says why.
         """
         return template_edits(self.comparison, self.rules, self.cursor)
 

@@ -67,7 +67,9 @@ def check(c: Comparison) -> None:
         assert c.cause.any() or not red.any()
     assert np.isnan(c.error[c.pair < 0]).all()
     assert not (c.error < 0).any()
-    assert (c.original[c.status != Status.RECOMPUTE] == -1).all()
+    copies = c.status == Status.RECOMPUTE
+    copies[c.pair >= 0] |= p.method[c.pair[c.pair >= 0]] == Method.DATAFLOW
+    assert (c.original[~copies] == -1).all()
     assert (c.status != Status.PENDING).all()
     assert sum(c.counts.values()) == len(c)
     for row in rows.tolist():

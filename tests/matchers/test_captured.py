@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
+from matchers.explain import explain
+from matchers.pairing import Method
 from matchers.rules import RuleSet, ToleranceRule
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
@@ -484,6 +486,22 @@ def test_a_recomputed_copy_is_said_to_be_one_and_pairs_with_its_like() -> None:
     assert c.status.tolist() == [Status.EQUAL, Status.RECOMPUTE, Status.EQUAL]
     assert c.original.tolist() == [-1, 0, -1]
     assert compared([first, again, gradient], [first, again, gradient]).counts[Status.EQUAL] == 3
+
+
+@pytest.mark.parametrize(("module", "said"), [("m", "m/op_0_mm"), ("n", "m/op_0_mm in a and n/op_0_mm in b")])
+def test_copies_of_partners_are_partners_and_say_what_they_repeat(module: str, said: str) -> None:
+    def steps(module: str, factor: float) -> list[Step]:
+        reads = [X * factor, W]
+        again = {"phase": "backward", "recompute": True}
+        return [
+            Step(key=f"{module}/op_0_mm", reads=reads, gives=[Y * factor]),
+            Step(key=f"{module}/op_1_mm", reads=reads, gives=[Y * factor], fields=again),
+        ]
+
+    c = compared(steps("m", 1.0), steps(module, 1.5))
+    assert c.pairing.method.tolist() == [Method.ALIGNED, Method.DATAFLOW]
+    assert c.original.tolist() == [-1, 0]
+    assert explain(c, 1).pairing == f"paired as recomputed copies of partners, both of {said}, confidence 0.99"
 
 
 def test_the_same_result_of_something_else_is_found_by_its_bits() -> None:
