@@ -50,7 +50,7 @@ class Scene:
 
 
 _SCALED = ("tests/data/order_f32_a.log.gz", "tests/data/order_f32_bug.log.gz")
-_NEGATED = ("tests/data/bug_base.log.gz", "tests/data/bug_neg_attn_l2.log.gz")
+_NEGATED = ("examples/base/rank_0_activations.log.gz", "examples/neg_attn/rank_0_activations.log.gz")
 _DTYPES = ("tests/data/order_f32_a.log.gz", "tests/data/order_bf16_a.log.gz")
 _SHIPPED = ("examples/eager/rank_0_activations.log", "examples/traced/rank_0_activations.log")
 _MODES = ("eager", "traced")
@@ -76,7 +76,6 @@ SCENES = {
         proves="One key leads to the planted operation, its source line and both sides' numbers.",
         logs=_SCALED,
         keys=("o",),
-        picture="first-cause",
     ),
     "first-cause-80x24": Scene(
         proves="On the smallest usual terminal the same key shows the same operation, line and verdict.",
@@ -93,7 +92,9 @@ SCENES = {
     "only-in-one-run": Scene(
         proves="An operation that only one run has is the first cause, though every norm stays as it was.",
         logs=_NEGATED,
+        names=("base", "neg_attn"),
         keys=("o",),
+        picture="first-cause",
     ),
     "causes": Scene(
         proves="C tells what follows from each first cause: rows, modules, how the error grows.",
@@ -108,7 +109,8 @@ SCENES = {
     ),
     "plot": Scene(
         proves="v draws the error of every row over the step, with the tolerance and the first cause.",
-        logs=_SCALED,
+        logs=_NEGATED,
+        names=("base", "neg_attn"),
         keys=("o", "v"),
         picture="plot",
     ),
