@@ -12,6 +12,8 @@ __all__ = ["Modal"]
 
 T = TypeVar("T")
 
+_CLOSE = ("q", "escape")
+
 
 class Modal(ModalScreen[T]):
     """A screen of lines that takes every key itself, and draws when its size is known."""
@@ -21,14 +23,18 @@ class Modal(ModalScreen[T]):
         self.draw()
 
     def on_key(self, event: events.Key) -> None:
-        """A key; one that was typed for what is under this screen, after it was closed, goes there."""
+        """A key; one that was typed for what is under this screen, after it was closed, goes there.
+
+        Not what closes a screen: over a slow line one presses that twice, and the second would drop a filter or end
+        the program.
+        """
         event.stop()
         if self.app.return_code is not None:
             # The program is ending: what came after that key has nowhere to go.
             return
         if self.app.screen is self:
             self.pressed(event)
-        else:
+        elif event.key not in _CLOSE:
             self.app.post_message(events.Key(event.key, event.character))
 
     def session_changed(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
 from numtui.loading import Loaded, load
 from tests.builders import training_step
@@ -122,6 +123,18 @@ async def test_the_help_can_be_searched(tmp_path: Path) -> None:
         assert "more lines" in screen(pilot) or "the end" in screen(pilot)
         await press(pilot, "escape")
         assert pilot.app.screen is explorer
+
+
+@pytest.mark.parametrize("close", ["q", "escape"])
+async def test_what_closes_a_page_twice_over_a_slow_line_closes_nothing_else(tmp_path: Path, close: str) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "&", *"layers", "enter", "?")
+        for name in (close, close, "j"):
+            pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        assert pilot.app.return_code is None
+        assert explorer.session.filter.query.text == "layers"
 
 
 async def test_a_panel_has_a_help_of_its_own(tmp_path: Path) -> None:
