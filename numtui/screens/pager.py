@@ -65,7 +65,7 @@ class Pager(Modal[None]):
         if self._text:
             place = f"{self._hits.index(self._hit) + 1 if self._hit in self._hits else '–'}/{len(self._hits)}"
             return [(f" /{safe_text(self._text, 60)}  {place}", ""), ("  n next  N previous  esc ends it", "dim")]
-        return [(f" {below} more lines: space, j, ctrl+d" if below > 0 else " the end", "dim")]
+        return [(f" {below} more line{'s' * (below > 1)}: space, j, ctrl+d" if below > 0 else " the end", "dim")]
 
     def _having(self, text: str) -> list[int]:
         wanted = text.lower()
