@@ -292,14 +292,15 @@ def _compare(
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = kept.flow if kept.flow is not None else DataFlow(a, b)
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
-    status = judgement.verdicts.status.copy()
+    verdicts = without_parts(f, pairing, judgement.verdicts, flow)
+    status = verdicts.status.copy()
     status[resolved.ignored_a[i] | resolved.ignored_b[j]] = Status.IGNORED
     status[partial_sums(a, b, pairing, status, flow)] = Status.PARTIAL
-    verdicts = without_parts(f, pairing, replace(judgement.verdicts, status=status), flow)
     tell("tracing causes", 0.9)
     # what is ignored is no red row, and a red row that follows from it is no first cause all the same
-    judged = np.where(status == Status.IGNORED, judgement.verdicts.status, status)
+    judged = np.where(status == Status.IGNORED, verdicts.status, status)
     origins = find_origins(a, b, pairing, replace(verdicts, status=judged), flow)
+    verdicts = replace(verdicts, status=status)
     kept = Kept(matching, flow, judgement.judged)
     return _rows(
         a, b, rules, resolved, usage, kept, matching.features, pairing, verdicts, origins, judgement, expectation

@@ -6,7 +6,7 @@ integers. Everything here is a function of one row and its log; nothing depends 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -177,15 +177,6 @@ def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: ND
     return original
 
 
-def _whole_shapes(log: OpLog, whole: Mapping[int, tuple[int, ...]]) -> tuple[list[str], NDArray[np.int32]]:
-    """Shapes of the tensors that records hold a part of, and for each row its index in `log.shapes` or behind it."""
-    found: dict[tuple[int, ...], int] = {}
-    shape = log.shape.copy()
-    for row, dims in whole.items():
-        shape[row] = found.setdefault(dims, len(log.shapes) + len(found))
-    return [str(list(dims)) for dims in found], shape
-
-
 def _name_columns(log: OpLog, names: NameColumns, op: Int, ops: int) -> dict[str, Any]:
     """The columns of `Side` that depend on what modules are called; `known` as far as the side itself tells."""
     site = names.pattern[log.module] * (ops + 1) + op
@@ -235,13 +226,13 @@ class Features:
             held(log, divided.parts if divided is not None and divided.side == side else 1)
             for side, log in (("a", a), ("b", b))
         )
-        shapes_a = _whole_shapes(a, wholes(a, self.held_a, b, self.held_b))
-        shapes_b = _whole_shapes(b, wholes(b, self.held_b, a, self.held_a))
-        for log, chains, (whole, _) in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
+        shapes_a, at_a = wholes(a, self.held_a, b, self.held_b)
+        shapes_b, at_b = wholes(b, self.held_b, a, self.held_a)
+        for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [
                     [*log.ops, *(chain.stands_for for chain in chains)],
-                    [*log.shapes, *whole],
+                    [*log.shapes, *(str(list(shape)) for shape in shapes)],
                     list(log.locations),
                 ]
             )
@@ -251,8 +242,8 @@ class Features:
             a.modules if modules_a is None else modules_a, b.modules if modules_b is None else modules_b
         )
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
-        one = self._side(a, [left for left, _, _ in ids], shapes_a[1], self.names.a, every[0], 2, by_digest)
-        two = self._side(b, [right for _, right, _ in ids], shapes_b[1], self.names.b, every[1], 3, by_digest)
+        one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest)
+        two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
         if a.ours and b.ours:  # a recomputed copy is said to be one
@@ -276,13 +267,14 @@ class Features:
         self,
         log: OpLog,
         ids: list[Int],
-        shapes: NDArray[np.int32],
+        whole: Int,
         names: NameColumns,
         chains: Sequence[Chain],
         parity: int,
         by_digest: bool,
     ) -> Side:
-        shape, location = ids[1][shapes], ids[2][log.location]
+        shape = ids[1][np.where(whole >= 0, len(log.shapes) + whole, log.shape)]
+        location = ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         phase = log.phase.astype(np.int64)

@@ -27,31 +27,21 @@ _Result = tuple[str, int, tuple[int, ...], float]
 
 _ADDS_UP = frozenset({"allreduce_", "_reduce_scatter_base_"})
 _PUTS_TOGETHER = frozenset({"_allgather_base_"})
+_MOST = 1 << 62
+"""Elements that no tensor has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """Per record: float64 `share`, how many times as large the tensor is as the part of it that is here (1: all of it,
-    as far as is known); bool `partial`, a sum over ranks is still to be made.
+    as far as is known); bool `partial`, a sum over ranks is still to be made; int64 `placed`, what the log itself says
+    of it, as an index into `parts` (-1: nothing).
     """
 
     share: NDArray[np.float64]
     partial: NDArray[np.bool_]
-
-
-def _placed(log: OpLog) -> dict[int, Part]:
-    """By row, the part that the log says a record holds; parts of one placement and shape are one object."""
-    texts = log.texts("Placement")
-    known: dict[tuple[bytes, int], Part | None] = {}
-    out = {}
-    for row in texts:
-        key = texts.raw(row), int(log.shape[row])
-        if key not in known:
-            known[key] = part_of(parse_placement(texts[row]), dimensions(log.shape_text(row)))
-        part = known[key]
-        if part is not None and log.shape[row] >= 0:
-            out[row] = part
-    return out
+    placed: NDArray[np.int64]
+    parts: tuple[Part, ...]
 
 
 def held(log: OpLog, batch_parts: int = 1) -> Held:
@@ -62,43 +52,69 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
             part until ranks add it up.
     """
     n = len(log)
-    parts = _placed(log)
+    placed, parts = _placed(log)
     reads_batch = _reading(log, _batch_digests(log) if batch_parts > 1 else [])
     if not parts and not reads_batch.any():
-        return Held(np.ones(n), np.zeros(n, bool))
-    share, partial, of_batch = [1.0] * n, [False] * n, reads_batch.tolist()
+        return Held(np.ones(n), np.zeros(n, bool), placed, parts)
+    given = np.where(reads_batch, float(batch_parts), 1.0).tolist()
+    share, partial = [1.0] * n, [False] * n
+    share_of = [max(math.prod(part.whole) / math.prod(part.shape), 1.0) for part in parts]
+    partial_of = [bool(part.partial) for part in parts]
     size = numel(log)[log.shape].tolist()
     adds_up, puts_together = (_in_any_form(log, names)[log.op].tolist() for names in (_ADDS_UP, _PUTS_TOGETHER))
-    start, makers = log.producers.start.tolist(), _makers(log).tolist()
-    several = (log.outputs.count > 1).tolist()
+    several, part_of_row = (log.outputs.count > 1).tolist(), placed.tolist()
+    start, makers = _makers(log)
+    # one after the other, because each may depend on the one before it
     for row in range(n):
-        read = [maker for maker in makers[start[row] : start[row + 1]] if 0 <= maker < row]
-        found = max((share[maker] for maker in read), default=1.0)
-        if of_batch[row]:
-            found = max(found, float(batch_parts))
-        summed = any(partial[maker] for maker in read)
-        part = parts.get(row)
-        if part is not None:
-            share[row] = math.prod(part.whole) / max(math.prod(part.shape), 1)
+        read = makers[start[row] : start[row + 1]]
+        found, summed = given[row], False
+        for maker in read:
+            if share[maker] > found:
+                found = share[maker]
+            if partial[maker]:
+                summed = True
+        part = part_of_row[row]
+        if part >= 0:
+            share[row] = share_of[part]
             # the log places the first output; another may be of one of the parts that went in
-            partial[row] = bool(part.partial) or (several[row] and found > share[row])
+            partial[row] = partial_of[part] or (several[row] and found > share_of[part])
         elif adds_up[row] or puts_together[row]:
             grown = size[row] / size[read[-1]] if read and size[row] > 0 and size[read[-1]] > 0 else 1.0
             share[row] = max((found if puts_together[row] else 1.0) / grown, 1.0)
         elif found > 1 and size[row] == 1:  # what was summed over a part is a part of the sum
             partial[row] = True
-        else:
+        elif found > 1 or summed:
             share[row], partial[row] = found, summed
-    return Held(np.array(share), np.array(partial, bool))
+    return Held(np.array(share), np.array(partial, bool), placed, parts)
 
 
-def _makers(log: OpLog) -> NDArray[np.int64]:
-    """Who made what was read: `log.producers.value`, -1 for tensors that are overwritten whatever they held."""
-    makers = log.producers.value.astype(np.int64)
+def _placed(log: OpLog) -> tuple[NDArray[np.int64], tuple[Part, ...]]:
+    """`Held.placed` and `Held.parts`."""
+    texts = log.texts("Placement")
+    out, parts = np.full(len(log), -1, np.int64), list[Part]()
+    known: dict[tuple[bytes, int], int] = {}
+    shape = log.shape.tolist() if texts else []
+    for row in texts:
+        key = texts.raw(row), shape[row]
+        if key not in known:
+            part = part_of(parse_placement(texts[row]), dimensions(log.shape_text(row))) if shape[row] >= 0 else None
+            known[key] = -1
+            if part is not None and all(0 < math.prod(dims) < _MOST for dims in (part.whole, part.shape)):
+                known[key] = len(parts)
+                parts.append(part)
+        out[row] = known[key]
+    return out, tuple(parts)
+
+
+def _makers(log: OpLog) -> tuple[list[int], list[int]]:
+    """Who made what each row reads, as offsets and rows; nobody made what is overwritten whatever it held."""
+    owner, makers = log.producers.row, log.producers.value
+    known = (makers >= 0) & (makers < owner)
     same = log.producers.count == log.input_digests.count
-    named, read = same[log.producers.row], same[log.input_digests.row]
-    makers[np.flatnonzero(named)[log.input_digests.value[read] == NO_DIGEST]] = -1
-    return makers
+    named, read = same[owner], same[log.input_digests.row]
+    known[np.flatnonzero(named)[log.input_digests.value[read] == NO_DIGEST]] = False
+    start = np.concatenate(([0], np.cumsum(np.bincount(owner[known], minlength=len(log)))))
+    return start.tolist(), makers[known].tolist()
 
 
 def _batch_digests(log: OpLog) -> list[int]:
@@ -119,30 +135,30 @@ def _in_any_form(log: OpLog, names: frozenset[str]) -> NDArray[np.bool_]:
     return np.array([name in names or LOWERED_FROM.get(name) in names for name in log.ops] + [False])
 
 
-def wholes(log: OpLog, of: Held, other: OpLog, other_of: Held) -> dict[int, tuple[int, ...]]:
-    """By row, the shape of the tensor that a record holds a part of: as the log says it, else the only shape of a whole
-    result of that op in the other log that is as much larger in one dimension.
+def wholes(log: OpLog, of: Held, other: OpLog, other_of: Held) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
+    """Shapes of the tensors that records hold a part of, and per row an index into them, -1 for none.
+
+    As the log says it; else the only shape of a whole result of that op in the other log that is as much larger in one
+    dimension.
     """
-    parts = _placed(log)
-    out = {row: part.whole for row, part in parts.items()}
+    shapes = list(dict.fromkeys(part.whole for part in of.parts))
+    number = {shape: k for k, shape in enumerate(shapes)}
+    index = np.array([*(number[part.whole] for part in of.parts), -1], np.int64)[of.placed]
     # ranks exchange parts in any layout
-    computed = (of.share > 1) & (log.shape >= 0) & ~collective(log)
-    rows = [row for row in np.flatnonzero(computed).tolist() if row not in parts]
-    if not rows:
-        return out
-    there = _results(other, other_of)
-    found: dict[_Result, tuple[int, ...] | None] = {}
-    for row in rows:
-        mine = (log.op_name(row), int(log.phase[row]), dimensions(log.shape_text(row)), float(of.share[row]))
-        if mine not in found:
-            op, phase, local, share = mine
-            larger = [whole for whole in _larger(local, share) if (op, phase, whole, 1.0) in there]
-            # where both logs have such parts, they are each other's partners as they are
-            found[mine] = larger[0] if len(larger) == 1 and mine not in there else None
-        whole = found[mine]
-        if whole is not None:
-            out[row] = whole
-    return out
+    rows = np.flatnonzero((of.share > 1) & (of.placed < 0) & (log.shape >= 0) & (log.op >= 0) & ~collective(log))
+    if not len(rows):
+        return shapes, index
+    there = set(_results(other, other_of, np.flatnonzero((other.shape >= 0) & (other.op >= 0)))[0])
+    mine, which = _results(log, of, rows)
+    found = np.full(len(mine), -1, np.int64)
+    for k, result in enumerate(mine):
+        op, phase, local, share = result
+        larger = [whole for whole in _larger(local, share) if (op, phase, whole, 1.0) in there]
+        # where both logs have such parts, they are each other's partners as they are
+        if len(larger) == 1 and result not in there:
+            found[k] = number.setdefault(larger[0], len(number))
+    index[rows] = found[which]
+    return list(number), index
 
 
 def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
@@ -153,14 +169,14 @@ def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
         yield (*local[:k], length * int(share), *local[k + 1 :])
 
 
-def _results(log: OpLog, of: Held) -> set[_Result]:
-    """What operations made what."""
-    rows = (log.shape >= 0) & (log.op >= 0)
+def _results(log: OpLog, of: Held, rows: NDArray[np.int64]) -> tuple[list[_Result], NDArray[np.int64]]:
+    """What operations made what, in some rows, and per row an index into it."""
     combined = np.stack((log.op[rows], log.phase[rows], log.shape[rows], of.share[rows]), axis=1)
-    return {
+    distinct, which = np.unique(combined, axis=0, return_inverse=True)
+    return [
         (log.ops[int(op)], int(phase), dimensions(log.shapes[int(shape)]), share)
-        for op, phase, shape, share in np.unique(combined, axis=0).tolist()
-    }
+        for op, phase, shape, share in distinct.tolist()
+    ], which.reshape(-1)
 
 
 def other_parts(a: Held, b: Held, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.bool_]:

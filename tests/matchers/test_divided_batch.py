@@ -13,6 +13,7 @@ from matchers.op_log import OpLog
 from matchers.run_info import DividedBatch, divided_batch
 from matchers.status import Status
 from tests.captured import Array, Step, captured_log, summary
+from tests.matchers.invariants import check
 
 RNG = np.random.default_rng(5)
 TOKENS = np.arange(8).reshape(4, 2)
@@ -95,6 +96,7 @@ def test_only_what_all_ranks_have_together_is_judged() -> None:
     c = compare(alone(), one_of_two())
     assert found(c) == LOCAL | {"clip/op_0_linalg_vector_norm": Status.EQUAL}
     assert not c.red.any()
+    check(c)
     assert "each rank of b reads 2 samples where a reads 4" in c.comparability.sentence
     assert "(against a run of a with 2 micro-batches of 2 every operation can be compared)" in c.comparability.sentence
 

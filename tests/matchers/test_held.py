@@ -12,7 +12,10 @@ from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
 from matchers.held import held
 from matchers.status import Status
+from tests.builders import op
 from tests.captured import Array, Step, captured_log, summary
+from tests.matchers.drift import made_up_log
+from tests.matchers.invariants import check
 
 RNG = np.random.default_rng(3)
 X, Q, K = RNG.normal(size=(6, 4)), RNG.normal(size=(4, 8)), RNG.normal(size=(4, 4))
@@ -64,6 +67,7 @@ def test_a_part_that_is_as_large_as_another_tensor_is_not_taken_for_it(swapped: 
     assert partners(c) == {key: key for key in c.a.keys}
     assert set(c.status) == {Status.SHARDED}
     assert np.isnan(c.error).all()
+    check(c)
 
 
 def test_two_ranks_that_hold_the_same_parts_are_compared() -> None:
@@ -90,6 +94,7 @@ def test_a_part_of_a_sum_is_not_judged_and_the_sum_is(right: bool) -> None:
         step("w1/op_2_neg", -total, "w1/op_1_add"),
     ]
     c = compare(captured_log(alone), captured_log(added_up(total if right else total * 1.1)))
+    check(c)
     found = {c.a.keys[c.row_a[row]]: Status(c.status[row]) for row in np.flatnonzero(c.pair >= 0)}
     assert found == {
         "w1/op_0_mm": Status.SHARDED,
@@ -114,6 +119,16 @@ def test_what_is_gathered_scattered_and_summed() -> None:
     found = held(log)
     assert found.share.tolist() == [2, 2, 1, 1, 1, 1, 4, 4]
     assert found.partial.tolist() == [False, False, True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "shape", ["[0, 4]", "[-1, 4]", "[" + "9" * 4000 + "]", "[4611686018427387904, 4]", "[]", "[1e5]", "7", '"x"']
+)
+def test_a_placement_that_no_tensor_has_is_none(shape: str) -> None:
+    text = '{"mesh": {"tp": 2}, "placements": ["Shard(0)"], "shape": SHAPE, "offsets": [0, 0]}'.replace("SHAPE", shape)
+    log = made_up_log([op("m/op_0_mm", extra={"Placement": text}), op("m/op_1_mul", producers=["m/op_0_mm"])], run={})
+    assert set(held(log).share) == {1.0}
+    check(compare(log, log))
 
 
 def test_a_log_that_places_nothing_holds_all_of_everything() -> None:
