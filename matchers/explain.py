@@ -6,6 +6,7 @@ Pure: a comparison and a row in, text out. Nothing is escaped here; whoever prin
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,9 @@ class Explanation:
     facts: tuple[Fact, ...]
     inputs: tuple[InputFact, ...]
 
+
+_MOST_ALONE = 256
+"""Operations of one run alone that are followed upwards."""
 
 _HOW = {
     Method.OVERRIDE: "paired by a rule",
@@ -357,6 +361,8 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
     log, record = (c.a, i) if i >= 0 else (c.b, j)
     if c.cause[row] and log.phase[record] == Phase.BACKWARD:
         notes += cut_gradients(c.a.header.run, c.b.header.run)
+    if c.cause[row] and c.pair[row] < 0:
+        notes += _alone_before(c, row)
     if c.role[row] == Role.ORIGIN and is_collective(log.op_name(record)):
         notes.append("what this rank gave to it agrees: another rank gave something else, compare their logs too")
     if c.cause[row] and c.role[row] == Role.RECEIVER:
@@ -364,6 +370,27 @@ def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
     if int(c.pair[row]) >= 0 and c.pairing.method[int(c.pair[row])] == Method.RELAXED:
         notes.append("a doubtful pair: the same op in the same module, left over on both sides, with other numbers")
     return notes
+
+
+def _alone_before(c: Comparison, row: int) -> Iterator[str]:
+    """Where the operations begin that only one run has and that lead to this one."""
+    if c.flow is None:
+        return
+    side, log, flow, of = (
+        ("a", c.a, c.flow.a, c.pairing.of_a) if c.row_a[row] >= 0 else ("b", c.b, c.flow.b, c.pairing.of_b)
+    )
+    record = max(int(c.row_a[row]), int(c.row_b[row]))
+    found, left = {record}, [record]
+    while left and len(found) <= _MOST_ALONE:
+        makers = {maker for maker in flow[left.pop()].tolist() if maker >= 0 and of[maker] < 0 and maker not in found}
+        found |= makers
+        left += makers
+    if many := len(found) - 1:
+        first = min(found)
+        place = log.location_text(first)
+        noun = "operation" if many == 1 else "operations"
+        where = f"{log.keys[first]}" + (f" ({place})" if place else "")
+        yield f"{many}{'' if not left else ' or more'} {noun} before it only {side} has, too, from {where} on"
 
 
 def _growth(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:

@@ -70,6 +70,12 @@ def test_a_detach_computes_nothing_and_is_named_with_what_is_missing(examples: E
     line = next(word for word in told.split() if word.startswith("examples/model.py:"))
     assert code(line).strip() == "k = k.detach()"
     assert told.endswith("only in b")
+    # autograd detaches what it saves, too; that is not written down
+    healthy = read_log(str(log_of(runs[0]))).header.run["detached"]
+    assert [code(place).strip() for place in healthy] == ["return loss.detach()"]
+    chain = next(note for note in explain(session.comparison, session.cursor).notes if "only a has, too" in note)
+    assert chain.startswith("5 operations before it")
+    assert "(examples/model.py:130)" in chain
 
 
 def test_where_a_run_makes_its_first_infinity(examples: Examples) -> None:
