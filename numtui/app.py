@@ -179,10 +179,20 @@ class Numtui(App[None], inherit_bindings=False):
         """What is typed behind the key that ends the program has nowhere to go."""
         if self.return_code is not None and isinstance(event, (events.InputEvent, events.Paste)):
             return
-        if isinstance(event, events.Key) and event.key == "ctrl+j":
-            # As the terminal hands on a return that was typed before the program had it.
-            event = events.Key("enter", "\r")
-        await super().on_event(event)
+        for typed in self._typed(event) if isinstance(event, events.Key) else (event,):
+            await super().on_event(typed)
+
+    def _typed(self, key: events.Key) -> tuple[events.Key, ...]:
+        """The keys that were pressed for what has arrived as one."""
+        if key.key == "ctrl+j":
+            # A return, as the terminal hands it on when it was typed before the program had the terminal.
+            return (events.Key("enter", "\r"),)
+        character = key.character or ""
+        ours = any(key.key in keys for keys in self._request.keys.values())
+        if key.key.startswith("alt+") and character.isalnum() and not ours:
+            # Over a slow line `esc` and what is typed next arrive together, as alt and that key do.
+            return events.Key("escape", "\x1b"), events.Key(character, character)
+        return (key,)
 
     def forget_shown(self, *_: object) -> None:
         """What the terminal shows is not known any more."""

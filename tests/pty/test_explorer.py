@@ -109,6 +109,20 @@ def test_keys_in_a_burst_keep_their_order(example_logs: tuple[str, str], rules: 
         assert t.exit_code() == 1
 
 
+def test_escape_and_the_next_key_at_once(example_logs: tuple[str, str], rules: Path) -> None:
+    """As over a slow line: for the terminal that is alt and the key."""
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 1 red")
+        t.type("f")
+        t.wait_for("filter: ")
+        t.type("\x1bn")
+        t.wait_for("red 1/1")
+        t.type("?")
+        t.wait_for("q or esc closes")
+        t.type("\x1bG")
+        t.wait_for("backward")
+
+
 def test_keys_before_the_logs_are_read_are_kept(example_logs: tuple[str, str], rules: Path) -> None:
     with explorer(example_logs, rules) as t:
         t.type("j/wq\r")
