@@ -21,7 +21,7 @@ def test_settings(tmp_path: Path) -> None:
     text = """\
     # mine
     keys:
-      next-red: ["+", "] c"]
+      next-red: ["%", "] c"]
       fold: "_"
       html: []
     theme: nord
@@ -31,7 +31,7 @@ def test_settings(tmp_path: Path) -> None:
     editor: "code -g {file}:{line}"
     """
     assert load(tmp_path, text) == Config(
-        keys={"next_red": ("+", "] c"), "fold": ("_",), "html": ()},
+        keys={"next_red": ("%", "] c"), "fold": ("_",), "html": ()},
         theme="nord",
         color=False,
         mouse=True,
