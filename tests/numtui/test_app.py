@@ -97,9 +97,10 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
 
 async def processed(pilot: Pilot[None]) -> None:
     """Wait for messages and work in the background, and for what these send: from a field to its bar to the screen."""
-    for _ in range(_HOPS):
+    hops = 0
+    while hops < _HOPS:
         await pilot._wait_for_screen()
-        await worked(pilot)
+        hops = 0 if await worked(pilot) else hops + 1
 
 
 def screen(pilot: Pilot[Any]) -> str:
