@@ -106,6 +106,7 @@ _PLAN = (
     Strokes("confirmed", _ENTER, 1, before=(b"x",)),
     Strokes("undo u", b"u"),
     Strokes("redo", b"\x12", 1, after=(b"u",)),
+    Strokes("suggestions s", b"s", 2, after=(_ESC,)),
     Strokes("rules r", b"r", 2, after=(_ESC,)),
     Strokes("page H", _ENTER, 1, before=(b"H",)),
 )

@@ -32,9 +32,12 @@ def forget_what_stays() -> None:
 def give_memory_back() -> None:
     """Columns that are needed no more go back to the system, where the C library would keep them (that of GNU does).
 
+    Before that, those that only a cycle holds: a worker that has ended is part of one, and its job of hundreds of MB.
+
     Takes some 0.1 s for a million operations: not for the screen's own thread.
     """
     import ctypes  # with numpy it is there; the first frame comes before that
 
+    gc.collect()
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
