@@ -25,7 +25,7 @@ from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.repaint import Shown
 from numtui.screens.opening import Opening
-from numtui.shims import come_back, crash_of, has_terminal
+from numtui.shims import come_back, crash_of, has_terminal, pass_on
 from numtui.terminal import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.upkeep import forget_what_stays, keep_what_is_there, take_short_turns
 
@@ -137,7 +137,7 @@ class Numtui(App[None], inherit_bindings=False):
                 await asyncio.wait_for(self.explorer.drawn.wait(), timeout=1)
         self.explorer.refresh()
         for key in self._opening.typed:
-            self.post_message(key)
+            pass_on(self, key)
         keep_what_is_there()
 
     def on_unmount(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.binding import BindingsMap
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.screen import Screen
 
-__all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "output_waits"]
+__all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "output_waits", "pass_on"]
 
 
 def bound_action(screen: Screen[Any], key: str) -> str | None:
@@ -60,3 +61,11 @@ def come_back(app: App[Any]) -> None:
         driver.suspend_application_mode()
         driver._must_signal_resume = True  # noqa: SLF001
     driver._sigcont_application()  # noqa: SLF001
+
+
+def pass_on(app: App[Any], key: events.Key) -> None:
+    """Give a key that was typed for another screen to the one that is shown.
+
+    Not to the program, which may hold keys already that were typed after it.
+    """
+    (app.focused or app.screen).post_message(events.Key(key.key, key.character))

@@ -32,7 +32,7 @@ from numtui.query import Query
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
 from numtui.session import Job, Look, Search, Session
-from numtui.shims import bound_action, output_waits, rebind
+from numtui.shims import bound_action, output_waits, pass_on, rebind
 from numtui.summary import all_agree, rule_trouble
 from numtui.upkeep import give_memory_back, keep_what_is_there
 from numtui.view import Details
@@ -256,7 +256,7 @@ class Explorer(Following):
             return
         if self.app.screen is not self:
             # It was typed for what has just been opened over this screen, under which this one can still be seen.
-            self.app.post_message(events.Key(event.key, event.character))
+            pass_on(self.app, event)
             return
         if self.typed_ahead(event):
             return

@@ -8,6 +8,8 @@ from typing import TypeVar
 from textual import events
 from textual.screen import ModalScreen
 
+from numtui.shims import pass_on
+
 __all__ = ["Modal"]
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ class Modal(ModalScreen[T]):
         if self.app.screen is self:
             self.pressed(event)
         elif event.key not in _CLOSE:
-            self.app.post_message(events.Key(event.key, event.character))
+            pass_on(self.app, event)
 
     def session_changed(self) -> None:
         """The rules, or the comparison, are others than when this was drawn."""

@@ -17,6 +17,7 @@ from numtui.overview import cause_entries, causes_title, neighbour_entries, note
 from numtui.report import ReportOptions, report_of
 from numtui.screens.asking import Asking
 from numtui.screens.panel import Panel, Picked
+from numtui.shims import pass_on
 
 __all__ = ["Overviews"]
 
@@ -77,7 +78,7 @@ class Overviews(Asking):
             return
         event.show()
         for key in ahead:
-            self.app.post_message(key)
+            pass_on(self.app, key)
 
     # -- what follows from what
 
