@@ -210,4 +210,5 @@ def test_the_shape_of_a_divergence(
         t.type("J")
         t.wait_for("jumps, the last one first")
         t.type("q")
+        t.wait_for(lambda screen: "jumps, the last one first" not in screen)
         assert t.exit_code("q") == 1

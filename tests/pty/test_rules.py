@@ -41,6 +41,7 @@ def test_rules_are_typed_in_a_small_terminal_without_colours(tmp_path: Path) -> 
         t.keys("C-s")
         t.wait_for("saved to")
         t.keys("q")
+        t.wait_for("? help")
         assert t.exit_code("q") == 0
     fixed = RULES.replace("attention.wk", "attention.wq").replace("bb:", "b:")
     assert path.read_text() == f"{fixed}    enabled: false\n"
