@@ -16,6 +16,10 @@ def test_help_fits_a_terminal_of_80_columns() -> None:
         assert t.exit_code() == 0
         screen = t.wait_for("exit codes: 0 nothing red")
     assert "usage: numtui" in screen
+    assert "\n\ncommands:\n" in screen
+    assert all(
+        line.startswith("  numtui ") for line in screen.partition("commands:\n")[2].partition("\n\n")[0].splitlines()
+    )
 
 
 def test_an_error_is_one_line() -> None:
