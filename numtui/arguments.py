@@ -53,13 +53,13 @@ does not."""
 
 _COMMANDS = """\
 commands:
-  numtui A B             open the explorer (without a terminal: print the report)
+  numtui A B             open the explorer (without a terminal: the text report)
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps part
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open an example; numtui demo bug: with a planted bug
-  numtui rules check F   say what is wrong with a rule file, alone or for two logs
+  numtui rules check F   say what is wrong with a rule file, also for two logs
   numtui rules convert F turn an override file of torchtitan into a rule file
   numtui completion bash print completion for a shell: bash, zsh or fish
 

@@ -203,6 +203,8 @@ class Explorer(Following):
         self._drawing = False
         if not self.is_mounted or (not self.is_current and self.size.area == 0):
             return
+        if isinstance(over := self.app.screen, Modal) and over.covers:
+            return  # what nobody sees is drawn when it is seen again
         session = self.session
         if self.has_class("-small"):
             self.query_one(TooSmall).show()
@@ -221,6 +223,10 @@ class Explorer(Following):
         self.query_one(Footer).show(session.proposal, usable, self._following())
         if self.table.size:
             self.drawn.set()
+
+    def on_screen_resume(self) -> None:
+        """What was over this screen is gone."""
+        self.draw()
 
     def _following(self) -> list[tuple[str, str]]:
         """The keys that can follow the prefix that was typed; marks by the letters that are in use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.screen import ModalScreen
@@ -19,6 +19,9 @@ _CLOSE = ("q", "escape")
 
 class Modal(ModalScreen[T]):
     """A screen of lines that takes every key itself, and draws when its size is known."""
+
+    covers: ClassVar[bool] = False
+    """Whether nothing of the main screen can be seen beside it."""
 
     def on_lines_resized(self) -> None:
         """The size of what is drawn is known, or is another."""

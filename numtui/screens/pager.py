@@ -22,6 +22,8 @@ __all__ = ["Pager", "help_lines"]
 class Pager(Modal[None]):
     """Any text, which can be searched; `q`, `esc` and the key that opened it close it."""
 
+    covers = True
+
     def __init__(self, title: str, lines: Sequence[Line], opened_by: str = "") -> None:
         super().__init__()
         self._title = title

@@ -29,6 +29,8 @@ _CLOSEST = 16
 class PlotScreen(Modal[int | None]):
     """Dismissed with the row to go to, or with nothing."""
 
+    covers = True
+
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session

@@ -73,6 +73,8 @@ class RulesPanel(Typing[int | None]):
         draft: a rule that is to be typed at once; the panel is for that, and closes with it.
     """
 
+    covers = True
+
     @dataclass
     class Behind(Message):
         """It is known which rule is behind the row under the cursor of the main list."""

@@ -67,6 +67,8 @@ class Suggestions(Modal[int | None]):
         save: saves the rules.
     """
 
+    covers = True
+
     @dataclass
     class Found(Message):
         """It is known what there is to suggest."""
