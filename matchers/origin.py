@@ -36,9 +36,6 @@ __all__ = ["Origins", "find_origins"]
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
-_HOPS = 8
-"""So many operations of which nothing is known are looked through, one after the other."""
-
 
 @dataclass(frozen=True, slots=True)
 class Origins:
@@ -269,12 +266,12 @@ def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:
     """bool[n]: one of the record's inputs was made by a red record, or, over passive ones, from what one made."""
     known = flow.value >= 0
     reader, maker = flow.row[known], flow.value[known]
+    carries = red.tolist()
+    further = passive[reader]
+    # in the order of dispatch, so that a chain of any length is followed in one pass
+    for row, made in zip(reader[further].tolist(), maker[further].tolist(), strict=True):
+        if carries[made]:
+            carries[row] = True
     fed = np.zeros(len(log), bool)
-    source = red
-    for _ in range(_HOPS):
-        fed[reader[source[maker]]] = True
-        further = red | (fed & passive)
-        if np.array_equal(further, source):
-            break
-        source = further
+    fed[reader[np.array(carries, bool)[maker]]] = True
     return fed

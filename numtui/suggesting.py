@@ -156,6 +156,19 @@ class Suggested:
         rules = self.families[node.family].suggestion.rules
         return rules[node.rule] if node.rule >= 0 else rules[0] if len(rules) == 1 else None
 
+    def title(self, node: Node) -> tuple[tuple[str, str], Rule | None]:
+        """By what one knows a family, or a rule of it, again after a change."""
+        family = self.families[node.family]
+        return family.title, family.suggestion.rules[node.rule] if node.rule >= 0 else None
+
+    def named(self, family: tuple[str, str], rule: Rule | None) -> Node | None:
+        """The line with such a title; None where it is gone."""
+        for f, known in enumerate(self.families):
+            if known.title == family:
+                rules = known.suggestion.rules
+                return Node(f) if rule is None else Node(f, rules.index(rule)) if rule in rules else None
+        return None
+
     def state(self, node: Node) -> State:
         """What has been said of a line; a family is accepted or rejected when nothing of it is open."""
         family = self.families[node.family]

@@ -6,6 +6,7 @@ Pure text; lines are those of `numtui.text`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from matchers.comparison import Comparison
@@ -63,7 +64,7 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
         return f"accepted: {_count(accepted, 'rule')}" if accepted else "accepted"
     if state is State.REJECTED:
         return "rejected"
-    rules = len(s.rules) - accepted
+    rules = sum(suggested.state(replace(node, rule=k)) is State.OPEN for k in range(len(s.rules)))
     if not s.rules:
         return (
             f"{_count(len(s.drops), 'rule')} to take back {'settles' if len(s.drops) == 1 else 'settle'} {s.settles:,}"

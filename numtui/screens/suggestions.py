@@ -131,13 +131,16 @@ class Suggestions(Modal[int | None]):
         self._busy = ""
         suggested = self._session.suggested
         under = self._under()
-        kept = {suggested.families[node.family].title: node for node in self._unfolded if node.rule < 0}
-        title = suggested.families[under.family].title if under is not None else None
+        subject = self._subject()
+        unfolded = [suggested.title(node) for node in self._unfolded]
+        titles = [suggested.title(node) for node in (subject, under and Node(under.family)) if node is not None]
         suggested.update(event.comparison, event.found)
-        titles = {family.title: f for f, family in enumerate(suggested.families)}
-        self._unfolded = {Node(titles[old]) for old in kept if old in titles}
-        if under is not None and titles.get(title or ("", "")) != under.family:
-            self._at = 0
+        self._unfolded = {node for title in unfolded if (node := suggested.named(*title)) is not None}
+        found = [suggested.named(*title) for title in titles]
+        listed = self._listed()
+        self._at = next((listed.index(node) for node in found if node in listed), 0)
+        # the same line may have another number now
+        self._wanted = found[0] if self._wanted is not None and found else None
         self.draw()
         self._resting()
 

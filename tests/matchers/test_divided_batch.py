@@ -66,18 +66,24 @@ def alone() -> OpLog:
     return captured_log(steps, batch=given(TOKENS), world_size=1)
 
 
-def one_of_two(weight: Array = WEIGHT, reduced: float = 1.0) -> OpLog:
+def one_of_two(weight: Array = WEIGHT, reduced: float = 1.0, scaled: int = 0) -> OpLog:
+    """What one of two ranks logs, which scales its gradient so many times before it is reduced."""
     mine, total = TOKENS[:2], gradient(TOKENS, WEIGHT) * reduced
     key = "layers.0/op_0_all_gather_into_tensor"
     gather = Step(key=key, reads=[weight[:3]], gives=[weight], made=[""])
+    local, phase = [backward(mine, weight)], {"phase": "backward"}
+    for k in range(scaled):
+        grad = gradient(mine, weight) / 1.1**k
+        key_of = f"layers.0/op_{k}_div"
+        local.append(Step(key=key_of, reads=[grad], gives=[grad / 1.1], made=[local[-1].key], fields=phase))
     reduce = Step(
         key="layers.0/op_0_all_reduce",
-        reads=[gradient(mine, weight)],
+        reads=local[-1].gives,
         gives=[total],
-        made=["layers.0/op_1_mm"],
-        fields={"phase": "backward"},
+        made=[local[-1].key],
+        fields=phase,
     )
-    steps = [gather, *forward(mine, weight, key), backward(mine, weight), reduce, norm_of(total, reduce.key)]
+    steps = [gather, *forward(mine, weight, key), *local, reduce, norm_of(total, reduce.key)]
     return captured_log(steps, batch=given(mine), world_size=2)
 
 
@@ -115,6 +121,13 @@ def test_a_weight_that_was_gathered_wrongly_is_red_where_it_is_read(swapped: boo
     assert c.a.keys[c.row_a[row]] == c.b.keys[c.row_b[row]] == "layers.0/op_0_mm"
     assert "input 1, which ranks put together, is another weight by ≥9.9e-03" in headline(c, int(row))
     assert found(c.with_rules(c.rules)) == found(c)
+
+
+@pytest.mark.parametrize("scaled", [0, 20])
+def test_a_reduced_gradient_follows_from_the_weight_over_any_number_of_operations(scaled: int) -> None:
+    c = compare(alone(), one_of_two(WEIGHT * 1.01, reduced=0.5, scaled=scaled))
+    assert c.red.sum() == 2
+    assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.cause)] == ["layers.0/op_0_all_gather_into_tensor"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from matchers.rules import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
 from numtui.screens.suggestions import Suggestions
+from numtui.suggesting import rule_name
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
 from tests.numtui.test_app import opened, press, request, screen, settled
@@ -52,6 +53,19 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         assert explorer.session.comparison.status[explorer.session.cursor] == Status.RECOMPUTE
         await press(pilot, "s", "q")
         assert pilot.app.screen is explorer
+
+
+async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        await press(pilot, "s")
+        await press(pilot, "j", "right", "j", "j", "j", "a")
+        [accepted] = explorer.session.rules.rules
+        await press(pilot, "x")
+        assert "take back checkpointed names (1 rule)" in screen(pilot)
+        assert not explorer.session.rules.rules
+        await press(pilot, "x")
+        assert explorer.session.suggested.rejected == {rule_name(accepted)}
+        assert "11 rules settle" in screen(pilot)
 
 
 async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -> None:
