@@ -42,9 +42,12 @@ from numtui.inputs import (
     resolve_logs,
 )
 from numtui.report import SUFFIXES, Target, format_of
-from numtui.terminal import give_up_stdout, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
+from numtui.terminal import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
 
 __all__ = ["ExitCode", "main", "run"]
+
+_SIGNALLED = 128
+"""An exit code above is that of a signal."""
 
 _DEMO_RULES = Path("numtui-demo.yaml")
 """The demo has rules of its own: those in the current folder belong to other logs."""
@@ -64,7 +67,10 @@ def run() -> NoReturn:
     """Entry point of the console script and of `python -m numtui`."""
     # Nothing here multiplies matrices, and starting numpy's threads for it costs as much as importing numpy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(main())
+    code = main()
+    if code > _SIGNALLED:
+        give_up_terminal()
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "copy_in_tmux",
     "drawing_on_terminal",
     "give_up_stdout",
+    "give_up_terminal",
     "is_dumb_terminal",
     "is_hung_up",
     "is_terminal",
@@ -119,8 +120,21 @@ def reopen_keyboard() -> bool:
 
 def give_up_stdout() -> None:
     """Forget what standard output could not take; Python would try, and complain, once more at exit."""
+    _give_up(sys.stdout)
+
+
+def give_up_terminal() -> None:
+    """Forget what could not be written to a terminal that is gone; Python would change the exit code for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _give_up(stream)
+
+
+def _give_up(stream: TextIO) -> None:
     with suppress(OSError, AttributeError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager

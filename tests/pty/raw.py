@@ -12,7 +12,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["RawTerminal"]
@@ -49,7 +49,8 @@ class RawTerminal:
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
-            env={**os.environ, "TERM": "tmux-256color", **(env or {})},
+            # As most people run it: what is written waits in buffers.
+            env={**os.environ, "PYTHONUNBUFFERED": "", "TERM": "tmux-256color", **(env or {})},
             start_new_session=True,
             preexec_fn=_take_terminal if controls else None,  # noqa: PLW1509 - a test starts no thread before
         )
@@ -84,6 +85,14 @@ class RawTerminal:
         while wanted.encode() not in found:
             found += self.read(0.1)
             assert time.monotonic() < end, f"{wanted!r} was not written, but {found[-3000:]!r}"
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Read until something outside the terminal is so."""
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        while not condition():
+            self.read(0.05)
+            assert time.monotonic() < end, f"{condition} never held; written was {self.written[-3000:]!r}"
+        self.read()
 
     def exit_code(self) -> int:
         """Read until the program has ended; its exit code, 128 + n after signal n."""
