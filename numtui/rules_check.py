@@ -42,7 +42,7 @@ def check_rules(path: Path, logs: OpenRequest | None, *, hints: bool = False) ->
 def _summary(file: RuleFile, matched: bool, usage: Sequence[RuleUsage], needless: Sequence[str]) -> Iterator[str]:
     rules = file.rules.rules
     sections = Counter(rule.section for rule in rules)
-    kinds = ", ".join(f"{n} {name}" for name, n in sections.items())
+    kinds = ", ".join(f"{n} {name.removesuffix('s') if n == 1 else name}" for name, n in sections.items())
     yield f"{_count(len(rules))}{f' ({kinds})' if kinds else ''}"
     if disabled := sum(not rule.enabled for rule in rules):
         yield f"{disabled} disabled"

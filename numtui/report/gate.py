@@ -73,7 +73,8 @@ def _causes(r: Report) -> Iterator[str]:
     found = [[row for row in starts if rows[row]] for starts in r.comparison.consequences.starts]
     if n := sum(bool(starts) for starts in found):
         ignored = sum(bool((r.comparison.status[starts] == Status.IGNORED).any()) for starts in found if starts)
-        yield count(n, "first cause") + (f", {ignored} of them ignored by a rule" if ignored else "")
+        of_them = "" if n == 1 else f"{ignored} of them "
+        yield count(n, "first cause") + (f", {of_them}ignored by a rule" if ignored else "")
 
 
 def _alone(r: Report) -> Iterator[str]:

@@ -64,7 +64,7 @@ def test_a_first_cause_that_a_rule_ignores_is_still_one() -> None:
     rules = RuleSet((IgnoreRule(match="layers.2.attention.inner_attention/op_1_neg"),))
     ignored = c.with_rules(rules)
     assert ignored.red.sum() == c.red.sum()
-    assert failures(ignored, "origin") == {"origin": ["1 first cause, 1 of them ignored by a rule"]}
+    assert failures(ignored, "origin") == {"origin": ["1 first cause, ignored by a rule"]}
     effect = Effect.between(c, ignored)
     assert effect.sentence().endswith("ignores 1 row · 339 red as before · it stays the first cause of what follows")
 
