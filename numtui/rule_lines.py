@@ -12,7 +12,7 @@ from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 from numtui.text_editor import TextEditor
 
-__all__ = ["HEADING", "detail", "draft_lines", "help_lines", "key_line", "stand_line", "summary"]
+__all__ = ["HEADING", "detail", "draft_lines", "help_lines", "stand_line", "summary"]
 
 _TEXT = 600
 _MARGIN = 4
@@ -196,13 +196,3 @@ def help_lines() -> list[Line]:
     lines += [[], [(" The order of rules", "title")]]
     lines.extend([(f"  {fit(section, 22)}", "key"), (f" {told}", "")] for section, told in ORDER.items())
     return lines
-
-
-def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
-    """As many keys as fit, each with what it does."""
-    line: Line = []
-    for key, does in keys:
-        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
-        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
-            line += more
-    return line

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from numtui.terminal import safe_text
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "side_titles", "width_of"]
+__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "side_titles", "width_of"]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -57,3 +57,13 @@ def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:
     """The headings of the two sides: `a: eager`, so that a sentence about "a" can be understood."""
     a, b = names
     return safe_text(a if a == "a" else f"a: {a}", limit), safe_text(b if b == "b" else f"b: {b}", limit)
+
+
+def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
+    """As many keys as fit, each with what it does."""
+    line: Line = []
+    for key, does in keys:
+        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
+        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
+            line += more
+    return line

@@ -25,7 +25,7 @@ from numtui.session import Job, Session
 from numtui.suggesting import Node, State
 from numtui.suggestion_lines import detail, heading, node_line
 from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.text import Line, fit, key_line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Suggestions"]
@@ -191,6 +191,7 @@ class Suggestions(Modal[int | None]):
         """In a worker's thread."""
         try:
             after = job.run()
+            self._session.prepare(after)
         except UserError as error:
             self.post_message(self.Refused(error))
         else:
@@ -396,7 +397,8 @@ class Suggestions(Modal[int | None]):
         lines = [title, *shown, rule, *told]
         blank: list[Line] = [[] for _ in range(height - 2 - len(lines))]
         body.paint(
-            [*lines, *blank, self._message(width), _keys(width)], reverse=1 + self._at - self._top if nodes else -1
+            [*lines, *blank, self._message(width), key_line(_KEYS, width)],
+            reverse=1 + self._at - self._top if nodes else -1,
         )
 
     def _message(self, width: int) -> Line:
@@ -415,15 +417,6 @@ def _sentence(effect: Effect) -> str:
     return (
         told if effect.paired or effect.cut or effect.ignored else f"{told}: pairs are your word and no guess any more"
     )
-
-
-def _keys(width: int) -> Line:
-    line: Line = []
-    for key, does in _KEYS:
-        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
-        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
-            line += more
-    return line
 
 
 class _Body(Lines):
