@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import Texts, decode
 from matchers.intern import InternTable
-from matchers.op_log import COUNTS, Texts, decode
+from matchers.op_log import COUNTS
 from matchers.record_lines import FURTHER_OUTPUT, RecordLines
 
 __all__ = ["AddedFields"]

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.evidence import Order
-from matchers.features import Features, float_bits, mix
+from matchers.features import Features
+from matchers.hashing import float_bits, mix
 
 __all__ = [
     "expected_order",

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.collectives import collective
-from matchers.features import fingerprint
-from matchers.op_log import NO_DIGEST, OpLog, Phase, Ragged
+from matchers.columns import Ragged
+from matchers.hashing import fingerprint
+from matchers.op_log import NO_DIGEST, OpLog, Phase
 
 __all__ = ["Bits", "altered_by_one_run", "compare_bits"]
 

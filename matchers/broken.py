@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import OpLog, Ragged
+from matchers.columns import Ragged
+from matchers.op_log import OpLog
 
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken_begins"]
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, OpLog, Phase
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog, Phase
 
 __all__ = [
     "Chain",

@@ -17,9 +17,9 @@ from matchers.collectives import collective
 from matchers.dataflow import DataFlow
 from matchers.noise import NoiseFloor
 from matchers.op_log import OpLog, Phase
+from matchers.relative_error import relative
 from matchers.run_info import Note, Weight, compare_run_info, tells_start
 from matchers.tolerance import EPSILON, default_tolerance
-from matchers.verdict import relative
 
 if TYPE_CHECKING:
     from matchers.comparison import Comparison

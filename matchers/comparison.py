@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from matchers.align import Alignment, State, align
 from matchers.collectives import Chain
+from matchers.columns import FloatArray, IntArray
 from matchers.comparability import Comparability, comparability
 from matchers.consequences import Consequences, consequences, still_felt
 from matchers.dataflow import DataFlow
@@ -29,7 +30,7 @@ from matchers.judged import Judged
 from matchers.judgement import Judgement, judge_all
 from matchers.noise import NoiseFloor, measure_noise, repeats_b
 from matchers.op_key import canonical
-from matchers.op_log import FloatArray, IntArray, OpLog
+from matchers.op_log import OpLog
 from matchers.origin import Origins, find_origins
 from matchers.pairing import Method, Pairing
 from matchers.partial_sums import partial_sums

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.collectives import awaiting, unfinished
-from matchers.features import float_bits
-from matchers.op_log import OpLog, Ragged
+from matchers.columns import Ragged
+from matchers.hashing import float_bits
+from matchers.op_log import OpLog
 
 __all__ = ["DataFlow", "Readers", "consumers", "sources"]
 

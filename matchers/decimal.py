@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray
+from matchers.columns import FloatArray
 from matchers.words import Words
 
 __all__ = ["read"]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, OpLog
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog
 from matchers.placement import Part, parse_placement, part_of, same_part
 from matchers.shapes import dimensions, numel
 from matchers.sketches import decode_sketches, distance

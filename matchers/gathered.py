@@ -11,16 +11,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import FloatArray
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.held import Held, other_parts
-from matchers.op_log import FloatArray, OpLog
+from matchers.op_log import OpLog
 from matchers.pairing import Pairing
+from matchers.relative_error import relative
 from matchers.run_info import divided_batch
 from matchers.slots import SlotVerdict
 from matchers.status import Status
 from matchers.tolerance import default_tolerance
-from matchers.verdict import Verdicts, relative
+from matchers.verdict import Verdicts
 
 __all__ = ["without_parts"]
 

@@ -32,14 +32,16 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import FloatArray
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
-from matchers.features import shared_ids
 from matchers.handed_on import HandedOn, Side
+from matchers.hashing import shared_ids
 from matchers.noise import NoiseFloor
-from matchers.op_log import NO_DIGEST, FloatArray, OpLog
+from matchers.op_log import NO_DIGEST, OpLog
 from matchers.pairing import Pairing
 from matchers.partial_sums import additions
+from matchers.relative_error import relative
 from matchers.status import Status
 from matchers.tolerance import (
     ANYTHING,
@@ -60,7 +62,7 @@ from matchers.tolerance import (
     rounding,
     systematic_share,
 )
-from matchers.verdict import Verdicts, longer_sums, relative
+from matchers.verdict import Verdicts, longer_sums
 
 __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 

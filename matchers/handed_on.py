@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import OpLog, Ragged
+from matchers.columns import Ragged
+from matchers.op_log import OpLog
 from matchers.tolerance import UNKNOWN_SCORES, elementwise, rounding
 
 __all__ = ["HandedOn", "Side"]

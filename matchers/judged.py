@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, OpLog
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog
 from matchers.verdict import Verdicts, judge
 
 __all__ = ["Judged", "judge_again"]

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, IntArray, OpLog
+from matchers.columns import FloatArray, IntArray
+from matchers.op_log import OpLog
 from matchers.pairing import Pairing
-from matchers.verdict import relative
+from matchers.relative_error import relative
 
 __all__ = ["NoiseFloor", "measure_noise", "repeats_b"]
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from capture.log_format import UNKNOWN_DIGEST
 from matchers import decimal
-from matchers.op_log import NO_DIGEST, FloatArray
+from matchers.columns import FloatArray
+from matchers.op_log import NO_DIGEST
 from matchers.words import Words, WordSet
 
 __all__ = ["parse_digests", "parse_numbers"]

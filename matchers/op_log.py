@@ -10,33 +10,18 @@ Conventions for every column: `-1` in an integer column means "the log does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "COUNTS",
-    "FloatArray",
-    "Header",
-    "IntArray",
-    "KeyColumn",
-    "NO_DIGEST",
-    "OpLog",
-    "Phase",
-    "Problem",
-    "Ragged",
-    "STATISTICS",
-    "Strings",
-    "Texts",
-]
+from matchers.columns import FloatArray, IntArray, KeyColumn, Ragged, Strings, Texts
 
-IntArray = NDArray[np.int32]
-FloatArray = NDArray[np.float64]
+__all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
+
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Order of the columns of `OpLog.stats`, by the names that the log uses."""
@@ -61,165 +46,7 @@ class Phase(IntEnum):
         return self.name.lower()
 
 
-def decode(raw: bytes) -> str:
-    """Text of a log for people: UTF-8, and whatever is not UTF-8 as `\\xNN`."""
-    return raw.decode("utf-8", errors="backslashreplace")
-
-
-class Strings(Sequence[str]):
-    """An intern table: distinct byte strings, decoded when read. Index -1 is the empty string."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: Sequence[bytes]) -> None:
-        self.raw = raw
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [decode(r) for r in self.raw[index]]
-        return decode(self.raw[index]) if index >= 0 else ""
-
-    def __iter__(self) -> Iterator[str]:
-        return map(decode, self.raw)
-
-
-class KeyColumn(Sequence[str]):
-    """The operation keys (`module.path/op_N_name`) of a log: one blob of bytes and n + 1 offsets.
-
-    Keys are newline-separated in the blob, so that a search over all of them is one `bytes.find` loop.
-    """
-
-    __slots__ = ("_blob", "_lower", "start")
-
-    def __init__(self, keys: bytes) -> None:
-        """`keys` with a newline after each."""
-        self._blob = keys
-        self._lower: bytes | None = None
-        self.start = np.concatenate(([0], np.flatnonzero(np.frombuffer(keys, np.uint8) == 0x0A) + 1))
-
-    def __len__(self) -> int:
-        return len(self.start) - 1
-
-    def raw(self, row: int) -> bytes:
-        """The bytes of one key."""
-        return self._blob[self.start[row] : self.start[row + 1] - 1]
-
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            first, end, step = row.indices(len(self))
-            text = decode(self._blob[self.start[first] : self.start[max(first, end)]])
-            return text.split("\n")[:-1] if step == 1 else [self[i] for i in range(first, end, step)]
-        return decode(self.raw(row)) if row >= 0 else ""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(decode(self._blob).split("\n")[: len(self)])
-
-    @property
-    def plain(self) -> bool:
-        """All keys are printable ASCII, without quotes and backslashes."""
-        byte = np.frombuffer(self._blob, np.uint8)
-        control = np.count_nonzero(byte < 0x20) - np.count_nonzero(byte == 0x0A)
-        return not (control or (byte > 0x7E).any() or b'"' in self._blob or b"\\" in self._blob)
-
-    def occurrence(self, row: int) -> int:
-        """How many rows before this one have the same key."""
-        return sum(1 for _ in self._places(self.raw(row), int(self.start[row])))
-
-    def find(self, key: bytes, nth: int = 0) -> int:
-        """The row of the nth (from 0) key that is exactly this; -1 when there are fewer."""
-        place = next(islice(self._places(key, len(self._blob)), nth, None), None)
-        return -1 if place is None else int(np.searchsorted(self.start, place))
-
-    def rows(self, key: bytes) -> NDArray[np.int64]:
-        """The rows whose key is exactly this."""
-        return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self._blob)))), np.int64)
-
-    def _places(self, key: bytes, end: int) -> Iterator[int]:
-        """Where in the blob this key stands, before `end`."""
-        line = key + b"\n"
-        at = -1
-        while (at := self._blob.find(line, at + 1, end)) >= 0:
-            if at == 0 or self._blob[at - 1] == 0x0A:
-                yield at
-
-    def containing(self, text: str) -> NDArray[np.bool_]:
-        """Mask of the rows whose key contains `text`, ignoring ASCII case."""
-        found = np.zeros(len(self), bool)
-        needle = text.lower().encode("utf-8", errors="surrogateescape")
-        if not needle or b"\n" in needle:
-            found[:] = not needle
-            return found
-        if self._lower is None:
-            self._lower = self._blob.lower()
-        # the rarest byte of the needle first, then the others at the places that are left
-        blob = np.frombuffer(self._lower, np.uint8)
-        rare = max(range(len(needle)), key=lambda k: (needle[k] not in b"aeilnorst._/0123456789", k))
-        at = np.flatnonzero(blob == needle[rare]) - rare
-        at = at[(at >= 0) & (at + len(needle) <= len(blob))]
-        for k, byte in enumerate(needle):
-            at = at[blob[at + k] == byte]
-        found[np.searchsorted(self.start, at, side="right") - 1] = True
-        return found
-
-
-class Texts(Mapping[int, str]):
-    """A field that few records have, or that few readers ask for: its text by row, decoded when read."""
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: Mapping[int, bytes]) -> None:
-        self._raw = raw
-
-    def __len__(self) -> int:
-        return len(self._raw)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._raw)
-
-    def __getitem__(self, row: int) -> str:
-        return decode(self._raw[row])
-
-    def raw(self, row: int) -> bytes:
-        """The bytes of one record's field, empty where it has none."""
-        return self._raw.get(row, b"")
-
-
 _NO_TEXTS = Texts({})
-
-
-@dataclass(frozen=True, slots=True)
-class Ragged:
-    """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
-
-    start: NDArray[np.int64]
-    value: NDArray[Any]
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self.value[self.start[row] : self.start[row + 1]]
-
-    def __len__(self) -> int:
-        return len(self.start) - 1
-
-    @property
-    def count(self) -> NDArray[np.int64]:
-        """Number of values of each row."""
-        return np.diff(self.start)
-
-    @property
-    def row(self) -> NDArray[np.int64]:
-        """Row that owns each value."""
-        return np.repeat(np.arange(len(self)), self.count)
-
-    def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
-        """First value of each row, or of each of some rows; `missing` where a row has none."""
-        start, end = self.start[:-1][rows], self.start[1:][rows]
-        out = np.full(len(start), missing, self.value.dtype)
-        has = end > start
-        out[has] = self.value[start[has]]
-        return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.broken import broken, where_broken_begins
+from matchers.columns import FloatArray, Ragged
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
-from matchers.op_log import NO_DIGEST, STATISTICS, FloatArray, OpLog, Ragged
+from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Pairing
+from matchers.relative_error import relative
 from matchers.status import Role, Status
-from matchers.verdict import Verdicts, relative
+from matchers.verdict import Verdicts
 
 __all__ = ["Origins", "find_origins"]
 

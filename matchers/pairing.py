@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import IntArray
+from matchers.columns import IntArray
 
 __all__ = ["Method", "Pairing"]
 

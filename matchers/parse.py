@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from capture import log_format
 from matchers.added_fields import AddedFields
+from matchers.columns import KeyColumn, Ragged, Strings, decode
 from matchers.errors import LogError
 from matchers.growing import GrowingColumn
 from matchers.intern import InternTable, hash_text
 from matchers.log_source import LogSource
 from matchers.numbers import parse_digests, parse_numbers
-from matchers.op_log import NO_DIGEST, STATISTICS, Header, KeyColumn, OpLog, Phase, Problem, Ragged, Strings, decode
+from matchers.op_log import NO_DIGEST, STATISTICS, Header, OpLog, Phase, Problem
 from matchers.record_lines import RecordLines
 from matchers.words import PADDING
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import Ragged
 from matchers.dataflow import DataFlow, Readers
-from matchers.op_log import OpLog, Ragged
+from matchers.op_log import OpLog
 from matchers.pairing import Pairing
+from matchers.relative_error import relative
 from matchers.status import Status
-from matchers.verdict import relative
 
 __all__ = ["additions", "partial_sums"]
 

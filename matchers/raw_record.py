@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from matchers.columns import decode
 from matchers.errors import LogError
 from matchers.log_source import LogSource
-from matchers.op_log import OpLog, decode
+from matchers.op_log import OpLog
 from matchers.words import PADDING
 
 __all__ = ["raw_record"]

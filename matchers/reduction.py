@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.op_log import FloatArray, OpLog
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog
 from matchers.shapes import dimensions, numel
 
 __all__ = ["reduction_length"]

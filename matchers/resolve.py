@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import FloatArray
 from matchers.key_index import key_reference, warm
-from matchers.op_log import FloatArray, OpLog, Phase
+from matchers.op_log import OpLog, Phase
 from matchers.pattern import Pattern
 from matchers.row_rules import ignored_rows, tolerances_of_rows
 from matchers.rule_lookup import Lookup, in_phase

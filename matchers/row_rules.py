@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray
+from matchers.columns import FloatArray
 from matchers.pattern import Glob
 from matchers.rule_lookup import Lookup, in_phase, in_side
 from matchers.rules import IgnoreRule, Side, ToleranceRule

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.collectives import collective
-from matchers.op_log import FloatArray, OpLog
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog
 
 __all__ = ["dimensions", "is_shard", "numel", "sharded_runs"]
 

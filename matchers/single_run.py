@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from matchers.broken import broken, broken_text, reads_broken
 from matchers.collectives import unfinished
+from matchers.columns import KeyColumn, Ragged, Strings
 from matchers.comparability import Comparability
 from matchers.comparison import Comparison, Kept, Progress
 from matchers.dataflow import DataFlow
 from matchers.explain import Explanation, explain
 from matchers.facts import InputFact, facts_of, inputs_of
-from matchers.op_log import Header, KeyColumn, OpLog, Ragged, Strings
+from matchers.op_log import Header, OpLog
 from matchers.pairing import Pairing
 from matchers.rules import RuleSet
 from matchers.status import Role, Status

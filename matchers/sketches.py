@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray
+from matchers.columns import FloatArray
 
 __all__ = ["PROJECTIONS", "decode_sketches", "distance", "error_range"]
 

@@ -9,7 +9,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.op_log import FloatArray, OpLog
+from matchers.columns import FloatArray
+from matchers.op_log import OpLog
 
 __all__ = ["user_differences"]
 

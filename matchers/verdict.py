@@ -22,17 +22,19 @@ from numpy.typing import NDArray
 
 from matchers.bits import Bits, altered_by_one_run, compare_bits
 from matchers.collectives import unfinished
+from matchers.columns import FloatArray
 from matchers.estimate import estimates
-from matchers.features import shared_ids
-from matchers.op_log import STATISTICS, FloatArray, OpLog
+from matchers.hashing import shared_ids
+from matchers.op_log import STATISTICS, OpLog
 from matchers.reduction import reduction_length
+from matchers.relative_error import relative
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
 from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, longer_sum, own_tolerance
 from matchers.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "relative"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
 
 Int = NDArray[np.int64]
 
@@ -45,15 +47,6 @@ def _by_dtype(log: OpLog, of: Callable[[str], float]) -> FloatArray:
 def _whole_numbers(log: OpLog) -> NDArray[np.bool_]:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
-
-
-def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> FloatArray:
-    """|x − y| / scale, by default the larger magnitude; 0 where both are equal (infinities too), NaN with a NaN."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        size = np.maximum(np.abs(x), np.abs(y)) if scale is None else scale
-        out = np.abs(x - y) / size
-    out = np.where(np.isinf(x) | np.isinf(y), np.inf, out)
-    return np.asarray(np.where(x == y, 0.0, np.where(np.isnan(x) | np.isnan(y), np.nan, out)))
 
 
 @dataclass(frozen=True, slots=True)

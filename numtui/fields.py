@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import IntArray, Strings
 from matchers.comparison import Comparison
-from matchers.op_log import IntArray, OpLog, Phase, Strings
+from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.rule_reach import reach
 from matchers.rules import ModuleRule

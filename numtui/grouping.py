@@ -12,9 +12,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import IntArray, Strings
 from matchers.comparison import Comparison
 from matchers.op_key import template
-from matchers.op_log import IntArray, OpLog, Strings
+from matchers.op_log import OpLog
 from numtui.fields import Mask
 from numtui.query import exactly
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from matchers.columns import IntArray
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.explain import Explanation, InputFact
-from matchers.op_log import IntArray
 from matchers.single_run import explained
 from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of

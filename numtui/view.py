@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import FloatArray, IntArray
 from matchers.comparison import Comparison
-from matchers.op_log import FloatArray, IntArray
 from matchers.status import Status
 from numtui.fields import STATUS_WORDS, Mask
 from numtui.query import NO_QUERY, Query

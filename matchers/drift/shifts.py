@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
 from matchers.drift.view import print_codes, twins
-from matchers.features import Features, Side, mix
+from matchers.features import Features, Side
+from matchers.hashing import mix
 from matchers.resolve import resolve
 from matchers.rules import TemplateRule
 from matchers.status import Status

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, Matching
 from matchers.drift.suggestion import Instances, instances
-from matchers.features import Side, float_bits, mix, shared_ids
+from matchers.features import Side
+from matchers.hashing import float_bits, mix, shared_ids
 from matchers.op_key import canonical
 from matchers.op_log import OpLog
 from matchers.pairing import Method

@@ -13,8 +13,9 @@ from typing import Any, Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import IntArray
 from matchers.comparison import Comparison
-from matchers.op_log import IntArray, OpLog, Phase
+from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.report.jsonl import ERROR

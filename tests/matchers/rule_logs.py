@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.op_log import Header, KeyColumn, OpLog, Ragged, Strings
+from matchers.columns import KeyColumn, Ragged, Strings
+from matchers.op_log import Header, OpLog
 
 _OP = re.compile(r"op_([0-9]+)_(.*)")
 

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from capture.log_writer import Record, TensorSummary
 from capture.log_writer import write_log as write_captured
 from matchers import log_source
+from matchers.columns import KeyColumn, Ragged, Strings
 from matchers.errors import LogError
-from matchers.op_log import NO_DIGEST, KeyColumn, OpLog, Phase, Ragged, Strings
+from matchers.op_log import NO_DIGEST, OpLog, Phase
 from matchers.parse import read_log
 from tests.builders import Op, log_text, op, training_step, write_log
 from tests.conftest import EXAMPLES

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.op_log import OpLog
+from matchers.relative_error import relative
 from matchers.shapes import is_shard, numel
 from matchers.status import Status
 from matchers.tolerance import EPSILON, default_tolerance
-from matchers.verdict import dtype_policy, judge, relative
+from matchers.verdict import dtype_policy, judge
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
 

@@ -20,8 +20,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.columns import IntArray, Ragged
 from matchers.comparison import Comparison
-from matchers.op_log import NO_DIGEST, STATISTICS, IntArray, OpLog, Ragged
+from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Method
 from matchers.tolerance import EPSILON
 from numtui.fields import FIELDS

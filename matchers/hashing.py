@@ -1,0 +1,51 @@
+"""Hashes of columns: equal rows of two logs get equal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.columns import Ragged
+from matchers.features import Int
+
+__all__ = ["Hash", "fingerprint", "float_bits", "mix", "shared_ids"]
+
+
+Hash = NDArray[np.uint64]
+
+_U = np.uint64
+
+
+def mix(x: Hash) -> Hash:
+    """Scrambles 64-bit words (the finaliser of splitmix64), so that sums of them make good hashes."""
+    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
+    return x ^ (x >> _U(31))
+
+
+def float_bits(values: NDArray[np.float64]) -> Hash:
+    """The bits of each number, with one zero and one NaN."""
+    values = values + 0.0
+    bits = values.view(np.uint64).copy()
+    bits[np.isnan(values)] = _U(0x7FF8000000000000)
+    return bits
+
+
+def fingerprint(lists: Ragged) -> Hash:
+    """A hash of each row's list, order included."""
+    place = (np.arange(len(lists.value)) - lists.start[lists.row]).astype(np.uint64) if len(lists.value) else None
+    if place is None:
+        return np.zeros(len(lists), np.uint64)
+    bits = lists.value if lists.value.dtype == np.uint64 else float_bits(lists.value)
+    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + mix(place + _U(1))))))
+    return np.asarray(total[lists.start[1:]] - total[lists.start[:-1]])
+
+
+def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int, Int, int]:
+    """Ids of two tables of text in one numbering, and how many there are. Entry -1 (the last) is "no text"."""
+    ids: dict[str, int] = {}
+    left = [ids.setdefault(text, len(ids)) for text in a]
+    right = [ids.setdefault(text, len(ids)) for text in b]
+    return np.array([*left, -1], np.int64), np.array([*right, -1], np.int64), len(ids)

@@ -1,0 +1,18 @@
+"""The relative difference of two numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matchers.columns import FloatArray
+
+__all__ = ["relative"]
+
+
+def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+    """|x − y| / scale, by default the larger magnitude; 0 where both are equal (infinities too), NaN with a NaN."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        size = np.maximum(np.abs(x), np.abs(y)) if scale is None else scale
+        out = np.abs(x - y) / size
+    out = np.where(np.isinf(x) | np.isinf(y), np.inf, out)
+    return np.asarray(np.where(x == y, 0.0, np.where(np.isnan(x) | np.isnan(y), np.nan, out)))
