@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int32, Int64
 from matchers.columns import Texts, decode
 from matchers.intern import InternTable
 from matchers.op_log import COUNTS
@@ -32,7 +32,7 @@ class AddedFields:
         """`problem` is told of every spot that cannot be read: its line, and what is wrong."""
         self._problem = problem
         self._counted = InternTable()
-        self._counts: list[NDArray[np.int32]] = []
+        self._counts: list[Int32] = []
         self._broken_counts: set[int] = set()
         self._tables = {name: InternTable() for name in _REPEATED}
         self._texts: dict[str, dict[int, bytes]] = {}
@@ -52,7 +52,7 @@ class AddedFields:
         """The texts by field."""
         return {name: Texts(rows) for name, rows in self._texts.items()}
 
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Int64:
         """int64[4, n], -1 where a record has none."""
         if not self._counted.names:
             return np.broadcast_to(np.int64(-1), (len(COUNTS), self._rows))

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.anchors import expected_order, near_others, same_copies, same_names, same_reads, same_results, same_values
+from matchers.arrays import Bool, Float64, Int64
 from matchers.collectives import collective
 from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueBins, ValueEvidence, observe, value_bins
 from matchers.features import Features, Side
@@ -26,8 +26,6 @@ from matchers.pairing import Method
 
 __all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
 
-Int = NDArray[np.int64]
-Float = NDArray[np.float64]
 
 _NEAREST = 5
 """Candidates of a row: so many of its kind on either side of where it is expected."""
@@ -73,7 +71,7 @@ class State:
         self.runner_up = np.full(n_a, -1, np.int64)
         self.runner_up_score = np.zeros(n_a)
 
-    def free(self, rows: Int) -> None:
+    def free(self, rows: Int64) -> None:
         """Parts rows of a from their partners."""
         partners = self.of_a[rows]
         self.of_b[partners[partners >= 0]] = -1
@@ -86,7 +84,7 @@ class State:
             setattr(other, name, value.copy())
         return other
 
-    def pair(self, i: Int, j: Int, method: Method, confidence: Float | float) -> None:
+    def pair(self, i: Int64, j: Int64, method: Method, confidence: Float64 | float) -> None:
         self.of_a[i], self.of_b[j] = j, i
         self.method[i], self.confidence[i] = method, confidence
         self.runner_up[i], self.runner_up_score[i] = -1, 0.0
@@ -99,7 +97,7 @@ class Weights:
     values: ValueEvidence
     structure: StructureEvidence
 
-    def score(self, seen: Observed) -> Float:
+    def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, before candidates compete."""
         return self.values.score(seen) + self.structure.score(seen)
 
@@ -151,9 +149,7 @@ def align(f: Features) -> Alignment:
     return Alignment(state, order, weights)
 
 
-def _weighed(
-    f: Features, state: State, order: Order, weights: Weights, i: Int, j: Int
-) -> tuple[Float, NDArray[np.bool_]]:
+def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64, j: Int64) -> tuple[Float64, Bool]:
     """(score, no number of the two can be compared) of candidates; a part at a time, for the sake of memory."""
     score, blind = np.zeros(len(i)), np.zeros(len(i), bool)
     for start in range(0, len(i), _AT_ONCE):
@@ -163,7 +159,7 @@ def _weighed(
     return score, blind
 
 
-def leftovers(f: Features, order: Order, rows_a: Int, rows_b: Int) -> tuple[Int, Int]:
+def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
     """Of the given rows without partner, those of one op in one module that can only be each other.
 
     Another shape, or a value that changed altogether, does not make it another operation.
@@ -217,7 +213,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
     return Weights(values, structure)
 
 
-def _sample(state: State) -> Int:
+def _sample(state: State) -> Int64:
     """Free rows of a to learn from: all of a small log, stretches from all over a large one."""
     free = np.flatnonzero(state.of_a < 0)
     if len(free) <= _SAMPLE:
@@ -240,7 +236,7 @@ def expected(f: Features, state: State) -> Order:
     return expected_order(f, i[keep], j[keep])
 
 
-def _named_seeds(f: Features, state: State) -> tuple[Int, Int]:
+def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
     i, j = same_names(f, state.of_a < 0, state.of_b < 0)
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
@@ -259,7 +255,7 @@ class _Rows:
         self.alone[self.one], self.alone[self.next] = False, False
 
 
-def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int, j: Int) -> tuple[ValueBins, ValueBins]:
+def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int64, j: Int64) -> tuple[ValueBins, ValueBins]:
     """How far the numbers of partners are apart, and how far those of one operation and the next of its kind are.
 
     The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
@@ -275,7 +271,7 @@ def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int, j: Int) -> tuple[Valu
     return value_bins(f.a, f.b, *_thinned(i, j)), value_bins(f.a, f.b, one, other)
 
 
-def _thinned(i: Int, j: Int) -> tuple[Int, Int]:
+def _thinned(i: Int64, j: Int64) -> tuple[Int64, Int64]:
     """So many of the pairs as a lesson looks at."""
     if len(i) <= _LESSON:
         return i, j
@@ -283,7 +279,7 @@ def _thinned(i: Int, j: Int) -> tuple[Int, Int]:
     return i[pick], j[pick]
 
 
-def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
+def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Lesson:
     """What pairs that are surely right look like, against the other candidates of the same rows."""
     i, j = _thinned(i, j)
     partner = np.full(len(f.a), -1, np.int64)
@@ -296,8 +292,8 @@ def _lesson(f: Features, order: Order, state: State, i: Int, j: Int) -> Lesson:
 
 
 def nearest_of_kind(
-    f: Features, rows_a: Int, rows_b: Int, order: Order, nearest: int = _NEAREST, window: int = _WINDOW
-) -> tuple[Int, Int]:
+    f: Features, rows_a: Int64, rows_b: Int64, order: Order, nearest: int = _NEAREST, window: int = _WINDOW
+) -> tuple[Int64, Int64]:
     """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
     span = np.int64(len(f.b) + 1)
     code_b = f.b.kind[rows_b] * span + rows_b
@@ -315,7 +311,7 @@ def nearest_of_kind(
     return i, j[ok]
 
 
-def _joined(*pairs: tuple[Int, Int]) -> tuple[Int, Int]:
+def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     """Several lists of pairs in one; where they disagree on a row the first list wins."""
     i = np.concatenate([p for p, _ in pairs])
     j = np.concatenate([q for _, q in pairs])
@@ -323,7 +319,7 @@ def _joined(*pairs: tuple[Int, Int]) -> tuple[Int, Int]:
     return i[first], j[first]
 
 
-def _chance(state: State, i: Int, j: Int, score: Float, alone: Float | float = _ALONE) -> Float:
+def _chance(state: State, i: Int64, j: Int64, score: Float64, alone: Float64 | float = _ALONE) -> Float64:
     """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
     top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
     weight = np.exp(score - top)
@@ -332,13 +328,13 @@ def _chance(state: State, i: Int, j: Int, score: Float, alone: Float | float = _
     return weight / (total_a[i] + total_b[j] - weight + np.exp(alone - top))
 
 
-def _clear_winners(state: State, i: Int, j: Int, score: Float, alone: float = _ALONE) -> tuple[Int, Int]:
+def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = _ALONE) -> tuple[Int64, Int64]:
     """Candidates that leave no room for a rival, by one kind of evidence alone."""
     clear = (_chance(state, i, j, score, alone) >= _CLEAR) & (score > _ALONE)
     return i[clear], j[clear]
 
 
-def compete(state: State, i: Int, j: Int, score: Float, least: Float | float) -> None:
+def compete(state: State, i: Int64, j: Int64, score: Float64, least: Float64 | float) -> None:
     """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
     n_a, n_b = len(state.of_a), len(state.of_b)
     chance = _chance(state, i, j, score)
@@ -361,7 +357,7 @@ def compete(state: State, i: Int, j: Int, score: Float, least: Float | float) ->
     _rivals(state, i, j, chance)
 
 
-def _rivals(state: State, i: Int, j: Int, chance: Float) -> None:
+def _rivals(state: State, i: Int64, j: Int64, chance: Float64) -> None:
     """The best other candidate of every row."""
     other = np.flatnonzero(state.of_a[i] != j)
     oi, chance = i[other], chance[other]

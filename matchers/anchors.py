@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Hash, Int64
 from matchers.evidence import Order
 from matchers.features import Features
 from matchers.hashing import float_bits, mix
@@ -20,14 +20,13 @@ __all__ = [
     "unique_join",
 ]
 
-Int = NDArray[np.int64]
 
 _BLOCK = 32
 _STRAY = 96
 """An anchor further than so many rows from where its neighbours point is not believed."""
 
 
-def _groups(key: NDArray[np.uint64], most: int | None) -> tuple[Int, Int, Int]:
+def _groups(key: Hash, most: int | None) -> tuple[Int64, Int64, Int64]:
     """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number.
 
     `most`: 1 where only rows that are alone with their key matter; the others are in no order then.
@@ -40,7 +39,7 @@ def _groups(key: NDArray[np.uint64], most: int | None) -> tuple[Int, Int, Int]:
     return order, np.arange(len(key)) - np.repeat(first, size), np.repeat(size, size)
 
 
-def ranked_join(a: NDArray[np.uint64], b: NDArray[np.uint64], most: int | None = None) -> tuple[Int, Int]:
+def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64]:
     """Pairs the r-th row of each key in a with the r-th in b, for keys that occur equally often on both sides.
 
     `most`: only keys that occur at most so often.
@@ -58,12 +57,12 @@ def ranked_join(a: NDArray[np.uint64], b: NDArray[np.uint64], most: int | None =
     return order_a[ok], order_b[(at + rank_a)[ok]]
 
 
-def unique_join(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> tuple[Int, Int]:
+def unique_join(a: Hash, b: Hash) -> tuple[Int64, Int64]:
     """Pairs the rows whose key occurs once on each side."""
     return ranked_join(a, b, most=1)
 
 
-def same_values(f: Features) -> tuple[Int, Int]:
+def same_values(f: Features) -> tuple[Int64, Int64]:
     """Rows of one kind and phase with the same printed numbers, inputs included, that no other row has."""
     phase = np.uint64(0x9E3779B97F4A7C15)
     key_a = f.a.exact + f.a.phase.astype(np.uint64) * phase
@@ -73,7 +72,7 @@ def same_values(f: Features) -> tuple[Int, Int]:
     return rows_a[i], rows_b[j]
 
 
-def same_results(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]) -> tuple[Int, Int]:
+def same_results(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     """Free rows of one kind whose results have the same bits, which no other free row of it made."""
     rows_a = np.flatnonzero(free_a & (f.a.result != 0))
     rows_b = np.flatnonzero(free_b & (f.b.result != 0))
@@ -84,7 +83,7 @@ def same_results(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool
     return rows_a[i], rows_b[j]
 
 
-def same_reads(f: Features, phases: bool) -> tuple[Int, Int]:
+def same_reads(f: Features, phases: bool) -> tuple[Int64, Int64]:
     """Collectives of one kind that read the same tensor, in order where several did.
 
     Their results may have been logged before they were there; what went in is known. `phases`: also of one phase.
@@ -98,7 +97,7 @@ def same_reads(f: Features, phases: bool) -> tuple[Int, Int]:
     return rows_a[i], rows_b[j]
 
 
-def same_copies(f: Features, of_a: Int, of_b: Int) -> tuple[Int, Int]:
+def same_copies(f: Features, of_a: Int64, of_b: Int64) -> tuple[Int64, Int64]:
     """Free recomputed rows that repeat partners, in order, where both sides ran those again equally often."""
     rows_a = np.flatnonzero((of_a < 0) & (f.a.original >= 0))
     rows_b = np.flatnonzero((of_b < 0) & (f.b.original >= 0))
@@ -108,7 +107,7 @@ def same_copies(f: Features, of_a: Int, of_b: Int) -> tuple[Int, Int]:
     return rows_a[i], rows_b[j]
 
 
-def same_names(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]) -> tuple[Int, Int]:
+def same_names(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     """The r-th row of a module and kind in a and the r-th in b, where both have equally many; numbers ignored."""
     rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
     width = np.uint64(f.names.size + 2)
@@ -118,7 +117,7 @@ def same_names(f: Features, free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]
     return rows_a[i], rows_b[j]
 
 
-def near_others(i: Int, j: Int) -> NDArray[np.bool_]:
+def near_others(i: Int64, j: Int64) -> Bool:
     """Which anchors point to about where the anchors around them do; i is sorted."""
     n = len(i)
     if n == 0:
@@ -137,7 +136,7 @@ def near_others(i: Int, j: Int) -> NDArray[np.bool_]:
     return stray <= _STRAY
 
 
-def expected_order(f: Features, i: Int, j: Int) -> Order:
+def expected_order(f: Features, i: Int64, j: Int64) -> Order:
     """Where each row of a is expected in b, by the nearest anchors before and after it (itself left out).
 
     i is sorted. Without an anchor, rows are expected in proportion.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Hash, Int64
 from matchers.op_log import OpLog
 
 __all__ = ["micro_batches", "split_kinds"]
 
-Int = NDArray[np.int64]
-Hash = NDArray[np.uint64]
 
-
-def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int, Int]:
+def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int64, Int64]:
     """The micro-batch of each row in one numbering for both logs, -1 where it is not known or does not matter.
 
     Where one run has a single one (a rank that got its share of the batch), it is the one of the other run that has
@@ -33,13 +30,13 @@ def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int, 
     return one, two
 
 
-def _most_alike(bits: Hash, batch: Int, others: Hash, batches: Int) -> int:
+def _most_alike(bits: Hash, batch: Int64, others: Hash, batches: Int64) -> int:
     """The micro-batch with most of the given bits; the first of several."""
     common = np.isin(others, bits[bits != 0])
     return int(batches[np.argmax([np.count_nonzero(common & (batch == number)) for number in batches])])
 
 
-def split_kinds(kind_a: Int, kind_b: Int, class_a: Int, class_b: Int) -> tuple[Int, Int]:
+def split_kinds(kind_a: Int64, kind_b: Int64, class_a: Int64, class_b: Int64) -> tuple[Int64, Int64]:
     """Kinds of rows refined by classes (-1 for none), where both sides have rows of a kind in one class.
 
     A kind whose rows are of other classes throughout stays as it is: it is labelled differently, and its partners are

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int64
 from matchers.collectives import collective
 from matchers.columns import Ragged
 from matchers.hashing import fingerprint
 from matchers.op_log import NO_DIGEST, OpLog, Phase
 
 __all__ = ["Bits", "altered_by_one_run", "compare_bits"]
-
-Int = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +36,10 @@ class Bits:
     differ: Bool
     first_differs: Bool
     inputs_equal: Bool
-    slots: Int
+    slots: Int64
 
 
-def compare_bits(a: OpLog, b: OpLog, i: Int, j: Int) -> Bits:
+def compare_bits(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bits:
     """Compares the digests of the pairs (i[k], j[k])."""
     if not (len(a.digests.value) or len(a.input_digests.value)) or not (
         len(b.digests.value) or len(b.input_digests.value)
@@ -77,7 +74,7 @@ def _any_unknown(lists: Ragged) -> Bool:
     return np.bincount(lists.row[lists.value == NO_DIGEST], minlength=len(lists)) > 0
 
 
-def _mutations(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
+def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
     """Which pairs changed an input, and in which the logs do not say the same of it to the letter."""
     changed, altered = np.zeros(len(i), bool), np.zeros(len(i), bool)
     texts_a, texts_b = a.texts("Mutated"), b.texts("Mutated")
@@ -92,7 +89,7 @@ def _mutations(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
     return changed, altered
 
 
-def _inputs_equal(a: OpLog, b: OpLog, i: Int, j: Int) -> Bool:
+def _inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     n_a, n_b = a.input_digests.count[i], b.input_digests.count[j]
     same = (n_a == n_b) & (fingerprint(a.input_digests)[i] == fingerprint(b.input_digests)[j])
     # nothing went in: nothing differs
@@ -100,7 +97,7 @@ def _inputs_equal(a: OpLog, b: OpLog, i: Int, j: Int) -> Bool:
     return np.asarray(same & ((n_a > 0) | none))
 
 
-def altered_by_one_run(a: OpLog, b: OpLog, i: Int, j: Int, inputs_equal: Bool) -> Bool:
+def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Bool) -> Bool:
     """Operations of the optimizer whose inputs differ only in what an operation of the optimizer made that the other
     run does not have.
 
@@ -124,11 +121,11 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int, j: Int, inputs_equal: Bool) -
     return found
 
 
-def _unmatched_updates(log: OpLog, matched: Int) -> Bool:
+def _unmatched_updates(log: OpLog, matched: Int64) -> Bool:
     alone = (log.phase == Phase.OPTIMIZER) & ~collective(log)  # what ranks exchange changes nothing by itself
     alone[matched] = False
     return alone
 
 
-def _is_in(rows: Int, mask: Bool) -> Bool:
+def _is_in(rows: Int64, mask: Bool) -> Bool:
     return (rows >= 0) & mask[np.maximum(rows, 0)]

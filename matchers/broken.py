@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int64
 from matchers.columns import Ragged
 from matchers.op_log import OpLog
 
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken_begins"]
 
-Mask = NDArray[np.bool_]
 
-
-def broken(log: OpLog) -> tuple[Mask, Mask]:
+def broken(log: OpLog) -> tuple[Bool, Bool]:
     """bool[n] each: records with NaN, and with Inf, in what they return."""
     counted = log.counts[0] >= 0
     nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
@@ -29,7 +27,7 @@ def broken(log: OpLog) -> tuple[Mask, Mask]:
     return nan, inf
 
 
-def reads_broken(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
+def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:
     """bool[n]: records that read such a value, by what they were given or by what made it.
 
     Args:
@@ -44,7 +42,7 @@ def reads_broken(log: OpLog, flow: Ragged, made: Mask, kind: np.ufunc) -> Mask:
     return out
 
 
-def where_broken_begins(flow: Ragged, ends: NDArray[np.int64], among: Mask) -> NDArray[np.int64]:
+def where_broken_begins(flow: Ragged, ends: Int64, among: Bool) -> Int64:
     """The records, all of `among`, that some records of it lead back to over records of it, and that read none of it.
 
     Args:

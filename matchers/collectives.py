@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.op_log import OpLog, Phase
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "unfinished",
 ]
 
-Int = NDArray[np.int64]
 
 WAIT = "wait_tensor"
 LOWERED_FROM = {
@@ -94,11 +92,11 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
     return {op: frozenset(shapes) for op, shapes in out.items()}
 
 
-def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> NDArray[np.bool_]:
+def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> Bool:
     return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
 
 
-def collective(log: OpLog) -> NDArray[np.bool_]:
+def collective(log: OpLog) -> Bool:
     """bool[n]: the row starts, does or awaits a collective."""
     return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
 
@@ -108,12 +106,12 @@ def is_collective(name: str) -> bool:
     return name == WAIT or name in LOWERED_FROM or name in _IN_PLACE
 
 
-def awaiting(log: OpLog) -> NDArray[np.bool_]:
+def awaiting(log: OpLog) -> Bool:
     """bool[n]: the row waits for a collective that was started before."""
     return _rows_named(log, {WAIT})
 
 
-def unfinished(log: OpLog) -> NDArray[np.bool_]:
+def unfinished(log: OpLog) -> Bool:
     """bool[n]: the row's numbers may have been taken before the communication was over.
 
     torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
@@ -122,7 +120,7 @@ def unfinished(log: OpLog) -> NDArray[np.bool_]:
     return _rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
 
 
-def read_by_collective(log: OpLog) -> FloatArray:
+def read_by_collective(log: OpLog) -> Float64:
     """float64[n], L1 norm of the tensor that a collective read; NaN for other rows and where the log has none.
 
     The in-place collectives of c10d take their result first and what they read last; the functional ones the other way
@@ -138,7 +136,7 @@ def read_by_collective(log: OpLog) -> FloatArray:
     return out
 
 
-def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int, Int]:
+def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int64, Int64]:
     """Finds the chains in a log.
 
     Returns (lead, stands_for): lead[i] is the row that finishes the chain in which row i is but a step, -1 elsewhere;
@@ -185,7 +183,7 @@ class _Open:
     def _place(self, row: int) -> tuple[int, int]:
         return int(self._log.module[row]), int(self._log.shape[row])
 
-    def read_by(self, rows: Int) -> Iterator[tuple[int, int]]:
+    def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
         """(row, the free row that it reads) for each row that has one.
 
         That is its producer. Where the log names none: the first of its module and shape is read by the first, and so

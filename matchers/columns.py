@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FloatArray", "IntArray", "KeyColumn", "Ragged", "Strings", "Texts", "decode"]
+from matchers.arrays import Bool, Int64
 
-
-IntArray = NDArray[np.int32]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["KeyColumn", "Ragged", "Strings", "Texts", "decode"]
 
 
 def decode(raw: bytes) -> str:
@@ -90,7 +87,7 @@ class KeyColumn(Sequence[str]):
         place = next(islice(self._places(key, len(self._blob)), nth, None), None)
         return -1 if place is None else int(np.searchsorted(self.start, place))
 
-    def rows(self, key: bytes) -> NDArray[np.int64]:
+    def rows(self, key: bytes) -> Int64:
         """The rows whose key is exactly this."""
         return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self._blob)))), np.int64)
 
@@ -102,7 +99,7 @@ class KeyColumn(Sequence[str]):
             if at == 0 or self._blob[at - 1] == 0x0A:
                 yield at
 
-    def containing(self, text: str) -> NDArray[np.bool_]:
+    def containing(self, text: str) -> Bool:
         """Mask of the rows whose key contains `text`, ignoring ASCII case."""
         found = np.zeros(len(self), bool)
         needle = text.lower().encode("utf-8", errors="surrogateescape")
@@ -148,7 +145,7 @@ class Texts(Mapping[int, str]):
 class Ragged:
     """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
 
-    start: NDArray[np.int64]
+    start: Int64
     value: NDArray[Any]
 
     def __getitem__(self, row: int) -> NDArray[Any]:
@@ -158,12 +155,12 @@ class Ragged:
         return len(self.start) - 1
 
     @property
-    def count(self) -> NDArray[np.int64]:
+    def count(self) -> Int64:
         """Number of values of each row."""
         return np.diff(self.start)
 
     @property
-    def row(self) -> NDArray[np.int64]:
+    def row(self) -> Int64:
         """Row that owns each value."""
         return np.repeat(np.arange(len(self)), self.count)
 

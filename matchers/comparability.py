@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.collectives import collective
 from matchers.dataflow import DataFlow
 from matchers.noise import NoiseFloor
@@ -178,7 +178,7 @@ class _Given:
         looked_up = np.array([_LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])
         self.tokens = self.place == looked_up[c.a.op[self.record]]
 
-    def first(self, which: NDArray[np.bool_]) -> str:
+    def first(self, which: Bool) -> str:
         """The key of the first record of some."""
         key: str = self._c.a.keys[int(self.record[which].min())]
         return key

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.align import Alignment, State, align
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.collectives import Chain
-from matchers.columns import FloatArray, IntArray
 from matchers.comparability import Comparability, comparability
 from matchers.consequences import Consequences, consequences, still_felt
 from matchers.dataflow import DataFlow
@@ -159,19 +159,19 @@ class Comparison:
     a: OpLog
     b: OpLog
     pairing: Pairing
-    row_a: IntArray
-    row_b: IntArray
-    pair: IntArray
+    row_a: Int32
+    row_b: Int32
+    pair: Int32
     status: NDArray[np.int8]
-    error: FloatArray
-    bound: NDArray[np.bool_]
-    inputs_equal: NDArray[np.bool_]
-    tolerance: FloatArray
+    error: Float64
+    bound: Bool
+    inputs_equal: Bool
+    tolerance: Float64
     role: NDArray[np.int8]
-    cause: NDArray[np.bool_]
-    original: IntArray
-    at_a: IntArray
-    at_b: IntArray
+    cause: Bool
+    original: Int32
+    at_a: Int32
+    at_b: Int32
     rules: RuleSet = field(default_factory=RuleSet)
     usage: tuple[RuleUsage, ...] = ()
     policy: tuple[tuple[str, str], ...] = ()
@@ -202,7 +202,7 @@ class Comparison:
         return len(self.row_a)
 
     @cached_property
-    def red(self) -> NDArray[np.bool_]:
+    def red(self) -> Bool:
         """bool[r]: the rows that are red."""
         return np.asarray(self.status >= Status.SHAPE)
 
@@ -226,7 +226,7 @@ class Comparison:
         """Rows of one role."""
         return int(np.count_nonzero(self.role == role))
 
-    def side(self, name: str) -> tuple[OpLog, IntArray]:
+    def side(self, name: str) -> tuple[OpLog, Int32]:
         """The log of side `a` or `b` and the record that each row shows of it."""
         return (self.a, self.row_a) if name == "a" else (self.b, self.row_b)
 
@@ -431,7 +431,7 @@ def _rows(
     return replace(found, cause=cause & (~ignored | still_felt(found))) if (cause & ignored).any() else found
 
 
-def _lone(original: NDArray[np.int64], log: OpLog, status: Status) -> NDArray[np.int8]:
+def _lone(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
     """Status of records without partner: a copy that activation checkpointing ran again, or only on this side."""
     return np.where((original >= 0) | log.recompute, np.int8(Status.RECOMPUTE), np.int8(status))
 

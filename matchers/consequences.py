@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase
 from matchers.status import Status
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Cause", "Consequences", "Growth", "consequences", "still_felt"]
 
-Int = NDArray[np.int64]
 
 _MOST: Final = 62
 """So many causes are followed, the earliest ones; each takes a bit of a 64-bit word, and all others one together."""
@@ -87,7 +86,7 @@ class Consequences:
 
     causes: tuple[Cause, ...]
     further: tuple[tuple[int, ...], ...]
-    cause_of: NDArray[np.int32]
+    cause_of: Int32
     unexplained: int
 
     @property
@@ -131,7 +130,7 @@ def consequences(c: Comparison) -> Consequences:
     return Consequences(tuple(ranked), tuple(further), cause_of, int(np.count_nonzero(c.red & (reach == 0))))
 
 
-def still_felt(c: Comparison) -> NDArray[np.bool_]:
+def still_felt(c: Comparison) -> Bool:
     """bool[r]: first causes that a rule ignores, and that red rows follow from which no other first cause explains."""
     ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
     felt = np.zeros(len(c), bool)
@@ -146,9 +145,7 @@ def still_felt(c: Comparison) -> NDArray[np.bool_]:
     return felt
 
 
-def _spread(
-    c: Comparison, start: NDArray[np.uint64], reader: Int, maker: Int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _spread(c: Comparison, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Hash]:
     """The causes of each row as bits: by data flow alone, and with the red rows that no data flow leads to.
 
     Such a row shares the causes of the red row before it, or of an ignored first cause.
@@ -193,7 +190,7 @@ def _shown(c: Comparison, row: int) -> tuple[OpLog, int]:
     return (c.a, record) if record >= 0 else (c.b, int(c.row_b[row]))
 
 
-def _edges(c: Comparison) -> tuple[Int, Int]:
+def _edges(c: Comparison) -> tuple[Int64, Int64]:
     """(reading row, making row) of all values that a record reads and another one made, sorted by the reading row."""
     if c.flow is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -207,7 +204,7 @@ def _edges(c: Comparison) -> tuple[Int, Int]:
     return code // max(len(c), 1), code % max(len(c), 1)
 
 
-def _downstream(start: NDArray[np.uint64], reader: Int, maker: Int, stops: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def _downstream(start: Hash, reader: Int64, maker: Int64, stops: Bool) -> Hash:
     """The causes upstream of each row as bits. Rows in `stops` pass nothing on."""
     reach: list[int] = start.tolist()
     through = (~stops | (start != 0)).tolist()
@@ -255,9 +252,9 @@ def _cause(
     c: Comparison,
     parts: _Parts,
     rows: Sequence[int],
-    reached: NDArray[np.bool_],
-    flown: NDArray[np.bool_],
-    masked: NDArray[np.bool_],
+    reached: Bool,
+    flown: Bool,
+    masked: Bool,
 ) -> Cause:
     red = np.flatnonzero(reached & c.red)
     return Cause(
@@ -270,7 +267,7 @@ def _cause(
     )
 
 
-def _growth(c: Comparison, parts: _Parts, red: Int) -> Iterator[Growth]:
+def _growth(c: Comparison, parts: _Parts, red: Int64) -> Iterator[Growth]:
     """The largest error of each part of the step that some red rows are in, in their order."""
     red = red[~np.isnan(c.error[red])]
     part = parts.part[red]

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.collectives import awaiting, unfinished
 from matchers.columns import Ragged
 from matchers.hashing import float_bits
 from matchers.op_log import OpLog
 
 __all__ = ["DataFlow", "Readers", "consumers", "sources"]
-
-Int = NDArray[np.int64]
 
 
 def sources(log: OpLog) -> Ragged:
@@ -48,7 +46,7 @@ def sources(log: OpLog) -> Ragged:
     return Ragged(inputs.start, out)
 
 
-def _last_with_value(log: OpLog, value: NDArray[np.float64], before: Int, among: NDArray[np.bool_]) -> Int:
+def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> Int64:
     """The last row before each `before`, among some rows (bool[n]), that has an output of this norm, -1 for none."""
     listed = among[log.outputs.row]
     made, maker = float_bits(log.outputs.value[listed]), log.outputs.row[listed]
@@ -108,8 +106,8 @@ class Readers:
         only: int64[n + 1], the one record that does; n where there is none, or several.
     """
 
-    none: NDArray[np.bool_]
-    only: Int
+    none: Bool
+    only: Int64
 
     @classmethod
     def of(cls, flow: Ragged) -> Readers:

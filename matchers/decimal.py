@@ -9,16 +9,12 @@ to round, and the others are left to `float`.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.words import Words
 
 __all__ = ["read"]
 
-Index = NDArray[np.int64]
-Word = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 _U = np.uint64
 _ZEROS = _U(0x3030303030303030)
@@ -38,7 +34,7 @@ _LEAST, _MOST = -290, 290
 """Powers of ten that are read here: far from where doubles are subnormal or overflow."""
 
 
-def _powers() -> tuple[Word, Index]:
+def _powers() -> tuple[Hash, Int64]:
     """10^q = p · 2^e (rounded down), 2^63 ≤ p < 2^64, for q from `_LEAST` on."""
     mantissas, exponents = [], []
     for q in range(_LEAST, _MOST + 1):
@@ -52,7 +48,7 @@ def _powers() -> tuple[Word, Index]:
 _POWER, _POWER_EXPONENT = _powers()
 
 
-def read(words: Words, start: Index, end: Index) -> tuple[FloatArray, Mask]:
+def read(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
     """The numbers between positions: (values, read). A value means something only where `read` is True."""
     first = words.at(start)
     negative = (first & _U(0xFF)) == _U(0x2D)
@@ -81,10 +77,10 @@ def read(words: Words, start: Index, end: Index) -> tuple[FloatArray, Mask]:
     return np.where(negative, -value, value), ok
 
 
-def _exponent(tail: Word, end: Index, ok: Mask) -> tuple[Index, Index, Mask]:
+def _exponent(tail: Hash, end: Int64, ok: Bool) -> tuple[Int64, Int64, Bool]:
     """(where the digits before the exponent end, the exponent, still readable); `tail` are the last eight bytes."""
 
-    def byte(k: int) -> Index:
+    def byte(k: int) -> Int64:
         """The k-th byte from the end."""
         return ((tail >> _U(64 - 8 * k)) & _U(0xFF)).astype(np.int64)
 
@@ -101,7 +97,7 @@ def _exponent(tail: Word, end: Index, ok: Mask) -> tuple[Index, Index, Mask]:
     return end - size, np.where(with_exponent & ok, np.where(sign == 0x2D, -number, number), 0), ok
 
 
-def _find_dot(words: Words, at: Index, stop: Index) -> Index:
+def _find_dot(words: Words, at: Int64, stop: Int64) -> Int64:
     """Where the first dot is; `stop` where there is none before."""
     dot = stop.copy()
     open_ = np.arange(len(at))
@@ -120,7 +116,7 @@ def _find_dot(words: Words, at: Index, stop: Index) -> Index:
     return np.minimum(dot, stop)
 
 
-def _digits(words: Words, end: Index, length: Index, ok: Mask) -> tuple[Word, Mask]:
+def _digits(words: Words, end: Int64, length: Int64, ok: Bool) -> tuple[Hash, Bool]:
     """The integers whose digits end at `end`, of at most nineteen digits that count."""
     total = np.zeros(len(end), np.uint64)
     place = np.maximum(end, _LONGEST)
@@ -141,7 +137,7 @@ def _digits(words: Words, end: Index, length: Index, ok: Mask) -> tuple[Word, Ma
     return total, ok
 
 
-def _multiplied(m: Word, q: Index) -> tuple[FloatArray, Mask]:
+def _multiplied(m: Hash, q: Int64) -> tuple[Float64, Bool]:
     """m·10^q by one operation on doubles, and where that is correctly rounded."""
     size = np.abs(q)
     exact = (m <= _U(1 << 53)) & (size <= 22) | (m == 0)
@@ -150,7 +146,7 @@ def _multiplied(m: Word, q: Index) -> tuple[FloatArray, Mask]:
     return np.where(q < 0, number / power, number * power), exact
 
 
-def _rounded(m: Word, q: Index) -> tuple[FloatArray, Mask]:
+def _rounded(m: Hash, q: Int64) -> tuple[Float64, Bool]:
     """m·10^q for m > 0, correctly rounded where the second result is True."""
     sure = (q >= _LEAST) & (q <= _MOST)
     at = np.where(sure, q, 0) - _LEAST
@@ -174,7 +170,7 @@ def _rounded(m: Word, q: Index) -> tuple[FloatArray, Mask]:
     return np.ldexp(mantissa.astype(np.float64), np.where(sure, exponent, 0).astype(np.int32)), sure
 
 
-def _high_product(x: Word, y: Word) -> Word:
+def _high_product(x: Hash, y: Hash) -> Hash:
     """The upper 64 bits of the product of two words."""
     x_low, x_high, y_low, y_high = x & _HALF, x >> _U(32), y & _HALF, y >> _U(32)
     low = x_low * y_low

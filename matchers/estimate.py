@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.op_log import OpLog
 from matchers.placement import Part, parse_placement, part_of, same_part
 from matchers.shapes import dimensions, numel
@@ -15,14 +14,12 @@ from matchers.sketches import decode_sketches, distance
 
 __all__ = ["estimates", "parts_compared"]
 
-Int = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 _CHUNK = 20_000
 """Pairs whose sketches are decoded at once."""
 
 
-def estimates(a: OpLog, b: OpLog, i: Int, j: Int, which: Bool) -> tuple[Bool, FloatArray]:
+def estimates(a: OpLog, b: OpLog, i: Int64, j: Int64, which: Bool) -> tuple[Bool, Float64]:
     """(the log says that the two hold different parts of one tensor, estimated relative error) per pair.
 
     The error is NaN where there is no estimate: outside of `which`, without sketches, of different parts.
@@ -41,7 +38,7 @@ def estimates(a: OpLog, b: OpLog, i: Int, j: Int, which: Bool) -> tuple[Bool, Fl
     return elsewhere, out
 
 
-def parts_compared(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
+def parts_compared(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
     """(both hold the same elements in the same order, they hold different parts of one tensor) per pair."""
     size = numel(a)[a.shape[i]] == numel(b)[b.shape[j]]
     if not a.texts("Placement") and not b.texts("Placement"):
@@ -60,7 +57,7 @@ def parts_compared(a: OpLog, b: OpLog, i: Int, j: Int) -> tuple[Bool, Bool]:
     return same[code.reshape(-1)] & has_shape, elsewhere[code.reshape(-1)] & has_shape
 
 
-def _placed(log: OpLog) -> tuple[Int, Callable[[int], Part | None]]:
+def _placed(log: OpLog) -> tuple[Int64, Callable[[int], Part | None]]:
     """A number for each record's combination of placement and shape, and the part a record holds."""
     ids: dict[bytes, int] = {}
     texts = log.texts("Placement")

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.features import Features, Side
 
 __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
 
-Int = NDArray[np.int64]
-Float = NDArray[np.float64]
-ValueBins = tuple[Int, Int, Int]
+ValueBins = tuple[Int64, Int64, Int64]
 
 VALUE_BINS = 20
 """Bins over log10 of the difference from 1e-8 (equal to the digit) to 5; one more for "no values"."""
@@ -65,7 +64,7 @@ def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(x.view(np.int32) * np.float32(2.0**-23) - np.float32(127.0))
 
 
-def _bin(difference: NDArray[np.float32]) -> Int:
+def _bin(difference: NDArray[np.float32]) -> Int64:
     """Bin of the mean logarithm of some differences, NaN for unknown ones; float32[k, m]."""
     log = _rough_log2(difference + np.float32(1e-8))
     known = difference == difference
@@ -82,7 +81,7 @@ def _bin(difference: NDArray[np.float32]) -> Int:
 
 
 @np.errstate(invalid="ignore")
-def _value_bins(a: Side, b: Side, i: Int, j: Int) -> tuple[Int, Int]:
+def _value_bins(a: Side, b: Side, i: Int64, j: Int64) -> tuple[Int64, Int64]:
     """Bins of how far the outputs' statistics are apart, and of how far their ratios to the first are.
 
     Apart is measured in logarithms: two runs that diverged by half still differ less than two operations do.
@@ -99,7 +98,7 @@ def _value_bins(a: Side, b: Side, i: Int, j: Int) -> tuple[Int, Int]:
 
 
 @np.errstate(invalid="ignore")
-def _input_bins(a: Side, b: Side, i: Int, j: Int) -> Int:
+def _input_bins(a: Side, b: Side, i: Int64, j: Int64) -> Int64:
     difference = a.inputs.take(i, axis=1)
     difference -= b.inputs.take(j, axis=1)
     return _bin(np.abs(difference, out=difference))
@@ -111,40 +110,40 @@ class Order:
     nearest anchor on either side.
     """
 
-    before: Int
-    after: Int
+    before: Int64
+    after: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """The bins of m candidate pairs, one array per property."""
 
-    out: Int
-    profile: Int
-    inputs: Int
-    site_a: Int
-    site_b: Int
-    context: Int
-    same_pattern: NDArray[np.bool_]
-    name: Int
-    location: Int
-    shift: Int
-    repeat: Int
-    flow: Int
-    near: Int
-    around: Int
+    out: Int64
+    profile: Int64
+    inputs: Int64
+    site_a: Int64
+    site_b: Int64
+    context: Int64
+    same_pattern: Bool
+    name: Int64
+    location: Int64
+    shift: Int64
+    repeat: Int64
+    flow: Int64
+    near: Int64
+    around: Int64
 
     @property
-    def is_near(self) -> NDArray[np.bool_]:
+    def is_near(self) -> Bool:
         """bool[m]: the row of b is within a few rows of where it is expected, whatever that is worth."""
         return self.shift <= np.searchsorted(_SHIFT_EDGES, _NEAR, side="right")
 
     @property
-    def without_values(self) -> NDArray[np.bool_]:
+    def without_values(self) -> Bool:
         """bool[m]: no number of the two rows can be compared; only names and order speak, and they drift."""
         return (self.out == VALUE_BINS) & (self.inputs == VALUE_BINS)
 
-    def __getitem__(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Observed:
+    def __getitem__(self, index: Int64 | Bool) -> Observed:
         return Observed(*(getattr(self, name)[index] for name in Observed.__slots__))
 
 
@@ -156,7 +155,7 @@ class Lesson:
     wrong: Observed
 
 
-def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> Observed:
+def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: Int64) -> Observed:
     """The bins of the pairs (i[k], j[k]), given the partners known so far (-1: none)."""
     a, b = f.a, f.b
     loc_a, loc_b = a.location[i], b.location[j]
@@ -182,7 +181,7 @@ def observe(f: Features, i: Int, j: Int, order: Order, of_a: Int, of_b: Int) -> 
     )
 
 
-def _name(a: Side, b: Side, i: Int, j: Int) -> Int:
+def _name(a: Side, b: Side, i: Int64, j: Int64) -> Int64:
     """How the modules' names differ: 0 not at all, 1 in their indices; 2 they are others, which both logs have, 3 in
     other indices, too; 4 they are others, of which only one log has one, 5 in other indices, too; 6 one is unknown.
     """
@@ -194,7 +193,7 @@ def _name(a: Side, b: Side, i: Int, j: Int) -> Int:
     return np.where((known_a < 0) != (known_b < 0), 6, name)
 
 
-def _repeat(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+def _repeat(a: Side, b: Side, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """0 neither was run again, 1 both were, 2 one was; both, and 3 what they repeat are partners, 4 are not."""
     first_a, first_b = a.original[i], b.original[j]
     known = (first_a >= 0) & (first_b >= 0)
@@ -204,7 +203,7 @@ def _repeat(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
     return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
 
 
-def _flow(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+def _flow(a: Side, b: Side, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """0 nothing known of the producers, 1 they are partners, 2 they are not, 3 both occur."""
     agree = np.zeros(len(i), bool)
     conflict = np.zeros(len(i), bool)
@@ -217,7 +216,7 @@ def _flow(a: Side, b: Side, i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
     return np.where(agree, np.where(conflict, 3, 1), np.where(conflict, 2, 0))
 
 
-def _near(i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
+def _near(i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """How many of the two neighbours are partners (0–2), plus 3 when a neighbour's partner is elsewhere."""
     n_a, n_b = len(of_a), len(of_b)
     agree = np.zeros(len(i), np.int64)
@@ -232,7 +231,7 @@ def _near(i: Int, j: Int, of_a: Int, of_b: Int) -> Int:
     return agree + 3 * conflict
 
 
-def _around(i: Int, j: Int, of_a: Int) -> Int:
+def _around(i: Int64, j: Int64, of_a: Int64) -> Int64:
     """How many of the rows around i have their partners around j (0, 1–2, 3–4, 5–6), plus 4 when one or two have
     theirs elsewhere, 8 when more have. In what order they are does not matter.
     """
@@ -247,13 +246,13 @@ def _around(i: Int, j: Int, of_a: Int) -> Int:
     return (agree + 1) // 2 + 4 * np.minimum((away + 1) // 2, 2)
 
 
-def _bucket(x: Int, y: Int) -> Int:
+def _bucket(x: Int64, y: Int64) -> Int64:
     """A pair of ids as one of `_BUCKETS` buckets."""
     code = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ y.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     return (code >> np.uint64(46)).astype(np.int64)
 
 
-def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) -> list[Float]:
+def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float64]) -> list[Float64]:
     """Weights of the bins of several properties that add up to the log odds of a candidate being right.
 
     Logistic regression rather than one property at a time: what two properties say together (order, and neighbours that
@@ -274,10 +273,10 @@ def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) ->
     prior = np.concatenate(priors)
     weights, many = prior.copy(), len(prior)
 
-    def logit(of: Float) -> Float:
+    def logit(of: Float64) -> Float64:
         return np.asarray(sum((of[bins] for bins in at), np.zeros(len(code))))
 
-    def loss(of: Float) -> float:
+    def loss(of: Float64) -> float:
         odds = logit(of)
         return float(total @ np.logaddexp(0.0, odds) - yes @ odds + 0.5 * _PULL * np.sum((of - prior) ** 2))
 
@@ -300,7 +299,7 @@ def _fit(right: Sequence[Int], wrong: Sequence[Int], priors: Sequence[Float]) ->
     return [np.clip(part, -_FLOOR, _CAP) for part in np.split(weights, start[1:-1])]
 
 
-def value_bins(a: Side, b: Side, i: Int, j: Int) -> ValueBins:
+def value_bins(a: Side, b: Side, i: Int64, j: Int64) -> ValueBins:
     """The bins of how far the numbers of rows i of a and j of b are apart."""
     out, profile = _value_bins(a, b, i, j)
     return out, _input_bins(a, b, i, j), profile
@@ -317,9 +316,9 @@ class ValueEvidence:
             # a larger difference never speaks more for a pair than a smaller one
             weights[:VALUE_BINS] = np.maximum.accumulate(weights[:VALUE_BINS][::-1])[::-1]
 
-    def score(self, seen: Observed) -> Float:
+    def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by its numbers alone."""
-        total: Float = sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
+        total: Float64 = sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
         return total
 
 
@@ -332,13 +331,15 @@ class StructureEvidence:
         wrong = self._bins(lesson.wrong, 0, 1)
         self.weights = _fit(right, wrong, list(_CATEGORY_PRIOR.values()))
 
-    def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int]:
+    def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int64]:
         site, context = self._sites.bins(seen, right, wrong)
         return [site, context, seen.name, seen.location, seen.shift, seen.repeat, seen.flow, seen.near, seen.around]
 
-    def score(self, seen: Observed) -> Float:
+    def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by everything but its numbers."""
-        total: Float = sum((w[b] for w, b in zip(self.weights, self._bins(seen), strict=True)), np.zeros(len(seen.out)))
+        total: Float64 = sum(
+            (w[b] for w, b in zip(self.weights, self._bins(seen), strict=True)), np.zeros(len(seen.out))
+        )
         return total
 
 
@@ -353,7 +354,7 @@ class _SiteWeights:
         self._context = np.bincount(right.context, minlength=_BUCKETS)
         self._wrong_context = np.bincount(wrong.context, minlength=_BUCKETS)
 
-    def bins(self, seen: Observed, right: int, wrong: int) -> tuple[Int, Int]:
+    def bins(self, seen: Observed, right: int, wrong: int) -> tuple[Int64, Int64]:
         """Bins of how much more the sites of a candidate are seen together in right pairs than in wrong ones, and its
         contexts than its sites.
 
@@ -370,6 +371,6 @@ class _SiteWeights:
         return np.digitize(np.log(of_right / of_wrong), _SITE_EDGES), np.digitize(np.log(fine / odds), _CONTEXT_EDGES)
 
 
-def _at(table: Int, index: Int) -> Int:
+def _at(table: Int64, index: Int64) -> Int64:
     """Entries of a table, 0 beyond its end."""
     return np.where(index < len(table), table[np.minimum(index, len(table) - 1)], 0) if len(table) else 0 * index

@@ -14,19 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64
 from matchers.batches import micro_batches, split_kinds
 from matchers.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.columns import Ragged
-from matchers.hashing import _U, Hash, fingerprint, float_bits, mix, shared_ids
+from matchers.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.held import held, wholes
 from matchers.module_names import ModuleNames, NameColumns
 from matchers.op_log import OpLog, Phase
 from matchers.run_info import divided_batch
 
 __all__ = ["Features", "Side"]
-
-Int = NDArray[np.int64]
-Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +57,29 @@ class Side:
     """
 
     log: OpLog
-    kind: Int
-    op: Int
-    shape: Int
+    kind: Int64
+    op: Int64
+    shape: Int64
     phase: NDArray[np.int8]
-    location: Ids
-    module: Ids
-    pattern: Ids
-    place: Ids
+    location: Int32
+    module: Int32
+    pattern: Int32
+    place: Int32
     known: NDArray[np.int8]
-    site: Int
-    context: Int
+    site: Int64
+    context: Int64
     stats: NDArray[np.float32]
     signs: NDArray[np.uint8]
     inputs: NDArray[np.float32]
-    producers: NDArray[np.int32]
+    producers: Int32
     exact: Hash
     result: Hash
-    batch: Int
-    telling: NDArray[np.bool_]
-    repeat: NDArray[np.bool_]
-    original: Int
-    read: NDArray[np.float64]
-    lead: Int
+    batch: Int64
+    telling: Bool
+    repeat: Bool
+    original: Int64
+    read: Float64
+    lead: Int64
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -97,15 +95,13 @@ def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
     return out
 
 
-def _log(x: NDArray[np.float64]) -> NDArray[np.float32]:
+def _log(x: Float64) -> NDArray[np.float32]:
     """Natural logarithm of |x|, cut at e^±300 (0 and Inf); NaN for NaN."""
     with np.errstate(divide="ignore"):
         return np.clip(np.log(np.abs(x)), -300.0, 300.0).astype(np.float32)
 
 
-def _only_what_was_read(
-    log: OpLog, stats: NDArray[np.float64], inputs: NDArray[np.float64], lead: Int
-) -> NDArray[np.float64]:
+def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64) -> Float64:
     """Removes the numbers of collectives that mean nothing, in place; returns what each collective read.
 
     What a collective read is in its log whatever came of it: that is left as its only input, and a chain's last step
@@ -124,7 +120,7 @@ def _only_what_was_read(
     return read
 
 
-def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: NDArray[np.bool_]) -> Int:
+def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     """For each recomputed row the forward row it repeats to the digit, -1 elsewhere.
 
     Our own capture says which rows were recomputed; in other logs it can be any row of the backward pass. Collectives
@@ -144,7 +140,7 @@ def _repeats(log: OpLog, same: Hash, telling: NDArray[np.bool_], collectives: ND
     return original
 
 
-def _name_columns(log: OpLog, names: NameColumns, op: Int, ops: int) -> dict[str, Any]:
+def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[str, Any]:
     """The columns of `Side` that depend on what modules are called; `known` as far as the side itself tells."""
     site = names.pattern[log.module] * (ops + 1) + op
     before = np.concatenate(([-1], op[:-1]))[: len(op)]
@@ -233,8 +229,8 @@ class Features:
     def _side(
         self,
         log: OpLog,
-        ids: list[Int],
-        whole: Int,
+        ids: list[Int64],
+        whole: Int64,
         names: NameColumns,
         chains: Sequence[Chain],
         parity: int,

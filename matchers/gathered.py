@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.held import Held, other_parts
@@ -25,8 +24,6 @@ from matchers.tolerance import default_tolerance
 from matchers.verdict import Verdicts
 
 __all__ = ["without_parts"]
-
-Int = NDArray[np.int64]
 
 
 def without_parts(f: Features, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
@@ -49,7 +46,7 @@ def without_parts(f: Features, pairing: Pairing, verdicts: Verdicts, flow: DataF
     return replace(verdicts, status=status, error=error, bound=bound, limit=limit, slots=slots)
 
 
-def _other_weights(f: Features, i: Int, j: Int, flow: DataFlow) -> tuple[FloatArray, Int, FloatArray]:
+def _other_weights(f: Features, i: Int64, j: Int64, flow: DataFlow) -> tuple[Float64, Int64, Float64]:
     """(error, input, tolerance) per pair (i[k], j[k]): by how much a weight differs at least, by its norm, and which
     input it is; error 0 and input -1 where none does.
     """
@@ -70,9 +67,9 @@ def _other_weights(f: Features, i: Int, j: Int, flow: DataFlow) -> tuple[FloatAr
     return error, place, tolerance
 
 
-def _whole(held: Held, maker: Int) -> NDArray[np.bool_]:
+def _whole(held: Held, maker: Int64) -> Bool:
     return (maker >= 0) & (held.share[maker] == 1) & ~held.partial[maker]
 
 
-def _tolerance(log: OpLog) -> FloatArray:
+def _tolerance(log: OpLog) -> Float64:
     return np.array([*map(default_tolerance, log.dtypes), default_tolerance("float32")])

@@ -32,7 +32,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.handed_on import HandedOn, Side
@@ -66,8 +66,6 @@ from matchers.verdict import Verdicts, longer_sums
 
 __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 
-Int = NDArray[np.int64]
-
 
 class Ground(IntEnum):
     """Why a difference is or is not explained by float arithmetic. NONE: it was not asked."""
@@ -88,11 +86,11 @@ class Arithmetic:
     """
 
     ground: NDArray[np.int8]
-    own: FloatArray
-    received: FloatArray
-    noise: FloatArray
-    norm: FloatArray
-    norm_limit: FloatArray
+    own: Float64
+    received: Float64
+    noise: Float64
+    norm: Float64
+    norm_limit: Float64
 
 
 def explain_by_arithmetic(
@@ -102,7 +100,7 @@ def explain_by_arithmetic(
     verdicts: Verdicts,
     flow: DataFlow,
     *,
-    fixed: NDArray[np.bool_],
+    fixed: Bool,
     coarsest: float = 0.0,
     noise: NoiseFloor | None = None,
 ) -> tuple[Verdicts, Arithmetic]:
@@ -137,7 +135,7 @@ class _Judged:
         b: OpLog,
         pairing: Pairing,
         verdicts: Verdicts,
-        fixed: NDArray[np.bool_],
+        fixed: Bool,
         coarsest: float,
         noise: NoiseFloor | None,
     ) -> None:
@@ -179,7 +177,7 @@ class _Judged:
         self.ground = np.zeros(n, np.int8)
         self.received, self.limit, self.norm_limit = np.zeros(n), verdicts.limit.copy(), np.full(n, np.nan)
 
-    def _rounding(self, by_element: bool) -> FloatArray:
+    def _rounding(self, by_element: bool) -> Float64:
         """What one operation may do to each pair's dtypes."""
         sides = []
         for log, rows in ((self.a, self.i), (self.b, self.j)):
@@ -188,17 +186,17 @@ class _Judged:
         return np.maximum(*sides)
 
 
-def _whole(log: OpLog) -> NDArray[np.bool_]:
+def _whole(log: OpLog) -> Bool:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
 
-def _other_dtype(a: OpLog, b: OpLog, i: Int, j: Int) -> NDArray[np.bool_]:
+def _other_dtype(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
     return np.asarray(ids_a[a.dtype[i]] != ids_b[b.dtype[j]])
 
 
-def _norm_change(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
+def _norm_change(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     return np.nan_to_num(relative(a.stats[1][i], b.stats[1][j]), posinf=np.inf)
 
 

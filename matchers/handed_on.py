@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int32
 from matchers.columns import Ragged
 from matchers.op_log import OpLog
 from matchers.tolerance import UNKNOWN_SCORES, elementwise, rounding
@@ -38,9 +38,7 @@ class Side:
         coarsest: see `matchers.tolerance.rounding`.
     """
 
-    def __init__(
-        self, log: OpLog, of: NDArray[np.int32], flow: Ragged, handed: HandedOn, coarsest: float = 0.0
-    ) -> None:
+    def __init__(self, log: OpLog, of: Int32, flow: Ragged, handed: HandedOn, coarsest: float = 0.0) -> None:
         self._log, self._handed, self._coarsest = log, handed, coarsest
         self.pair_of: list[int] = of.tolist()
         self._start: list[int] = flow.start.tolist()

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Float64, Hash, Int64
 from matchers.columns import Ragged
-from matchers.features import Int
 
-__all__ = ["Hash", "fingerprint", "float_bits", "mix", "shared_ids"]
+__all__ = ["fingerprint", "float_bits", "mix", "shared_ids"]
 
-
-Hash = NDArray[np.uint64]
 
 _U = np.uint64
 
@@ -25,7 +22,7 @@ def mix(x: Hash) -> Hash:
     return x ^ (x >> _U(31))
 
 
-def float_bits(values: NDArray[np.float64]) -> Hash:
+def float_bits(values: Float64) -> Hash:
     """The bits of each number, with one zero and one NaN."""
     values = values + 0.0
     bits = values.view(np.uint64).copy()
@@ -43,7 +40,7 @@ def fingerprint(lists: Ragged) -> Hash:
     return np.asarray(total[lists.start[1:]] - total[lists.start[:-1]])
 
 
-def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int, Int, int]:
+def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int64, Int64, int]:
     """Ids of two tables of text in one numbering, and how many there are. Entry -1 (the last) is "no text"."""
     ids: dict[str, int] = {}
     left = [ids.setdefault(text, len(ids)) for text in a]

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.collectives import LOWERED_FROM, collective
 from matchers.op_log import NO_DIGEST, OpLog
 from matchers.placement import Part, parse_placement, part_of
@@ -38,9 +38,9 @@ class Held:
     of it, as an index into `parts` (-1: nothing).
     """
 
-    share: NDArray[np.float64]
-    partial: NDArray[np.bool_]
-    placed: NDArray[np.int64]
+    share: Float64
+    partial: Bool
+    placed: Int64
     parts: tuple[Part, ...]
 
 
@@ -88,7 +88,7 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
     return Held(np.array(share), np.array(partial, bool), placed, parts)
 
 
-def _placed(log: OpLog) -> tuple[NDArray[np.int64], tuple[Part, ...]]:
+def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
     """`Held.placed` and `Held.parts`."""
     texts = log.texts("Placement")
     out, parts = np.full(len(log), -1, np.int64), list[Part]()
@@ -124,18 +124,18 @@ def _batch_digests(log: OpLog) -> list[int]:
     return [int(text, 16) for text in texts if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text)]
 
 
-def _reading(log: OpLog, digests: list[int]) -> NDArray[np.bool_]:
+def _reading(log: OpLog, digests: list[int]) -> Bool:
     """bool[n]: the row reads one of some tensors."""
     rows = np.zeros(len(log), bool)
     rows[log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))]] = True
     return rows
 
 
-def _in_any_form(log: OpLog, names: frozenset[str]) -> NDArray[np.bool_]:
+def _in_any_form(log: OpLog, names: frozenset[str]) -> Bool:
     return np.array([name in names or LOWERED_FROM.get(name) in names for name in log.ops] + [False])
 
 
-def wholes(log: OpLog, of: Held, other: OpLog, other_of: Held) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
+def wholes(log: OpLog, of: Held, other: OpLog, other_of: Held) -> tuple[list[tuple[int, ...]], Int64]:
     """Shapes of the tensors that records hold a part of, and per row an index into them, -1 for none.
 
     As the log says it; else the only shape of a whole result of that op in the other log that is as much larger in one
@@ -169,7 +169,7 @@ def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
         yield (*local[:k], length * int(share), *local[k + 1 :])
 
 
-def _results(log: OpLog, of: Held, rows: NDArray[np.int64]) -> tuple[list[_Result], NDArray[np.int64]]:
+def _results(log: OpLog, of: Held, rows: Int64) -> tuple[list[_Result], Int64]:
     """What operations made what, in some rows, and per row an index into it."""
     combined = np.stack((log.op[rows], log.phase[rows], log.shape[rows], of.share[rows]), axis=1)
     distinct, which = np.unique(combined, axis=0, return_inverse=True)
@@ -179,6 +179,6 @@ def _results(log: OpLog, of: Held, rows: NDArray[np.int64]) -> tuple[list[_Resul
     ], which.reshape(-1)
 
 
-def other_parts(a: Held, b: Held, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.bool_]:
+def other_parts(a: Held, b: Held, i: Int64, j: Int64) -> Bool:
     """Bool per pair (i[k], j[k]): one holds more of its tensor than the other, or one a part of a sum."""
     return np.asarray((a.share[i] != b.share[j]) | (a.partial[i] != b.partial[j]))

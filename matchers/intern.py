@@ -8,14 +8,12 @@ was not seen before is sliced out. Two names of one log would have to agree in 6
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Hash, Int32, Int64
 from matchers.words import Words
 
 __all__ = ["InternTable", "hash_text"]
 
-Index = NDArray[np.int64]
-Hash = NDArray[np.uint64]
 
 _U = np.uint64
 _MULTIPLIER = _U(0x9E3779B97F4A7C15)
@@ -24,7 +22,7 @@ _LONG = 256
 """Names longer than this are rare, and hashed one by one."""
 
 
-def hash_text(buffer: bytes, words: Words, start: Index, end: Index) -> Hash:
+def hash_text(buffer: bytes, words: Words, start: Int64, end: Int64) -> Hash:
     """A hash of each `buffer[start[i]:end[i]]`, good within this process."""
     length = end - start
     out = length.astype(np.uint64) * _MULTIPLIER
@@ -58,7 +56,7 @@ class InternTable:
         self._hashes = np.zeros(0, np.uint64)  # ascending
         self._ids = np.zeros(0, np.int32)
 
-    def ids(self, buffer: bytes, words: Words, start: Index, end: Index) -> NDArray[np.int32]:
+    def ids(self, buffer: bytes, words: Words, start: Int64, end: Int64) -> Int32:
         """The number of each name."""
         hashes = hash_text(buffer, words, start, end)
         if not len(hashes):
@@ -69,11 +67,11 @@ class InternTable:
             at = self._places(hashes)
         return self._ids[at]
 
-    def _places(self, hashes: Hash) -> Index:
+    def _places(self, hashes: Hash) -> Int64:
         """Where each hash is in the table, or would be."""
         return np.minimum(np.searchsorted(self._hashes, hashes), max(len(self._hashes) - 1, 0))
 
-    def _add(self, hashes: Hash, buffer: bytes, start: Index, end: Index) -> None:
+    def _add(self, hashes: Hash, buffer: bytes, start: Int64, end: Int64) -> None:
         new, first = np.unique(hashes, return_index=True)
         if len(self._hashes):
             unseen = self._hashes[self._places(new)] != new

@@ -10,13 +10,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.op_log import OpLog
 from matchers.verdict import Verdicts, judge
 
 __all__ = ["Judged", "judge_again"]
 
-Int = NDArray[np.int64]
 Policy = tuple[tuple[str, str], ...]
 
 
@@ -24,14 +23,14 @@ Policy = tuple[tuple[str, str], ...]
 class Judged:
     """Pairs (i[k], j[k]), i ascending, and what was said about them; `rtol` as `judge` was given it."""
 
-    i: Int
-    j: Int
-    rtol: FloatArray
+    i: Int64
+    j: Int64
+    rtol: Float64
     policy: Policy
     verdicts: Verdicts
 
 
-def judge_again(a: OpLog, b: OpLog, i: Int, j: Int, rtol: FloatArray, policy: Policy, before: Judged | None) -> Judged:
+def judge_again(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: Policy, before: Judged | None) -> Judged:
     """As `judge`, but verdicts that still hold are taken over from `before`, which is about the same logs."""
     if before is None or before.policy != policy:
         return Judged(i, j, rtol, policy, judge(a, b, i, j, rtol, policy))
@@ -59,5 +58,5 @@ def judge_again(a: OpLog, b: OpLog, i: Int, j: Int, rtol: FloatArray, policy: Po
     return Judged(i, j, rtol, policy, verdicts)
 
 
-def _same(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
+def _same(x: Float64, y: Float64) -> Bool:
     return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))

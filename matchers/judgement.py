@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expect, Expectation
 from matchers.growth import Arithmetic, explain_by_arithmetic
@@ -42,7 +41,7 @@ def judge_all(
     pairing: Pairing,
     flow: DataFlow,
     expectation: Expectation,
-    rtol: FloatArray,
+    rtol: Float64,
     before: Judged | None = None,
 ) -> Judgement:
     """Judges every pair.
@@ -72,7 +71,7 @@ def judge_all(
     return Judgement(verdicts, policy, arithmetic, judged)
 
 
-def _bitwise(verdicts: Verdicts, strict: NDArray[np.bool_], exact: bool) -> Verdicts:
+def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
     """Any difference is red where `strict`; without digests (`exact`), any that is printed."""
     red = (verdicts.status == Status.CLOSE) & strict & ((verdicts.error > 0) | exact)
     return replace(

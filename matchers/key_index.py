@@ -15,18 +15,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int64
 from matchers.op_log import OpLog
 from matchers.pattern import Glob, Pattern
 
 __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 
-Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
-_NO_ROWS: Final[Rows] = np.zeros(0, np.int64)
+_NO_ROWS: Final[Int64] = np.zeros(0, np.int64)
 _MOST_MASKS: Final = 256
 _MOST_FOUND: Final = 20_000
 _AT_ONCE: Final = 1 << 15
@@ -41,7 +39,7 @@ class _Names:
 
     __slots__ = ("_head_of", "_tail_of", "code", "head", "heads", "order", "rows", "sorted", "tail", "tails")
 
-    def __init__(self, keys: Sequence[str], rows: Rows) -> None:
+    def __init__(self, keys: Sequence[str], rows: Int64) -> None:
         head_number: dict[str | None, int] = {}
         tail_of: dict[str, int] = {}
         self.rows = rows
@@ -63,7 +61,7 @@ class _Names:
         self.order = np.argsort(self.code, kind="stable")
         self.sorted = self.code[self.order]
 
-    def named(self, key: str) -> Rows:
+    def named(self, key: str) -> Int64:
         """The rows with exactly this key, in order."""
         head, slash, tail = key.rpartition("/")
         h, t = self._head_of.get(head + slash), self._tail_of.get(tail)
@@ -71,11 +69,11 @@ class _Names:
             return _NO_ROWS
         return self.coded(h * len(self.tails) + t)
 
-    def coded(self, code: int) -> Rows:
+    def coded(self, code: int) -> Int64:
         first, last = self.sorted.searchsorted(code), self.sorted.searchsorted(code, "right")
         return self.rows[self.order[first:last]]
 
-    def globbed(self, glob: Glob) -> Rows:
+    def globbed(self, glob: Glob) -> Int64:
         """The rows whose key matches: the automaton runs once over each head, and from each state once over a tail."""
         states: dict[int, int] = {}
         after_head = np.fromiter(
@@ -90,10 +88,10 @@ class _Names:
             state, tail = divmod(pair, len(self.tails))
             begun = state_of[state]
             hit[at] = bool(begun) and bool(glob.feed(begun, self.tails[tail]) & glob.accepting)
-        rows: Rows = self.rows[hit[pair_of.reshape(-1)]]
+        rows: Int64 = self.rows[hit[pair_of.reshape(-1)]]
         return rows
 
-    def matching(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Rows]]:
+    def matching(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
         """What each key that is an instance of the template captures, and the rows with that key; by first row."""
         head_pattern, tail_pattern = pattern.split()
         by_head = [head_pattern.match(head) for head in self.heads]
@@ -108,7 +106,7 @@ class _Names:
         begins = np.concatenate(([0], cuts))
         ends = np.concatenate((cuts, [len(hit)]))
         rows = self.rows[hit]
-        out: list[tuple[dict[str, int | str], Rows]] = []
+        out: list[tuple[dict[str, int | str], Int64]] = []
         shared = head_pattern.kinds.keys() & tail_pattern.kinds.keys()
         by_first_row = np.argsort(rows[begins], kind="stable")
         for begin, end in zip(begins[by_first_row].tolist(), ends[by_first_row].tolist(), strict=True):
@@ -132,16 +130,16 @@ class KeyIndex:
         self.size = size
         self._raw = raw
         self._renamed = renamed
-        self._masks: dict[str, Mask] = {}
-        self._found: dict[str, Rows] = {}
+        self._masks: dict[str, Bool] = {}
+        self._found: dict[str, Int64] = {}
         self.cache: dict[Any, Any] = {}
 
-    def named(self, key: str) -> Rows:
+    def named(self, key: str) -> Int64:
         """The rows with this key, in order; by the names the rules give only when no row has it in the log itself."""
         rows = self._raw.named(key)
         return rows if len(rows) or self._renamed is None else self._renamed.named(key)
 
-    def find(self, reference: str) -> Rows:
+    def find(self, reference: str) -> Int64:
         """The rows that a key, or `key#k` for the k-th row with that key, names.
 
         `#` counts only when the whole text is not itself a key.
@@ -159,7 +157,7 @@ class KeyIndex:
             self._found[reference] = rows
         return rows
 
-    def glob(self, text: str) -> Mask:
+    def glob(self, text: str) -> Bool:
         """bool[n]: the rows whose key matches; what names a row exactly is not taken for a glob."""
         mask = self._masks.get(text)
         if mask is None:
@@ -177,7 +175,7 @@ class KeyIndex:
             self._masks[text] = mask
         return mask
 
-    def template(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Rows]]:
+    def template(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
         """Captures and rows per key that is an instance; a row counts under its own key first."""
         out = self._raw.matching(pattern)
         if self._renamed is not None:
@@ -222,7 +220,7 @@ def _per_log(log: OpLog) -> _PerLog:
     return out
 
 
-def _named(log: OpLog, key: str, once: bool) -> Rows:
+def _named(log: OpLog, key: str, once: bool) -> Int64:
     """The rows with exactly this key."""
     # Any other text can stand for several keys, which are bytes.
     if once and _kept(log) is None and key.isascii() and not {"\\", "\n"} & set(key):

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int64
 from matchers.op_key import canonical, template
 
 __all__ = ["ModuleNames", "NameColumns"]
-
-Int = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +23,10 @@ class NameColumns:
         nameless: bool[m + 1], the log does not know the module.
     """
 
-    path: Int
-    pattern: Int
-    place: Int
-    nameless: NDArray[np.bool_]
+    path: Int64
+    pattern: Int64
+    place: Int64
+    nameless: Bool
 
 
 class ModuleNames:

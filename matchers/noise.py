@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray, IntArray
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.op_log import OpLog
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 
 __all__ = ["NoiseFloor", "measure_noise", "repeats_b"]
-
-Int = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,8 @@ class NoiseFloor:
 
     path: str
     side: str
-    error: FloatArray
-    norm: FloatArray
+    error: Float64
+    norm: Float64
     unsteady: tuple[int, ...]
     perturbed: bool
     complete: bool
@@ -49,15 +46,15 @@ class NoiseFloor:
         """The third run is equal to the bit: it shows no noise at all."""
         return not bool((self.error > 0).any())
 
-    def of(self, pairing: Pairing) -> FloatArray:
+    def of(self, pairing: Pairing) -> Float64:
         """float64[p], the noise of each pair."""
         return self.error[self._rows(pairing)]
 
-    def norm_of(self, pairing: Pairing) -> FloatArray:
+    def norm_of(self, pairing: Pairing) -> Float64:
         """float64[p], the noise of each pair's norms."""
         return self.norm[self._rows(pairing)]
 
-    def _rows(self, pairing: Pairing) -> IntArray:
+    def _rows(self, pairing: Pairing) -> Int32:
         return pairing.lead_a if self.side == "a" else pairing.lead_b
 
 
@@ -87,7 +84,7 @@ def _distance(log: OpLog, third: OpLog) -> float:
 
 
 def measure_noise(
-    log: OpLog, third: OpLog, side: str, i: Int, j: Int, error: FloatArray, inputs_equal: NDArray[np.bool_]
+    log: OpLog, third: OpLog, side: str, i: Int64, j: Int64, error: Float64, inputs_equal: Bool
 ) -> NoiseFloor:
     """The noise of `log`, which is side `side`, from its pairs (i[k], j[k]) with the third log.
 

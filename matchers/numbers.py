@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capture.log_format import UNKNOWN_DIGEST
 from matchers import decimal
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.op_log import NO_DIGEST
 from matchers.words import Words, WordSet
 
@@ -40,9 +39,7 @@ _DIGITS[list(b"0123456789abcdef")] = np.arange(16)
 _DIGITS[list(b"ABCDEF")] = np.arange(10, 16)
 
 
-def parse_digests(
-    buffer: bytes, words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def parse_digests(buffer: bytes, words: Words, start: Int64, end: Int64) -> tuple[Hash, Bool]:
     """The hexadecimal numbers at `buffer[start[i]:end[i]]`.
 
     Returns (values, bad): values[i] is `NO_DIGEST` where bad[i] says that the text is no digest, and where it is the
@@ -64,9 +61,7 @@ def parse_digests(
     return value, bad
 
 
-def parse_numbers(
-    buffer: bytes, words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[FloatArray, NDArray[np.bool_]]:
+def parse_numbers(buffer: bytes, words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
     """The numbers at `buffer[start[i]:end[i]]`.
 
     Returns (values, bad): values[i] is NaN where bad[i] says that the text is no number. `nan` and `inf` are numbers.
@@ -91,9 +86,7 @@ def parse_numbers(
     return value, bad
 
 
-def _seven_digits(
-    words: Words, start: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _seven_digits(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
     """Numbers printed with `%.6e`: (values, which of them are of that form)."""
     length = end - start
     fits = length == 12

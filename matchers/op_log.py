@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import FloatArray, IntArray, KeyColumn, Ragged, Strings, Texts
+from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.columns import KeyColumn, Ragged, Strings, Texts
 
 __all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
 
@@ -109,28 +110,28 @@ class OpLog:
     header: Header
     keys: KeyColumn
     modules: Strings
-    module: IntArray
+    module: Int32
     ops: Strings
-    op: IntArray
-    counter: IntArray
+    op: Int32
+    counter: Int32
     shapes: Strings
-    shape: IntArray
+    shape: Int32
     dtypes: Strings
-    dtype: IntArray
+    dtype: Int32
     locations: Strings
-    location: IntArray
+    location: Int32
     phase: NDArray[np.int8]
     present: NDArray[np.uint8]
-    stats: FloatArray
+    stats: Float64
     outputs: Ragged
     inputs: Ragged
     producers: Ragged
-    line: IntArray
+    line: Int32
     digests: Ragged
     input_digests: Ragged
-    counts: NDArray[np.int64]
-    recompute: NDArray[np.bool_]
-    micro_batch: IntArray
+    counts: Int64
+    recompute: Bool
+    micro_batch: Int32
     extra: Mapping[str, Texts]
     problems: tuple[Problem, ...] = ()
     problem_count: int = 0

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.broken import broken, where_broken_begins
-from matchers.columns import FloatArray, Ragged
+from matchers.columns import Ragged
 from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
@@ -34,9 +35,6 @@ from matchers.status import Role, Status
 from matchers.verdict import Verdicts
 
 __all__ = ["Origins", "find_origins"]
-
-Int = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ class _Inputs:
     `equal`: its bits are. `hidden`: they are not, though those of what its makers made are.
     """
 
-    pair: Int
-    maker_a: Int
-    maker_b: Int
+    pair: Int64
+    maker_a: Int64
+    maker_b: Int64
     differs: Bool
     unhashed: Bool
     equal: Bool
@@ -141,22 +139,22 @@ def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Boo
     return np.asarray((pairing.lead_a <= first_a) & (pairing.lead_b < max(first_b, 1)))
 
 
-def _red_records(red: Bool, of: NDArray[np.int32]) -> Bool:
+def _red_records(red: Bool, of: Int32) -> Bool:
     return np.asarray((of >= 0) & red[np.maximum(of, 0)])
 
 
-def _at(flags: Bool, record: Int) -> Bool:
+def _at(flags: Bool, record: Int64) -> Bool:
     return np.asarray((record >= 0) & flags[np.maximum(record, 0)]) if len(flags) else record >= 0
 
 
-def _any(index: Int, size: int) -> Bool:
+def _any(index: Int64, size: int) -> Bool:
     out = np.zeros(size, bool)
     out[index] = True
     return out
 
 
 def _inputs(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int64
 ) -> _Inputs:
     """The inputs of some pairs: position by position where a pair is one row against one, and each for itself where a
     pair is a group, whose sides do not list the same inputs.
@@ -176,7 +174,7 @@ def _inputs(
 
 
 def _single_inputs(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int, first: int
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int64, first: int
 ) -> _Inputs:
     """Inputs position by position, as far as both sides have them; `first` is the first red row of a."""
     i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
@@ -217,7 +215,7 @@ def _single_inputs(
     )
 
 
-def _by_digest(a: OpLog, b: OpLog, i: Int, j: Int, place: Int) -> tuple[Bool, Bool]:
+def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bool, Bool]:
     """(the bits of both are known, they are equal) of the inputs at some places.
 
     What has no digest on either side of two logs that have them was not read: it counts as equal.
@@ -233,14 +231,14 @@ def _by_digest(a: OpLog, b: OpLog, i: Int, j: Int, place: Int) -> tuple[Bool, Bo
     return known, listed & (digests[0] == digests[1])
 
 
-def _extra(maker: Int, other: Int, of: NDArray[np.int32], of_other: NDArray[np.int32]) -> Bool:
+def _extra(maker: Int64, other: Int64, of: Int32, of_other: Int32) -> Bool:
     """The input was made by a record without partner, where the other side's was made by one with a partner."""
     alone = (maker >= 0) & (of[np.maximum(maker, 0)] < 0) if len(of) else np.zeros(len(maker), bool)
     placed = (other < 0) | (of_other[np.maximum(other, 0)] >= 0) if len(of_other) else np.ones(len(maker), bool)
     return np.asarray(alone & placed)
 
 
-def _altered(a: OpLog, b: OpLog, maker_a: Int, maker_b: Int, tolerance: FloatArray) -> Bool:
+def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Float64) -> Bool:
     """The two makers' outputs are not the same tensor by their other statistics or sketches; by L1 they may be."""
     out = np.zeros(len(maker_a), bool)
     known = np.flatnonzero((maker_a >= 0) & (maker_b >= 0))
@@ -258,7 +256,7 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int, maker_b: Int, tolerance: FloatArr
     return out
 
 
-def _passive(verdicts: Verdicts, of: NDArray[np.int32]) -> Bool:
+def _passive(verdicts: Verdicts, of: Int32) -> Bool:
     """bool[n]: nothing is known of the record's result: it has no partner, or was logged before it was there."""
     unjudged = np.append((verdicts.status > Status.CLOSE) & (verdicts.status < Status.SHAPE), True)
     return np.asarray(unjudged[of])

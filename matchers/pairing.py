@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import IntArray
+from matchers.arrays import Bool, Int32
 
 __all__ = ["Method", "Pairing"]
 
@@ -49,15 +49,15 @@ class Pairing:
         grouped: bool[p], the pair has more than one row on a side.
     """
 
-    of_a: IntArray
-    of_b: IntArray
-    lead_a: IntArray
-    lead_b: IntArray
+    of_a: Int32
+    of_b: Int32
+    lead_a: Int32
+    lead_b: Int32
     method: NDArray[np.int8]
     confidence: NDArray[np.float32]
-    runner_up: IntArray
+    runner_up: Int32
     runner_up_score: NDArray[np.float32]
-    grouped: NDArray[np.bool_]
+    grouped: Bool
 
     @classmethod
     def none(cls, n_a: int, n_b: int) -> Pairing:
@@ -88,7 +88,7 @@ class Pairing:
         )
 
     @property
-    def partner_of_a(self) -> IntArray:
+    def partner_of_a(self) -> Int32:
         """int32[n_a]: the lead row of b that each row of a is paired with, -1 when alone."""
         out = np.full(len(self.of_a), -1, np.int32)
         has = self.of_a >= 0

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from capture import log_format
 from matchers.added_fields import AddedFields
+from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.columns import KeyColumn, Ragged, Strings, decode
 from matchers.errors import LogError
 from matchers.growing import GrowingColumn
@@ -36,7 +37,6 @@ from matchers.words import PADDING
 __all__ = ["read_log"]
 
 Progress = Callable[[str, float], None]
-Index = NDArray[np.int64]
 
 _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
@@ -209,7 +209,7 @@ class _Builder:
             self._add(name, values)
         self._add("present", present)
 
-    def _report_numbers(self, f: RecordLines, lines: Index, bad: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
+    def _report_numbers(self, f: RecordLines, lines: Int64, bad: Bool, name: str) -> Bool:
         """Reports the numbers that are none; also the last one of a file that ends in the middle of a line."""
         if self.tail_is_open and len(lines) and lines[-1] == len(f.start) - 1:
             text = f.buffer[f.value_start(lines[-1:], name)[0] : f.end[lines[-1]]]
@@ -247,7 +247,7 @@ class _Builder:
         keys = hash_text(f.buffer, f.words, start, end)
         self._ragged(f, "producers", f.row[lines[owner]], np.where(end > start, keys, np.uint64(0)))
 
-    def _ragged(self, f: RecordLines, column: str, row: Index, value: NDArray[Any]) -> None:
+    def _ragged(self, f: RecordLines, column: str, row: Int64, value: NDArray[Any]) -> None:
         if len(row) and (np.diff(row) < 0).any():  # cannot be: lines are in the order of their records
             raise AssertionError(column)
         self._add(f"{column} count", np.bincount(row, minlength=f.rows))
@@ -262,7 +262,7 @@ class _Builder:
             self._add(column, ids)
         self._add("shape at", self._first_line_of_shape(f))
 
-    def _first_line_of_shape(self, f: RecordLines) -> NDArray[np.int64]:
+    def _first_line_of_shape(self, f: RecordLines) -> Int64:
         line = np.full(f.rows, -1, np.int64)
         lines = f.lines("Shape")
         line[f.row[lines]] = lines + f.first_line
@@ -372,7 +372,7 @@ class _Builder:
             np.cumsum(counts, out=start[1:])
         return Ragged(start, values)
 
-    def _shapes(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Strings, Strings]:
+    def _shapes(self) -> tuple[Int32, Int32, Strings, Strings]:
         """Splits the interned `Shape` lines into shapes and dtypes."""
         line_id = self._column("shape line", np.int32)
         at = self._column("shape at", np.int64)
@@ -425,7 +425,7 @@ def _cut_key(buffer: bytes) -> int:
     return size - start if cut else 0
 
 
-def _last_before(key: NDArray[np.uint64], row: Index, wanted: NDArray[np.uint64], before: Index) -> Index:
+def _last_before(key: Hash, row: Int64, wanted: Hash, before: Int64) -> Int64:
     """Position of the last row of a wanted key before another row, in columns sorted by key and then by row.
 
     Positions that are out of range or of another key mean that there is none.

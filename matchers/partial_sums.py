@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int32, Int64
 from matchers.columns import Ragged
 from matchers.dataflow import DataFlow, Readers
 from matchers.op_log import OpLog
@@ -18,8 +19,6 @@ from matchers.status import Status
 
 __all__ = ["additions", "partial_sums"]
 
-Int = NDArray[np.int64]
-Bool = NDArray[np.bool_]
 
 _ADDITIONS = frozenset({"add", "add_"})
 _CASTS = frozenset({"_to_copy"})
@@ -34,7 +33,7 @@ def additions(log: OpLog) -> Bool:
     return _named(log, _ADDITIONS)
 
 
-def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int:
+def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
     """The red pairs that are parts of a sum whose total is no red pair, and that nothing else reads.
 
     Args:
@@ -69,16 +68,16 @@ class _Sums:
         self._log, self._flow, self._unread = log, flow, readers.none
         self._into = np.where(np.append(_named(log, _ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
 
-    def totals(self, rows: NDArray[np.int32]) -> list[Int]:
+    def totals(self, rows: Int32) -> list[Int64]:
         """The additions that each row's result goes into, one after the other, as long as nothing else reads it."""
-        out: list[Int] = []
+        out: list[Int64] = []
         total = self._into[rows]
         while len(out) < _TERMS and (total >= 0).any():
             out.append(total)
             total = self._into[total]
         return out
 
-    def may_read(self, totals: NDArray[np.int32], rows: NDArray[np.int32]) -> Bool:
+    def may_read(self, totals: Int32, rows: Int32) -> Bool:
         """Whether an addition reads something that nothing made and that may be the row's result after a cast, which
         was not captured; only where nothing else is known to read that.
         """

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capture import log_format
+from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.words import PADDING, Words, WordSet
 
 __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 
-Index = NDArray[np.int64]
 
 _FURTHER_OUTPUT = re.compile(rb"  Output \d{1,9}: ")
 FURTHER_OUTPUT = "Output k"
@@ -62,7 +61,7 @@ class RecordLines:
         self.words = Words(self.buffer)
         self.first_line = first_line
         self.open = size > 0 and self.text[-1] != 0x0A
-        self._marks: dict[int, Index] = {}
+        self._marks: dict[int, Int64] = {}
 
         end = self.marks(0x0A)
         if self.open:
@@ -79,13 +78,13 @@ class RecordLines:
         self._lines, is_odd = self._by_field(first)
         self.odd = np.flatnonzero(is_odd & ~is_key & (self.end > self.start))
 
-    def _by_field(self, first: NDArray[np.uint64]) -> tuple[dict[str, Index], NDArray[np.bool_]]:
+    def _by_field(self, first: Hash) -> tuple[dict[str, Int64], Bool]:
         """(the lines of each field, which lines are of none); `first` are the first eight bytes of every line."""
         begins = _BEGINNING.find(first & _SEVEN)
         is_odd = begins < 0
         order = np.argsort(begins, kind="stable")
         bounds = np.searchsorted(begins[order], np.arange(len(_BEGINNINGS) + 1)).tolist()
-        found: dict[str, Index] = dict.fromkeys(_NAMES, _NONE)
+        found: dict[str, Int64] = dict.fromkeys(_NAMES, _NONE)
         for fields, low, high in zip(_BEGIN_SO, bounds, bounds[1:], strict=False):
             lines = order[low:high]
             for name, words in fields if low < high else ():
@@ -102,13 +101,13 @@ class RecordLines:
             found = {name: lines[self.row[lines] >= 0] for name, lines in found.items()}
         return found, is_odd
 
-    def _further_output(self, lines: Index) -> NDArray[np.bool_]:
+    def _further_output(self, lines: Int64) -> Bool:
         """Which lines are of the form `Output 12: …`."""
         starts, ends = self.start[lines].tolist(), self.end[lines].tolist()
         heads = (self.buffer[s : min(e, s + 24)] for s, e in zip(starts, ends, strict=True))
         return np.array([_FURTHER_OUTPUT.match(head) is not None for head in heads], bool)
 
-    def lines(self, name: str) -> Index:
+    def lines(self, name: str) -> Int64:
         """Lines of one field, one per record: where a record repeats a field, the first counts."""
         lines = self._lines[name]
         if name != FURTHER_OUTPUT and len(lines) > 1:
@@ -118,26 +117,26 @@ class RecordLines:
                 lines = lines[np.concatenate(([True], ~repeated))]
         return lines
 
-    def value_start(self, lines: Index, name: str) -> Index:
+    def value_start(self, lines: Int64, name: str) -> Int64:
         return np.minimum(self.start[lines] + len(log_format.field_prefix(name)), self.end[lines])
 
-    def cut(self, start: Index, end: Index) -> list[bytes]:
+    def cut(self, start: Int64, end: Int64) -> list[bytes]:
         """The bytes between positions."""
         buffer = self.buffer
         return [buffer[s:e] for s, e in zip(start.tolist(), end.tolist(), strict=True)]
 
-    def slices(self, lines: Index, name: str) -> list[bytes]:
+    def slices(self, lines: Int64, name: str) -> list[bytes]:
         """The values of a field."""
         return self.cut(self.value_start(lines, name), self.end[lines])
 
-    def marks(self, byte: int) -> Index:
+    def marks(self, byte: int) -> Int64:
         """Where a byte occurs in the piece."""
         found = self._marks.get(byte)
         if found is None:
             found = self._marks[byte] = np.flatnonzero(self.text == byte)
         return found
 
-    def tokens(self, lines: Index, name: str, separator: int, empty: int = 0) -> tuple[Index, Index, Index]:
+    def tokens(self, lines: Int64, name: str, separator: int, empty: int = 0) -> tuple[Int64, Int64, Int64]:
         """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped.
 
         An empty part between separators keeps its place. A value that is empty as a whole has `empty` parts, 0 or 1.
@@ -163,7 +162,7 @@ class RecordLines:
             starts, ends, owner = starts[kept], ends[kept], owner[kept]
         return starts, ends, owner
 
-    def split_keys(self, start: Index, end: Index, text: bytes) -> tuple[Index, Index, NDArray[np.int32]]:
+    def split_keys(self, start: Int64, end: Int64, text: bytes) -> tuple[Int64, Int64, Int32]:
         """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none.
 
         `text` is that of the keys, one byte after each: ten times less to search than the piece is.

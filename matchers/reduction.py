@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.columns import FloatArray
+from matchers.arrays import Float64
 from matchers.op_log import OpLog
 from matchers.shapes import dimensions, numel
 
@@ -16,7 +16,7 @@ _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
 _SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "norm", "var", "std", "prod"})
 
 
-def reduction_length(log: OpLog) -> FloatArray:
+def reduction_length(log: OpLog) -> Float64:
     """float64[n]: terms of each sum, by the sizes of the result and of what named producers made; 1 where that is not
     known, and for operations that sum nothing.
     """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.columns import FloatArray
+from matchers.arrays import Float64
 
 __all__ = ["relative"]
 
 
-def relative(x: FloatArray, y: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+def relative(x: Float64, y: Float64, scale: Float64 | None = None) -> Float64:
     """|x − y| / scale, by default the larger magnitude; 0 where both are equal (infinities too), NaN with a NaN."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         size = np.maximum(np.abs(x), np.abs(y)) if scale is None else scale

@@ -7,9 +7,9 @@ the values of two rows alone have decided stands, whatever the names.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.align import LEFTOVER, Alignment, compete, leftovers, nearest_of_kind
+from matchers.arrays import Bool
 from matchers.evidence import observe
 from matchers.features import Features
 from matchers.pairing import Method
@@ -20,7 +20,7 @@ _WORD = 4.0
 """Log odds that a module's new name speaks with, for the module of that name and against all others."""
 
 
-def realigned(f: Features, auto: Alignment, renamed: NDArray[np.bool_]) -> Alignment:
+def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
     """The alignment of the logs as they are, for features under new names.
 
     Args:

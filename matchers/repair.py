@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
+from matchers.arrays import Bool, Int64
 from matchers.evidence import observe
 from matchers.features import Features
 from matchers.pairing import Method
 
 __all__ = ["ForcedPair", "Repaired", "apply_rules"]
 
-Int = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _REACH, _LEAST_REACH = 48, 4
 """Rows on either side of a forced pair that are matched again, for one pair and for one of very many."""
@@ -60,8 +58,8 @@ class Repaired:
     """
 
     state: State
-    by_itself: Mask
-    idle: Mask
+    by_itself: Bool
+    idle: Bool
 
 
 def apply_rules(
@@ -106,7 +104,7 @@ def apply_rules(
     return Repaired(state, by_itself, idle)
 
 
-def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Mask:
+def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Bool:
     """bool[forced], see `Repaired`. Groups are the rule's own; and a rule makes a guess a certainty."""
     out = np.zeros(len(forced), bool)
     single = np.array([k for k, pair in enumerate(forced) if len(pair.a) == 1 and len(pair.b) == 1], np.int64)
@@ -116,13 +114,13 @@ def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Mask:
     return out
 
 
-def _mask(size: int, rows: list[int]) -> Mask:
+def _mask(size: int, rows: list[int]) -> Bool:
     out = np.zeros(size, bool)
     out[rows] = True
     return out
 
 
-def _reach(size: int, reaches: list[tuple[int, int]]) -> Int:
+def _reach(size: int, reaches: list[tuple[int, int]]) -> Int64:
     """int64[size], the reach of each row, 0 for rows of no pair."""
     out = np.zeros(size, np.int64)
     for row, reach in reaches:
@@ -130,7 +128,7 @@ def _reach(size: int, reaches: list[tuple[int, int]]) -> Int:
     return out
 
 
-def _neighbourhood(state: State, reach_a: Int, reach_b: Int) -> tuple[Mask, Mask]:
+def _neighbourhood(state: State, reach_a: Int64, reach_b: Int64) -> tuple[Bool, Bool]:
     """The rows within reach of what the rules name, and of the partners that it had."""
     touched_a, touched_b = reach_a.copy(), reach_b.copy()
     for of, reach, touched in ((state.of_a, reach_a, touched_b), (state.of_b, reach_b, touched_a)):
@@ -139,7 +137,7 @@ def _neighbourhood(state: State, reach_a: Int, reach_b: Int) -> tuple[Mask, Mask
     return _within(touched_a), _within(touched_b)
 
 
-def _within(reach: Int) -> Mask:
+def _within(reach: Int64) -> Bool:
     mark = np.zeros(len(reach) + 1, np.int64)
     at = np.flatnonzero(reach)
     np.add.at(mark, np.maximum(at - reach[at], 0), 1)
@@ -147,7 +145,7 @@ def _within(reach: Int) -> Mask:
     return np.cumsum(mark)[:-1] > 0
 
 
-def _allowed(i: Int, j: Int, apart: Sequence[tuple[int, int]], idle: Mask) -> tuple[Int, Int]:
+def _allowed(i: Int64, j: Int64, apart: Sequence[tuple[int, int]], idle: Bool) -> tuple[Int64, Int64]:
     """The candidates without those that a rule keeps apart; clears `idle` for the rules that are needed here."""
     if not apart or not len(i):
         return i, j

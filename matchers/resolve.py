@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.key_index import key_reference, warm
 from matchers.op_log import OpLog, Phase
 from matchers.pattern import Pattern
@@ -36,8 +35,6 @@ from matchers.template_pairs import Group, TemplatePairs, template_pairs
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 
-Mask = NDArray[np.bool_]
-Int = NDArray[np.int64]
 
 _MOST_TEMPLATES: Final = 64
 
@@ -104,11 +101,11 @@ class Resolved:
     modules_a: tuple[str, ...]
     modules_b: tuple[str, ...]
     op_groups: tuple[OpGroup, ...]
-    ignored_a: Mask
-    ignored_b: Mask
-    tolerance_a: Int
-    tolerance_b: Int
-    tolerances: FloatArray
+    ignored_a: Bool
+    ignored_b: Bool
+    tolerance_a: Int64
+    tolerance_b: Int64
+    tolerances: Float64
     usage: tuple[RuleUsage, ...]
     holding: frozenset[int]
     parting: tuple[int, ...]
@@ -118,7 +115,7 @@ class Resolved:
         """How many pairs a rule makes, or the template that makes its pair as well."""
         return self.usage[self.repeated.get(rule, rule)].matched
 
-    def rtol(self, i: Int, j: Int) -> FloatArray:
+    def rtol(self, i: Int64, j: Int64) -> Float64:
         """float64 per pair (i[k], j[k]): what the first rule that fits either row allows; NaN where none does."""
         return np.asarray(self.tolerances[np.minimum(self.tolerance_a[i], self.tolerance_b[j])])
 
@@ -161,7 +158,7 @@ class _Run(Lookup):
         self.apart: dict[tuple[int, int], int] = {}
         self.op_groups: list[OpGroup] = []
 
-    def result(self, ignored: tuple[Mask, Mask], tolerances: tuple[Int, Int, FloatArray]) -> Resolved:
+    def result(self, ignored: tuple[Bool, Bool], tolerances: tuple[Int64, Int64, Float64]) -> Resolved:
         usage = tuple(
             RuleUsage(
                 number,
@@ -201,7 +198,7 @@ class _Run(Lookup):
         names = list(self.modules_a)
         # Which rule gave a module its present name, -1 for the log.
         renamed_by = [-1] * len(names)
-        counts: NDArray[np.int64] | None = None
+        counts: Int64 | None = None
         in_b = frozenset(self.modules_b)
         touched: list[tuple[int, list[int]]] = []
         for number, rule in self.rules.in_force(ModuleRule):

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.pattern import Glob
 from matchers.rule_lookup import Lookup, in_phase, in_side
 from matchers.rules import IgnoreRule, Side, ToleranceRule
 
 __all__ = ["ignored_rows", "tolerances_of_rows"]
 
-Mask = NDArray[np.bool_]
-Int = NDArray[np.int64]
 
-
-def ignored_rows(look: Lookup) -> tuple[Mask, Mask]:
+def ignored_rows(look: Lookup) -> tuple[Bool, Bool]:
     """(bool[n_a], bool[n_b]): the rows that some rule ignores."""
     first = _nobodys(look)
     for number, rule in look.rules.in_force(IgnoreRule):
@@ -35,7 +31,7 @@ def ignored_rows(look: Lookup) -> tuple[Mask, Mask]:
     return first[Side.A] < len(look.rules), first[Side.B] < len(look.rules)
 
 
-def tolerances_of_rows(look: Lookup) -> tuple[Int, Int, FloatArray]:
+def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
     """(int64[n_a], int64[n_b]): the first tolerance rule that fits each row, the number of rules where none does; and
     by that number the relative error, float64[rules + 1], NaN for other rules.
     """
@@ -58,12 +54,12 @@ def tolerances_of_rows(look: Lookup) -> tuple[Int, Int, FloatArray]:
     return first[Side.A], first[Side.B], tolerances
 
 
-def _nobodys(look: Lookup) -> dict[Side, Int]:
+def _nobodys(look: Lookup) -> dict[Side, Int64]:
     """By row the first rule that fits it: none so far."""
     return {side: np.full(len(look.log(side)), len(look.rules)) for side in Side}
 
 
-def _claim(look: Lookup, number: int, masks: Mapping[Side, Mask], first: Mapping[Side, Int]) -> list[int]:
+def _claim(look: Lookup, number: int, masks: Mapping[Side, Bool], first: Mapping[Side, Int64]) -> list[int]:
     """Gives a rule the rows of its masks that no rule before it has; the rules that have them all, if it gets none."""
     none = len(look.rules)
     fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
@@ -74,7 +70,7 @@ def _claim(look: Lookup, number: int, masks: Mapping[Side, Mask], first: Mapping
     return np.unique(np.concatenate([first[side][mask] for side, mask in masks.items()])).tolist()
 
 
-def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Mask:
+def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Bool:
     log, mask = look.log(side), look.of_phase(side, rule.phase)
     if rule.op is not None:
         glob = Glob.of(rule.op)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.key_index import KeyIndex, index_of
 from matchers.op_log import OpLog, Phase
 from matchers.rules import RuleSet, Side
@@ -42,7 +42,7 @@ class Lookup:
             index = self._indices[side] = index_of(self.log(side), modules)
         return index
 
-    def of_phase(self, side: Side, phase: Phase | None) -> NDArray[np.bool_]:
+    def of_phase(self, side: Side, phase: Phase | None) -> Bool:
         """bool[n], the rows of a phase; all without one."""
         log = self.log(side)
         return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)

@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int32
 from matchers.op_log import OpLog, Phase
 from matchers.resolve import resolve
 from matchers.rules import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
 
 __all__ = ["Reach", "reach"]
 
-Mask = NDArray[np.bool_]
-
 
 class Reach(NamedTuple):
     """bool[n_a], bool[n_b]: the records that a rule is about."""
 
-    a: Mask
-    b: Mask
+    a: Bool
+    b: Bool
 
-    def covers(self, records: NDArray[np.int32]) -> Mask:
+    def covers(self, records: Int32) -> Bool:
         """bool[n]: which of some places, int32[2, n] records of a and of b (-1: none), the rule is about."""
         i, j = records
         return np.asarray(((i >= 0) & self.a[i]) | ((j >= 0) & self.b[j]))
@@ -62,5 +60,5 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
     return Reach(*masks)
 
 
-def _in(log: OpLog, phase: Phase | None) -> Mask:
+def _in(log: OpLog, phase: Phase | None) -> Bool:
     return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matchers.rule_file import RuleFile
 
 __all__ = [
+    "SECTIONS",
     "ApartRule",
     "IgnoreRule",
     "ModuleRule",
@@ -29,7 +30,6 @@ __all__ = [
     "Rule",
     "RuleProblem",
     "RuleSet",
-    "SECTIONS",
     "Side",
     "TemplateRule",
     "ToleranceRule",

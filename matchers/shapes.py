@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from matchers.arrays import Float64
 from matchers.collectives import collective
-from matchers.columns import FloatArray
 from matchers.op_log import OpLog
 
 __all__ = ["dimensions", "is_shard", "numel", "sharded_runs"]
@@ -17,7 +17,7 @@ def dimensions(text: str) -> tuple[int, ...]:
     return tuple(int(part) if len(part) < 16 else 0 for part in parts if part.isdigit())
 
 
-def numel(log: OpLog) -> FloatArray:
+def numel(log: OpLog) -> Float64:
     """float64[shapes + 1], number of elements of each entry of the shape table; NaN for no shape."""
     return np.array([*(float(np.prod(dimensions(text), dtype=np.float64)) for text in log.shapes), np.nan])
 

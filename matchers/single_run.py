@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.broken import broken, broken_text, reads_broken
 from matchers.collectives import unfinished
 from matchers.columns import KeyColumn, Ragged, Strings
@@ -28,7 +28,6 @@ from matchers.status import Role, Status
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 
-Mask = NDArray[np.bool_]
 
 _LARGEST = {"float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0}
 """The largest numbers of the dtypes that a training run can come near to."""
@@ -100,7 +99,7 @@ def single_run(log: OpLog) -> SingleRun:
     )
 
 
-def dtype_changes(log: OpLog, flow: Ragged) -> Mask:
+def dtype_changes(log: OpLog, flow: Ragged) -> Bool:
     """bool[n]: operations that return floats of another dtype than one that they read; `flow` as of `sources`."""
     floating = np.array(["float" in name for name in log.dtypes] + [False], bool)
     reader, maker = flow.row[flow.value >= 0], flow.value[flow.value >= 0]

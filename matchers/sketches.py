@@ -10,9 +10,8 @@ import binascii
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Float64
 
 __all__ = ["PROJECTIONS", "decode_sketches", "distance", "error_range"]
 
@@ -20,7 +19,7 @@ PROJECTIONS = 16
 _BYTES = 8 * PROJECTIONS
 
 
-def decode_sketches(texts: Sequence[bytes | str]) -> FloatArray:
+def decode_sketches(texts: Sequence[bytes | str]) -> Float64:
     """float64[m, 16] of base64 texts; NaN where there is none, or one that cannot be read."""
     nothing = np.full(PROJECTIONS, np.nan).astype("<f8").tobytes()
     parts = []
@@ -33,7 +32,7 @@ def decode_sketches(texts: Sequence[bytes | str]) -> FloatArray:
     return np.frombuffer(b"".join(parts), "<f8").astype(np.float64).reshape(len(texts), PROJECTIONS)
 
 
-def distance(x: FloatArray, y: FloatArray, size_x: FloatArray, size_y: FloatArray) -> NDArray[np.float64]:
+def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float64:
     """Estimates of ‖a − b‖ relative to the larger of the two norms, from sketches float64[m, 16] and norms float64[m].
 
     NaN where something is missing or not finite; 0 where both norms are.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.key_index import KeyIndex
 from matchers.pattern import Captures, Pattern
 from matchers.rules import TemplateRule
@@ -14,8 +15,7 @@ from matchers.rules import TemplateRule
 __all__ = ["Group", "TemplatePairs", "template_pairs"]
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]
-"""Rows of a and rows of b that are one operation."""
-Rows = NDArray[np.int64]
+"""Int64 of a and rows of b that are one operation."""
 Phases = NDArray[np.int8]
 
 
@@ -34,10 +34,10 @@ class TemplatePairs:
     """
 
     groups: list[Group]
-    flat_a: Rows
-    group_a: Rows
-    flat_b: Rows
-    group_b: Rows
+    flat_a: Int64
+    group_a: Int64
+    flat_b: Int64
+    group_b: Int64
     instances: int
     missed: int
     missing: tuple[str, str, str] | None
@@ -68,10 +68,10 @@ class _Pairing:
             if len(first):
                 self.place(captures, first)
 
-    def of_phase(self, rows: Rows, side: int) -> Rows:
+    def of_phase(self, rows: Int64, side: int) -> Int64:
         return rows if self.phase is None else rows[self.phases[side][rows] == self.phase]
 
-    def place(self, captures: Captures, first: Rows) -> None:
+    def place(self, captures: Captures, first: Int64) -> None:
         self.instances += len(first)
         keys_a = [pattern.expand(captures) for pattern in self.more_a]
         keys_b = [pattern.expand(captures) for pattern in self.targets]
@@ -124,7 +124,7 @@ def template_pairs(
     )
 
 
-def _flat(groups: list[tuple[int, ...]]) -> tuple[Rows, Rows]:
+def _flat(groups: list[tuple[int, ...]]) -> tuple[Int64, Int64]:
     sizes = np.fromiter(map(len, groups), np.int64, len(groups))
     flat = np.fromiter((row for rows in groups for row in rows), np.int64, int(sizes.sum()))
     return flat, np.repeat(np.arange(len(groups)), sizes)

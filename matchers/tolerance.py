@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from matchers.arrays import Float64
 
 __all__ = [
     "ACCUMULATED",
@@ -106,7 +107,7 @@ def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -
     return own if exact else max(own, default_tolerance("bool"))
 
 
-def longer_sum(dtype: str, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+def longer_sum(dtype: str, terms: Float64) -> Float64:
     """By how much more the order of a sum of so many terms may change than tolerances allow for: √(terms/4096).
 
     The error of a sum grows as the root of its length. From a quarter of a million terms on, sums are made in blocks,
@@ -211,7 +212,7 @@ def of_scores(op: str) -> bool:
     return op in _OF_SCORES
 
 
-def systematic_share(elements: NDArray[np.float64]) -> NDArray[np.float64]:
+def systematic_share(elements: Float64) -> Float64:
     """Which part of a tensor's relative error its norm may change by when the error is rounding.
 
     Rounding points in all directions: of an error e, a norm over N elements sees about e/√N (five standard deviations
@@ -226,7 +227,7 @@ def systematic_share(elements: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(share), np.minimum(share, 1.0), 1.0)
 
 
-def counting(l1: NDArray[np.float64], l2: NDArray[np.float64]) -> NDArray[np.float64]:
+def counting(l1: Float64, l2: Float64) -> Float64:
     """How many elements of a tensor make its norm, by its norms: N where all are alike, 1 where one is all there is."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((l1 / l2) ** 2)

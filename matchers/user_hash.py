@@ -7,17 +7,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import FloatArray
+from matchers.arrays import Bool, Float64, Int64
 from matchers.op_log import OpLog
 
 __all__ = ["user_differences"]
 
 
-def user_differences(
-    a: OpLog, b: OpLog, i: NDArray[np.int64], j: NDArray[np.int64]
-) -> tuple[FloatArray, NDArray[np.bool_]]:
+def user_differences(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Float64, Bool]:
     """(largest relative difference of the numbers, anything differs) per pair."""
     error, differ = np.zeros(len(i)), np.zeros(len(i), bool)
     texts_a, texts_b = a.texts("User hash"), b.texts("User hash")

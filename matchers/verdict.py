@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.bits import Bits, altered_by_one_run, compare_bits
 from matchers.collectives import unfinished
-from matchers.columns import FloatArray
 from matchers.estimate import estimates
 from matchers.hashing import shared_ids
 from matchers.op_log import STATISTICS, OpLog
@@ -36,15 +36,13 @@ from matchers.user_hash import user_differences
 
 __all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
 
-Int = NDArray[np.int64]
 
-
-def _by_dtype(log: OpLog, of: Callable[[str], float]) -> FloatArray:
+def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
     """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 where there is no dtype."""
     return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
-def _whole_numbers(log: OpLog) -> NDArray[np.bool_]:
+def _whole_numbers(log: OpLog) -> Bool:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
@@ -59,15 +57,15 @@ class Verdicts:
     """
 
     status: NDArray[np.int8]
-    error: FloatArray
-    bound: NDArray[np.bool_]
-    tolerance: FloatArray
-    limit: FloatArray
-    inputs_equal: NDArray[np.bool_]
+    error: Float64
+    bound: Bool
+    tolerance: Float64
+    limit: Float64
+    inputs_equal: Bool
     slots: Mapping[int, SlotVerdict]
 
 
-def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int, *, every: bool = False) -> tuple[tuple[str, str], ...]:
+def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> tuple[tuple[str, str], ...]:
     """Pairs of dtypes that differ throughout: another precision policy, to be said once and not row by row.
 
     A combination is a policy when it is at least a tenth of the pairs; a single cast that moved is not.
@@ -88,7 +86,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int, j: Int, *, every: bool = False) -> 
 
 
 def judge(
-    a: OpLog, b: OpLog, i: Int, j: Int, rtol: FloatArray | None = None, policy: tuple[tuple[str, str], ...] = ()
+    a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: tuple[tuple[str, str], ...] = ()
 ) -> Verdicts:
     """Judges the pairs (i[k], j[k]).
 
@@ -148,8 +146,8 @@ def judge(
 
 
 def _limits(
-    a: OpLog, b: OpLog, i: Int, j: Int, alone: NDArray[np.bool_], policy: tuple[tuple[str, str], ...]
-) -> tuple[FloatArray, FloatArray]:
+    a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: tuple[tuple[str, str], ...]
+) -> tuple[Float64, Float64]:
     """Tolerances per pair: for norms, and for the tensors themselves."""
     longer = longer_sums(a, b, i, j)
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
@@ -171,7 +169,7 @@ def _limits(
     return usual, far
 
 
-def longer_sums(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
+def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     """float64[p]: by how much more the pairs may differ than their dtypes tell, because they sum many terms."""
     factors = []
     for log, rows in ((a, i), (b, j)):
@@ -187,11 +185,11 @@ def longer_sums(a: OpLog, b: OpLog, i: Int, j: Int) -> FloatArray:
 def _slots(
     a: OpLog,
     b: OpLog,
-    i: Int,
-    j: Int,
+    i: Int64,
+    j: Int64,
     bits: Bits,
-    alone: NDArray[np.bool_],
-    rtol: FloatArray,
+    alone: Bool,
+    rtol: Float64,
     policy: tuple[tuple[str, str], ...],
 ) -> dict[int, SlotVerdict]:
     """What differs most beside the first outputs, by pair."""
@@ -210,10 +208,10 @@ def _deciding(
     slots: Mapping[int, SlotVerdict],
     bits: Bits,
     status: NDArray[np.int8],
-    error: FloatArray,
-    bound: NDArray[np.bool_],
-    limit: FloatArray,
-    compared: NDArray[np.bool_],
+    error: Float64,
+    bound: Bool,
+    limit: Float64,
+    compared: Bool,
 ) -> dict[int, SlotVerdict]:
     """The slots that decide about their pairs; their verdicts are written into the columns."""
     out = {}
@@ -229,9 +227,7 @@ def _deciding(
     return out
 
 
-def _error(
-    a: OpLog, b: OpLog, i: Int, j: Int, changed: NDArray[np.bool_]
-) -> tuple[FloatArray, FloatArray, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+def _error(a: OpLog, b: OpLog, i: Int64, j: Int64, changed: Bool) -> tuple[Float64, Float64, Bool, Bool, Bool]:
     """(error of norms and mean, error of Min and Max, broken, infinite on both sides, anything compared) per pair.
 
     Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed or counted. `changed`: the pairs
@@ -246,11 +242,11 @@ def _error(
     hidden = _by_counts(a, b, i, j, broken, infinite)
 
     def add(
-        x: FloatArray,
-        y: FloatArray,
-        known: NDArray[np.bool_],
-        scale: FloatArray | None = None,
-        into: FloatArray = worst,
+        x: Float64,
+        y: Float64,
+        known: Bool,
+        scale: Float64 | None = None,
+        into: Float64 = worst,
     ) -> None:
         # with counts, the statistics are those of the finite values, and NaN stands where there are none
         known = known & ~hidden & ~(counted_a & np.isnan(x)) & ~(counted_b & np.isnan(y))
@@ -299,9 +295,7 @@ def _error(
     return worst, extremes, broken, infinite, compared
 
 
-def _by_counts(
-    a: OpLog, b: OpLog, i: Int, j: Int, broken: NDArray[np.bool_], infinite: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _by_counts(a: OpLog, b: OpLog, i: Int64, j: Int64, broken: Bool, infinite: Bool) -> Bool:
     """Marks what counts of NaN and Inf tell. Returns the pairs whose statistics are not of the same: of all values on
     one side, and on the other, where some are infinite, of the finite ones.
     """
@@ -321,12 +315,12 @@ def _by_counts(
 def _inputs(
     a: OpLog,
     b: OpLog,
-    i: Int,
-    j: Int,
-    which: NDArray[np.bool_],
-    worst: FloatArray,
-    broken: NDArray[np.bool_],
-    compared: NDArray[np.bool_],
+    i: Int64,
+    j: Int64,
+    which: Bool,
+    worst: Float64,
+    broken: Bool,
+    compared: Bool,
 ) -> None:
     """Judges pairs without outputs by the norms of their inputs, position by position."""
     rows = np.flatnonzero(which)
@@ -343,7 +337,7 @@ def _inputs(
 
 
 def _shapes(
-    a: OpLog, b: OpLog, i: Int, j: Int, status: NDArray[np.int8], policy: tuple[tuple[str, str], ...]
+    a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: tuple[tuple[str, str], ...]
 ) -> NDArray[np.int8]:
     """Shapes or dtypes that differ; shards of one tensor are not judged."""
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)

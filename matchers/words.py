@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Hash, Int64
+
 __all__ = ["PADDING", "WordSet", "Words"]
 
 PADDING = 32
@@ -25,7 +27,7 @@ class Words:
         # one word per byte: they overlap, and nothing is copied
         self._words = np.ndarray((max(len(buffer) - 7, 0),), np.dtype("<u8"), buffer, strides=(1,))
 
-    def at(self, position: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def at(self, position: Int64) -> Hash:
         return self._words[position]
 
 
@@ -47,7 +49,7 @@ class WordSet:
         self._index = np.full(1 << bits, -1, np.int8)
         self._word[place], self._index[place] = known, np.arange(len(known))
 
-    def find(self, words: NDArray[np.uint64]) -> NDArray[np.int8]:
+    def find(self, words: Hash) -> NDArray[np.int8]:
         """The index of each word in the set, -1 where it is not in it."""
         place = ((words * self._multiplier) >> self._shift).view(np.int64)
         index = self._index.take(place)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import IntArray, Strings
+from matchers.arrays import Bool, Float64, Int32
+from matchers.columns import Strings
 from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
@@ -23,9 +24,8 @@ from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON
 
-__all__ = ["FIELDS", "Field", "Mask", "NUMBERS", "Number", "STATUS_WORDS", "keys_containing", "rows_of_rule"]
+__all__ = ["FIELDS", "NUMBERS", "STATUS_WORDS", "Field", "Number", "keys_containing", "rows_of_rule"]
 
-Mask = NDArray[np.bool_]
 
 STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "red": tuple(s for s in Status if s.red),
@@ -50,7 +50,7 @@ class Field:
     """
 
     about: str
-    mask: Callable[[Comparison, Sequence[str]], Mask]
+    mask: Callable[[Comparison, Sequence[str]], Bool]
     values: Mapping[str, str] = field(default_factory=dict)
     number: bool = False
     whole: bool = False
@@ -72,15 +72,15 @@ class Number:
     """A column that is compared with a number; NaN where a row has none, which no comparison holds for."""
 
     about: str
-    column: Callable[[Comparison], NDArray[np.float64]]
+    column: Callable[[Comparison], Float64]
 
 
-def keys_containing(c: Comparison, text: str) -> Mask:
+def keys_containing(c: Comparison, text: str) -> Bool:
     """bool[r]: the rows with a key on either side that contains `text`."""
     return _either(c, lambda log: log.keys.containing(text))
 
 
-def _either(c: Comparison, of_log: Callable[[OpLog], Mask]) -> Mask:
+def _either(c: Comparison, of_log: Callable[[OpLog], Bool]) -> Bool:
     """Lift a mask over the records of a log to the rows of the comparison: true when either side has it."""
     out = np.zeros(len(c), bool)
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
@@ -93,7 +93,7 @@ def _labels(members: Sequence[Phase] | Sequence[Method] | Sequence[Role], **shor
     return {member.label: member.name for member in members} | short
 
 
-def _statuses(c: Comparison, words: Sequence[str]) -> Mask:
+def _statuses(c: Comparison, words: Sequence[str]) -> Bool:
     found = np.isin(c.status, [s for word in words if word in STATUS_WORDS for s in STATUS_WORDS[word]])
     if "cause" in words:
         found |= c.cause
@@ -102,7 +102,7 @@ def _statuses(c: Comparison, words: Sequence[str]) -> Mask:
     return found
 
 
-def _casts(c: Comparison) -> Mask:
+def _casts(c: Comparison) -> Bool:
     """The rows that return floats of another dtype than they read, on either side."""
     flow = c.flow
     if flow is None:
@@ -110,7 +110,7 @@ def _casts(c: Comparison) -> Mask:
     return _either(c, lambda log: dtype_changes(log, flow.a if log is c.a else flow.b))
 
 
-def _largest(c: Comparison) -> NDArray[np.float64]:
+def _largest(c: Comparison) -> Float64:
     """The largest magnitude in the output of either side; inf where a log says Inf."""
     out = np.full(len(c), np.nan)
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
@@ -119,7 +119,7 @@ def _largest(c: Comparison) -> NDArray[np.float64]:
     return out
 
 
-def _followed(c: Comparison, numbers: Sequence[str]) -> Mask:
+def _followed(c: Comparison, numbers: Sequence[str]) -> Bool:
     """The rows that start a first cause, numbered as the list of causes does, and the red ones that follow from it."""
     wanted = [int(number) - 1 for number in numbers]
     if c.flow is None:
@@ -130,7 +130,7 @@ def _followed(c: Comparison, numbers: Sequence[str]) -> Mask:
     return mask
 
 
-def rows_of_rule(c: Comparison, number: int) -> Mask:
+def rows_of_rule(c: Comparison, number: int) -> Bool:
     """bool[r]: the rows of the operations that a rule is about (an index into the rules), disabled or not."""
     rule = c.rules.rules[number]
     modules = tuple(other for at, other in c.rules.in_force(ModuleRule) if at < number)
@@ -141,7 +141,7 @@ def rows_of_rule(c: Comparison, number: int) -> Mask:
     return out
 
 
-def _of_rules(c: Comparison, numbers: Sequence[str]) -> Mask:
+def _of_rules(c: Comparison, numbers: Sequence[str]) -> Bool:
     """The rows of rules, numbered as the list of rules does."""
     wanted = [int(number) - 1 for number in numbers]
     masks = [rows_of_rule(c, k) for k in wanted if k < len(c.rules)]
@@ -152,11 +152,11 @@ def _method(c: Comparison) -> NDArray[np.int8]:
     return np.append(c.pairing.method, np.int8(Method.NONE))[c.pair]
 
 
-def _confidence(c: Comparison) -> NDArray[np.float64]:
+def _confidence(c: Comparison) -> Float64:
     return np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
 
 
-def _units(c: Comparison) -> NDArray[np.float64]:
+def _units(c: Comparison) -> Float64:
     """The error in units of the coarser ε of the two sides."""
     eps = np.zeros(len(c))
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
@@ -171,17 +171,17 @@ class _Column:
     """A column of interned text, of either side."""
 
     table: Callable[[OpLog], Strings]
-    index: Callable[[OpLog], IntArray]
+    index: Callable[[OpLog], Int32]
     shown: Callable[[str], str] = str
 
-    def mask(self, c: Comparison, values: Sequence[str]) -> Mask:
+    def mask(self, c: Comparison, values: Sequence[str]) -> Bool:
         tests = [_test(self.shown(value)) for value in values]
         return _either(c, lambda log: self._hits(log, tests)[self.index(log)])
 
     def names(self, c: Comparison) -> list[str]:
         return list(dict.fromkeys(self.shown(name) for log in (c.a, c.b) for name in self.table(log)))
 
-    def _hits(self, log: OpLog, tests: Sequence[Callable[[str], object]]) -> Mask:
+    def _hits(self, log: OpLog, tests: Sequence[Callable[[str], object]]) -> Bool:
         shown = (self.shown(name) for name in self.table(log))
         # A last entry for index -1, which means that the log does not say.
         return np.array([any(test(name) for test in tests) for name in shown] + [False], bool)

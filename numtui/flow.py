@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.status import Status
@@ -114,7 +114,7 @@ def way_back(c: Comparison, row: int) -> Way:
     return Way((Hop(row),), known.causes[number].rows[0] if number >= 0 else -1, proven=False)
 
 
-def _shortest(c: Comparison, start: int, passing: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> tuple[Hop, ...]:
+def _shortest(c: Comparison, start: int, passing: Bool, wanted: Bool) -> tuple[Hop, ...]:
     """Breadth first against the data flow; empty when no wanted row is reached."""
     came: dict[int, tuple[int, str, int]] = {start: (-1, "", -1)}
     waiting = deque([start])

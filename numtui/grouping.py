@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.columns import IntArray, Strings
+from matchers.arrays import Bool, Int32, Int64
+from matchers.columns import Strings
 from matchers.comparison import Comparison
 from matchers.op_key import template
 from matchers.op_log import OpLog
-from numtui.fields import Mask
 from numtui.query import exactly
 
 __all__ = ["By", "RowGroup", "grouped"]
@@ -65,7 +64,7 @@ def _over_layers(module: str) -> str:
     return template(module).pattern.replace("{}", "#")
 
 
-_TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], IntArray], Callable[[str], str], str]] = {
+_TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], Int32], Callable[[str], str], str]] = {
     By.MODULE: (lambda log: log.modules, lambda log: log.module, str, "module"),
     By.LAYERS: (lambda log: log.modules, lambda log: log.module, _over_layers, "module"),
     By.LINE: (lambda log: log.locations, lambda log: log.location, str, "at"),
@@ -73,7 +72,7 @@ _TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], IntArray],
 }
 
 
-def grouped(c: Comparison, passing: Mask, by: By) -> list[RowGroup]:
+def grouped(c: Comparison, passing: Bool, by: By) -> list[RowGroup]:
     """The groups of the rows that pass: those with the most red rows first, then by the largest error.
 
     A row is in the group of its record of a; one that only b has, in that of b's.
@@ -110,7 +109,7 @@ def grouped(c: Comparison, passing: Mask, by: By) -> list[RowGroup]:
     ]
 
 
-def _worst(c: Comparison, rows: NDArray[np.int64], mine: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _worst(c: Comparison, rows: Int64, mine: Int64, size: int) -> Int64:
     """The worst row of each group, -1 for groups without rows."""
     key = np.nan_to_num(c.error[rows], nan=-1.0, posinf=np.finfo(float).max)
     # The last of a group is the one that stays: red before others, large before small, early before late.

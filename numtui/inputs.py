@@ -16,9 +16,9 @@ from matchers.errors import InputError
 __all__ = [
     "DEFAULT_RULES",
     "DEMOS",
-    "OpenRequest",
     "PRESETS",
     "STDIN",
+    "OpenRequest",
     "default_names",
     "demo_logs",
     "is_weight_log",

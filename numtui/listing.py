@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from matchers.columns import IntArray
+from matchers.arrays import Bool, Int32
 from matchers.comparison import Comparison
 from matchers.dataflow import consumers
 from matchers.explain import Explanation, InputFact
 from matchers.single_run import explained
 from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of
-from numtui.fields import Mask, keys_containing
+from numtui.fields import keys_containing
 from numtui.query import Query, parse_query
 from numtui.view import (
     Details,
@@ -41,7 +41,7 @@ class Search:
     """Rows, as they are listed, whose key on either side contains `text`, among those that the filter lets through."""
 
     text: str
-    rows: IntArray
+    rows: Int32
 
     def place(self, row: int) -> int:
         """The number (1-based) of the hit on a row, 0 when it is none."""
@@ -78,10 +78,10 @@ class Listing:
         self.search: Search | None = None
         self.annotations = Annotations()
         self._jumps = _Jumps()
-        self._opened: Mask | None = None
+        self._opened: Bool | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
-        self._queried: list[tuple[Comparison, Query, Mask]] = []
-        self._sorted: tuple[Comparison, Order, IntArray] | None = None
+        self._queried: list[tuple[Comparison, Query, Bool]] = []
+        self._sorted: tuple[Comparison, Order, Int32] | None = None
         self.view = build_view(comparison, self.filter)
 
     @property
@@ -140,7 +140,7 @@ class Listing:
         """List only what a query wants that has been parsed."""
         self._set_filter(Filter(self.filter.groups, query))
 
-    def wanted(self, query: Query, comparison: Comparison | None = None) -> Mask:
+    def wanted(self, query: Query, comparison: Comparison | None = None) -> Bool:
         """bool[r]: the rows that a query wants; of the same query and comparison, only computed once.
 
         May be asked for in any thread, so that what takes long is there when `set_query` needs it.
@@ -209,7 +209,7 @@ class Listing:
         )
         self.cursor = self.view.row_at(self.line)
 
-    def ranked(self, order: Order, comparison: Comparison | None = None) -> IntArray | None:
+    def ranked(self, order: Order, comparison: Comparison | None = None) -> Int32 | None:
         """All rows as a list of this order has them, only computed once; None for order of dispatch.
 
         May be asked for in any thread, so that what takes long is there when `sort` needs it.
@@ -331,7 +331,7 @@ class Listing:
         """To the next (or previous) first cause."""
         return self._step(self.view.causes, by, "cause", "first cause")
 
-    def _step(self, rows: IntArray, by: int, kind: str, noun: str) -> str:
+    def _step(self, rows: Int32, by: int, kind: str, noun: str) -> str:
         row = step(self.view, rows, self.cursor, by)
         if row is not None:
             self.go(row, kind)

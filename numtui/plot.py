@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.op_log import Phase
 from matchers.status import Status
-from numtui.fields import Mask
 from numtui.text import Line
 
 __all__ = ["ASCII", "AXIS", "BRAILLE", "MARGIN", "Plot", "Signs"]
@@ -28,7 +28,6 @@ AXIS = 7
 MARGIN = 4
 """Lines besides those of the plot itself: infinities, equal rows, the axis, the parts of the step."""
 
-Int = NDArray[np.int64]
 Chars = NDArray[np.str_]
 
 _ROLES = ("", "dim", "close", "red", "cause", "alone", "chosen")
@@ -68,7 +67,7 @@ class Plot:
     """
 
     def __init__(
-        self, c: Comparison, passing: Mask, first: int, last: int, width: int, height: int, signs: Signs = BRAILLE
+        self, c: Comparison, passing: Bool, first: int, last: int, width: int, height: int, signs: Signs = BRAILLE
     ) -> None:
         self.comparison = c
         self.first, self.last = first, last
@@ -87,7 +86,7 @@ class Plot:
         """The column of a row, which may be outside."""
         return (row - self.first) * self.width // max(self.last - self.first, 1)
 
-    def _place(self, rows: Int, columns: int) -> Int:
+    def _place(self, rows: Int64, columns: int) -> Int64:
         return np.asarray((rows - self.first) * columns // max(self.last - self.first, 1))
 
     @cached_property
@@ -101,7 +100,7 @@ class Plot:
         low, high = int(np.floor(np.log10(known.min()))), int(np.ceil(np.log10(known.max())))
         return low, max(high, low + 1)
 
-    def _level(self, size: NDArray[np.float64], levels: int) -> Int:
+    def _level(self, size: Float64, levels: int) -> Int64:
         """The line from the top for each size, of so many lines."""
         low, high = self.scale
         up = (np.log10(size) - low) / (high - low) * levels

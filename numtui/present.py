@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.broken import broken_kind
 from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
@@ -138,7 +138,7 @@ class RowWriter:
         self.columns = columns
 
     @cached_property
-    def _group_sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _group_sizes(self) -> tuple[Int64, Int64]:
         """Members of each pair on either side."""
         p = self.comparison.pairing
         a, b = (np.bincount(of[of >= 0], minlength=len(p)) for of in (p.of_a, p.of_b))

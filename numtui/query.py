@@ -26,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from numtui.fields import FIELDS, NUMBERS, Mask, keys_containing
+from numtui.fields import FIELDS, NUMBERS, keys_containing
 
 __all__ = ["NO_QUERY", "Query", "QueryError", "completions", "exactly", "parse_query"]
 
@@ -59,7 +60,7 @@ class QueryError(UserError):
 class Term:
     """One word of a query: rows of `of`, or all others."""
 
-    of: Callable[[Comparison], Mask]
+    of: Callable[[Comparison], Bool]
     negated: bool = False
 
 
@@ -73,7 +74,7 @@ class Query:
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    def mask(self, c: Comparison) -> Mask:
+    def mask(self, c: Comparison) -> Bool:
         """bool[r]: the rows that satisfy every word."""
         wanted = np.ones(len(c), bool)
         for term in self.terms:
@@ -143,7 +144,7 @@ def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ..
     return Term(_number(name, sign, value, here), negated)
 
 
-def _number(name: str, sign: str, value: str, start: int) -> Callable[[Comparison], Mask]:
+def _number(name: str, sign: str, value: str, start: int) -> Callable[[Comparison], Bool]:
     try:
         number = float(value)
     except ValueError:
@@ -156,14 +157,14 @@ def _number(name: str, sign: str, value: str, start: int) -> Callable[[Compariso
         )
     compare, column = _OPERATORS[sign], NUMBERS[name].column
 
-    def mask(c: Comparison) -> Mask:
+    def mask(c: Comparison) -> Bool:
         with np.errstate(invalid="ignore"):
             return np.asarray(compare(column(c), number), bool)
 
     return mask
 
 
-def _field(name: str, value: str, start: int) -> Callable[[Comparison], Mask]:
+def _field(name: str, value: str, start: int) -> Callable[[Comparison], Bool]:
     field = FIELDS[name]
     values = []
     pieces = [(0, value)] if field.whole else _between_commas(value)
@@ -191,7 +192,7 @@ def _between_commas(value: str) -> list[tuple[int, str]]:
 
 def _saved(
     name: str, start: int, end: int, saved: Mapping[str, str], within: tuple[str, ...]
-) -> Callable[[Comparison], Mask]:
+) -> Callable[[Comparison], Bool]:
     if name not in saved:
         known = f"; there are {', '.join(saved)}" if saved else ": F saves one"
         raise QueryError(f"there is no saved filter {name!r}{known}", start, end)

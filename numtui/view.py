@@ -13,15 +13,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import FloatArray, IntArray
+from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.fields import STATUS_WORDS, Mask
+from numtui.fields import STATUS_WORDS
 from numtui.query import NO_QUERY, Query
 
 __all__ = [
-    "Details",
     "FOLD_MIN",
+    "Details",
     "Filter",
     "Group",
     "Order",
@@ -74,7 +74,7 @@ class Filter:
     def toggled(self, group: Group) -> Filter:
         return Filter(self.groups ^ {group}, self.query)
 
-    def mask(self, c: Comparison, queried: Mask | None = None) -> Mask:
+    def mask(self, c: Comparison, queried: Bool | None = None) -> Bool:
         """bool[r]: the rows that pass; `queried` is `query.mask(c)` where it is known already."""
         shown = np.array([g in self.groups for g in Group], bool)
         passing = shown[_GROUP_OF[c.status]]
@@ -111,7 +111,7 @@ class Details(IntEnum):
         return self.name.lower()
 
 
-def sorted_rows(c: Comparison, order: Order) -> IntArray:
+def sorted_rows(c: Comparison, order: Order) -> Int32:
     """int32[r]: all rows in an order: the largest errors first, the least sure pairs first; rows without one last."""
     if order is Order.DISPATCH:
         return np.arange(len(c), dtype=np.int32)
@@ -166,9 +166,9 @@ class View:
     """
 
     comparison: Comparison
-    row: IntArray
-    fold: IntArray
-    passing: Mask
+    row: Int32
+    fold: Int32
+    passing: Bool
     order: Order = Order.DISPATCH
 
     def __len__(self) -> int:
@@ -188,17 +188,17 @@ class View:
         return before if row - self.row[before] <= self.row[after] - row else after
 
     @cached_property
-    def _lines(self) -> IntArray:
+    def _lines(self) -> Int32:
         """int32[r]: the line of each row, -1 for those without one of their own."""
         lines = np.full(len(self.comparison), -1, np.int32)
         lines[self.row] = np.arange(len(self.row), dtype=np.int32)
         return lines
 
-    def places(self, rows: IntArray) -> IntArray:
+    def places(self, rows: Int32) -> Int32:
         """Where rows that pass stand in the list: numbers that rise from line to line, also within a folded one."""
         return rows if self.order is Order.DISPATCH else self._lines[rows]
 
-    def listed(self, rows: IntArray) -> IntArray:
+    def listed(self, rows: Int32) -> Int32:
         """Those rows that pass, from the first in the list to the last."""
         rows = rows[self.passing[rows]]
         return rows if self.order is Order.DISPATCH else self.row[np.sort(self._lines[rows])]
@@ -208,12 +208,12 @@ class View:
         return int(self.row[min(max(line, 0), len(self.row) - 1)]) if len(self.row) else -1
 
     @cached_property
-    def reds(self) -> IntArray:
+    def reds(self) -> Int32:
         """The red rows that pass, as they are listed."""
         return self.listed(_where(self.comparison.red))
 
     @cached_property
-    def causes(self) -> IntArray:
+    def causes(self) -> Int32:
         """The first causes that pass, as they are listed."""
         return self.listed(_where(self.comparison.cause))
 
@@ -240,10 +240,10 @@ def build_view(
     *,
     folded: bool = False,
     cursor: int = -1,
-    opened: Mask | None = None,
+    opened: Bool | None = None,
     order: Order = Order.DISPATCH,
-    queried: Mask | None = None,
-    ranked: IntArray | None = None,
+    queried: Bool | None = None,
+    ranked: Int32 | None = None,
 ) -> View:
     """The lines to show.
 
@@ -283,7 +283,7 @@ def build_view(
     return View(c, rows[keep], fold[keep], passing)
 
 
-def step(view: View, rows: IntArray, at: int, by: int) -> int | None:
+def step(view: View, rows: Int32, at: int, by: int) -> int | None:
     """Of `rows`, as they are listed, the one `by` places after (or before) row `at`; the last one on the way if there
     are fewer.
 
@@ -301,14 +301,14 @@ def step(view: View, rows: IntArray, at: int, by: int) -> int | None:
     return int(rows[max(last + by, 0)]) if last > 0 and by < 0 else None
 
 
-def with_error(view: View) -> IntArray:
+def with_error(view: View) -> Int32:
     """The rows that pass and have an error, in order of dispatch."""
     c = view.comparison
     with np.errstate(invalid="ignore"):
         return _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
 
 
-def step_error(error: FloatArray, rows: IntArray, at: int, by: int) -> int | None:
+def step_error(error: Float64, rows: Int32, at: int, by: int) -> int | None:
     """Of `rows` (rising), the one whose error is the next larger (`by` > 0) or smaller one, or that so many further.
 
     Of equal errors, the one dispatched first counts as the larger. From a row without an error both directions start at
@@ -334,5 +334,5 @@ def step_error(error: FloatArray, rows: IntArray, at: int, by: int) -> int | Non
     return int(rows[mine == size][wanted - 1 - np.count_nonzero(mine > size)])
 
 
-def _where(mask: Mask) -> IntArray:
+def _where(mask: Bool) -> Int32:
     return np.flatnonzero(mask).astype(np.int32)

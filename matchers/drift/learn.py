@@ -13,16 +13,15 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.drift.progressions import NO_VALUE, Steps, progressions
 from matchers.drift.view import PairNames, escaped, key_head
 from matchers.rules import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]
 
-Int = NDArray[np.int64]
-Learned = tuple[list[TemplateRule], Int]
+Learned = tuple[list[TemplateRule], Int64]
 """Templates, and the positions of the pairs that they make, among those that were asked about."""
 
 _HOLES: Final = "ijklm"
@@ -45,7 +44,7 @@ class Learner:
         self._counters = np.sort(self._at)
         self._numbers: dict[tuple[str, int], _Numbers] = {}
 
-    def learn(self, i: Int, j: Int, why: str) -> Learned:
+    def learn(self, i: Int64, j: Int64, why: str) -> Learned:
         """Templates for the pairs of records (i[k], j[k])."""
         names = self._names
         b = names.c.b
@@ -69,7 +68,7 @@ class Learner:
                     break
         return rules, np.concatenate(covered)
 
-    def _group(self, i: Int, j: Int, why: str) -> Learned:
+    def _group(self, i: Int64, j: Int64, why: str) -> Learned:
         """Templates for pairs that have one module pattern and one op on either side."""
         a, b = self._names.c.a, self._names.c.b
         nothing: Learned = [], np.zeros(0, np.int64)
@@ -102,7 +101,7 @@ class Learner:
                     covered.append(rows)
         return rules, np.concatenate(covered)
 
-    def _steps(self, i: Int, j: Int, why: str) -> Learned:
+    def _steps(self, i: Int64, j: Int64, why: str) -> Learned:
         """Templates for those pairs (of one module pattern and one op on either side) that go on in equal steps."""
         names = self._names
         known_a, known_b = self._numbers_of("a", int(i[0])), self._numbers_of("b", int(j[0]))
@@ -126,7 +125,7 @@ class Learner:
                 covered |= np.isin(i, led)
         return rules, np.flatnonzero(covered)
 
-    def _led(self, steps: Steps, known_a: _Numbers, known_b: _Numbers) -> Int | None:
+    def _led(self, steps: Steps, known_a: _Numbers, known_b: _Numbers) -> Int64 | None:
         """The records of a that the steps lead to one of b; None unless all of them are paired with it."""
         value = steps.value(known_a.values)
         reached = np.flatnonzero(value != NO_VALUE)
@@ -158,15 +157,15 @@ class Learner:
 class _Numbers:
     """The numbers in the names of some records, rising: int64[records, k], the counter last."""
 
-    records: Int
-    values: Int
+    records: Int64
+    values: Int64
 
     @cached_property
     def at(self) -> dict[tuple[int, ...], int]:
         """The record with these numbers."""
         return dict(zip(map(tuple, self.values.tolist()), self.records.tolist(), strict=True))
 
-    def of(self, records: Int) -> Int:
+    def of(self, records: Int64) -> Int64:
         """Those of some of them."""
         return self.values[self.records.searchsorted(records)]
 
@@ -199,10 +198,10 @@ def _hole(name: str, shift: int) -> str:
     return f"{{{name}{shift:+d}}}" if shift else f"{{{name}}}"
 
 
-def _constant(values: Int) -> bool:
+def _constant(values: Int64) -> bool:
     return bool((values == values[0]).all())
 
 
-def _count(ordered: Int, value: int) -> int:
+def _count(ordered: Int64, value: int) -> int:
     """How often a value occurs in a sorted column."""
     return int(ordered.searchsorted(value, "right") - ordered.searchsorted(value))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.collectives import collective
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames, print_codes, twins
@@ -20,7 +20,6 @@ from matchers.status import Status
 
 __all__ = ["lone_families"]
 
-Int = NDArray[np.int64]
 
 _FUSED: Final = ("_foreach_", "_fused_")
 
@@ -38,7 +37,7 @@ def lone_families(names: PairNames) -> Iterator[Finding]:
 # Ops that mean the same
 
 
-def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+def _equivalent(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
     """Ops that only one run has, and that give what another op, or two in a row, give in the other run."""
     a, b = names.c.a, names.c.b
     chains: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
@@ -77,7 +76,7 @@ def _equivalent(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]
         )
 
 
-def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[int, int]]:
+def _same_result(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tuple[int, int]]:
     """Lone rows of different ops whose result is printed alike, and nobody else's among the lone ones."""
     codes, rows = [], []
     for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
@@ -91,7 +90,7 @@ def _same_result(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[i
     yield from zip(i[other][order].tolist(), j[other][order].tolist(), strict=True)
 
 
-def _same_place(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[int, int]]:
+def _same_place(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tuple[int, int]]:
     """Lone rows of ops that differ in being in-place only, where both runs have as many in each module."""
     found = []
     for log, modules, lone, other in (
@@ -111,7 +110,7 @@ def _same_place(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[tuple[in
             yield from zip(rows, others, strict=True)
 
 
-def _step_before(log: OpLog, row: int, fused: str, lone: Int) -> tuple[str, ...]:
+def _step_before(log: OpLog, row: int, fused: str, lone: Int64) -> tuple[str, ...]:
     """The op of the row right before, when it is alone as well, in the same module, and part of the other's name."""
     before = row - 1
     at = int(lone.searchsorted(before))
@@ -124,7 +123,7 @@ def _step_before(log: OpLog, row: int, fused: str, lone: Int) -> tuple[str, ...]
 # One for several
 
 
-def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+def _fused(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
     """One operation that does for several tensors at once what the other run does one by one."""
     sides = ((names.c.a, lone_a, names.c.b, lone_b), (names.c.b, lone_b, names.c.a, lone_a))
     shown: list[tuple[int, int]] = []
@@ -155,7 +154,7 @@ def _fused(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
         )
 
 
-def _split_modules(log: OpLog, lone: Int, other: OpLog, theirs: Int) -> Iterator[tuple[int, list[str]]]:
+def _split_modules(log: OpLog, lone: Int64, other: OpLog, theirs: Int64) -> Iterator[tuple[int, list[str]]]:
     """Lone rows of a module that the other run does not have, and the modules there that share out its last dimension.
 
     `wqkv` against `wq`, `wk`, `wv`: siblings, whose names are as few letters as the name of the one has.
@@ -193,7 +192,7 @@ def _recomputed(names: PairNames) -> Iterator[Finding]:
         )
 
 
-def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+def _batches(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
     """Rows of micro-batches that the other run does not have: as our own capture says, or by how often modules ran."""
     f = names.f
     extra = []
@@ -213,7 +212,7 @@ def _batches(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
         )
 
 
-def _ran_again(side: Side, lone: Int, other: Side) -> Int:
+def _ran_again(side: Side, lone: Int64, other: Side) -> Int64:
     """The lone rows of places that this run comes through k times as often as the other one; k is the same for most of
     them, else there are none. The optimizer steps once, however many micro-batches there are.
     """
@@ -228,12 +227,12 @@ def _ran_again(side: Side, lone: Int, other: Side) -> Int:
     return lone[times == usual] if usual > 1 and 2 * again[usual] > len(lone) else lone[:0]
 
 
-def _occurrences(values: Int, of: Int) -> Int:
+def _occurrences(values: Int64, of: Int64) -> Int64:
     ordered = np.sort(values)
     return np.searchsorted(ordered, of, side="right") - np.searchsorted(ordered, of)
 
 
-def _communication(names: PairNames, lone_a: Int, lone_b: Int) -> Iterator[Finding]:
+def _communication(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
     """Collectives in one run where the other has none at all."""
     for side, log, lone, other in (("a", names.c.a, lone_a, names.c.b), ("b", names.c.b, lone_b, names.c.a)):
         collectives = collective(log)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.collectives import LOWERED_FROM, WAIT
 from matchers.drift.learn import Learner
 from matchers.drift.renames import find_renames, rename_rules
@@ -25,7 +26,6 @@ from matchers.rules import OpRule, PairRule
 
 __all__ = ["name_families"]
 
-Int = NDArray[np.int64]
 
 _MOST_PAIRS: Final = 500
 """A family of more operations than these is not said pair by pair."""
@@ -114,7 +114,7 @@ def name_families(names: PairNames) -> Iterator[Finding]:
     yield from _order(names)
 
 
-def _pair_by_pair(names: PairNames, which: Int, why: str) -> list[PairRule]:
+def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
     """A rule for each of some pairs that no template says; none where they are too many to read."""
     sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= _SURE)
     if len(which) > _MOST_PAIRS:
@@ -184,7 +184,7 @@ def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) 
         yield Finding(name, explanation, names.instances(which), rules, left)
 
 
-def _collectives(names: PairNames, which: Int) -> Iterator[Finding]:
+def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
     """A collective that is one operation in one run and a start and a wait in the other."""
     if not len(which):
         return
@@ -235,7 +235,7 @@ def _order(names: PairNames) -> Iterator[Finding]:
         )
 
 
-def _out_of_order(values: Sequence[int]) -> Int:
+def _out_of_order(values: Sequence[int]) -> Int64:
     """The positions, rising, of what is not in one longest rising subsequence (by patience sorting)."""
     tops: list[int] = []
     at: list[int] = []

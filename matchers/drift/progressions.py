@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.drift.view import Segments, escaped, key_head
 
-__all__ = ["Hole", "NO_VALUE", "Progression", "Steps", "progressions"]
+__all__ = ["NO_VALUE", "Hole", "Progression", "Steps", "progressions"]
 
-Int = NDArray[np.int64]
 
 NO_VALUE: Final = -1
 _LEAST: Final = 3
@@ -39,7 +38,7 @@ class Progression(NamedTuple):
         step: how much each grows from one pair to the next.
     """
 
-    rows: Int
+    rows: Int64
     start: tuple[int, ...]
     step: tuple[int, ...]
 
@@ -50,7 +49,7 @@ class Hole(NamedTuple):
     factor: int
     offset: int
 
-    def fill(self, value: Int) -> Int:
+    def fill(self, value: Int64) -> Int64:
         return self.factor * value + self.offset
 
     def text(self, name: str) -> str:
@@ -89,7 +88,7 @@ class Steps(NamedTuple):
         """What the placeholder is called: a number of a module, a counter, or which step it is."""
         return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
 
-    def value(self, numbers: Int) -> Int:
+    def value(self, numbers: Int64) -> Int64:
         """What is captured of each row of a's numbers; `NO_VALUE` of those that the template does not match."""
         hole = self.a[self.by]
         value, rest = np.divmod(numbers[:, self.by] - hole.offset, hole.factor)
@@ -103,7 +102,7 @@ def _times(factor: int) -> str:
     return str(factor) if factor > 1 else ""
 
 
-def progressions(numbers: Int, of_a: int) -> list[Progression]:
+def progressions(numbers: Int64, of_a: int) -> list[Progression]:
     """The longest runs of pairs in equal steps, each pair in one at most.
 
     Args:

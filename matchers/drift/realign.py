@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.learn import Learner
 from matchers.drift.shifts import FINE, Shift, find_shifts
@@ -23,7 +23,6 @@ from matchers.status import Status
 
 __all__ = ["realignments"]
 
-Int = NDArray[np.int64]
 
 _NAME: Final = "realign"
 _WHY: Final = "these have the same numbers"
@@ -50,7 +49,7 @@ class _Trial(NamedTuple):
 
     change: _Change
     after: Comparison
-    mended: Int
+    mended: Int64
     settles: int
 
 
@@ -179,7 +178,7 @@ def _finding(c: Comparison, shift: Shift, equal: int, close: int) -> str:
     return f"{said}; {where}, {first} {' and '.join((word, *verdicts[1:]))}."
 
 
-def _modules(c: Comparison, rows: Int) -> str:
+def _modules(c: Comparison, rows: Int64) -> str:
     """The module of some records, or what those of several have in common: `layers.*.attention`."""
     names = [c.a.modules[at] for at in np.unique(c.a.module[rows]).tolist()]
     parts = [name.split(".") for name in names]

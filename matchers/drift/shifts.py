@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.drift.view import print_codes, twins
 from matchers.features import Features, Side
@@ -27,8 +27,6 @@ from matchers.verdict import judge
 
 __all__ = ["FINE", "Shift", "find_shifts"]
 
-Int = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 FINE: Final = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
 """What a pair is that nobody has to look at."""
@@ -63,43 +61,43 @@ class Shift:
         made: records of a, all pairs of those rules.
     """
 
-    i: Int
-    j: Int
-    witness: Mask
+    i: Int64
+    j: Int64
+    witness: Bool
     by: int
     rules: tuple[int, ...]
-    made: Int
+    made: Int64
 
 
 class _Group(NamedTuple):
     """Red pairs that may be one run: positions, rising, and which of them are witnesses of one shift."""
 
-    members: Int
-    witness: Mask
+    members: Int64
+    witness: Bool
     template: bool
 
 
 class _Places:
     """The operations of one log by what they are (an integer per record), and where each stands among its like."""
 
-    def __init__(self, what: Int) -> None:
+    def __init__(self, what: Int64) -> None:
         self._what = what
         self._order = np.argsort(what, kind="stable")
         self._at = np.empty(len(what), np.int64)
         self._at[self._order] = np.arange(len(what))
 
-    def at(self, rows: Int) -> Int:
+    def at(self, rows: Int64) -> Int64:
         """Where records stand; those that are alike stand together, in the order of the log."""
         return self._at[rows]
 
-    def further(self, rows: Int, by: int) -> Int:
+    def further(self, rows: Int64, by: int) -> Int64:
         """The records so many places further on among their like, -1 beyond the end."""
         at = self._at[rows] + by
         found = self._order[np.clip(at, 0, max(len(self._order) - 1, 0))]
         there = (at >= 0) & (at < len(self._order)) & (self._what[found] == self._what[rows])
         return np.where(there, found, _NOWHERE)
 
-    def between(self, rows: Int, others: Int) -> Int:
+    def between(self, rows: Int64, others: Int64) -> Int64:
         """How many places further on the others are; 0 for those that are not alike."""
         return np.where(self._what[rows] == self._what[others], self._at[others] - self._at[rows], 0)
 
@@ -125,7 +123,7 @@ class _Search:
         exact: the numbers are equal to the digit.
     """
 
-    def __init__(self, c: Comparison, f: Features, red: Int) -> None:
+    def __init__(self, c: Comparison, f: Features, red: Int64) -> None:
         self.c, self.f = c, f
         self.i, self.j = c.pairing.lead_a[red].astype(np.int64), c.pairing.lead_b[red].astype(np.int64)
         self._made_by = _made_by(c)
@@ -142,7 +140,7 @@ class _Search:
         wrong = ~np.isin(judge(c.a, c.b, self.i[said], self.target[said], None, c.policy).status, FINE)
         self.target[said[wrong]] = _NOWHERE
 
-    def _same_numbers(self) -> Int:
+    def _same_numbers(self) -> Int64:
         codes, rows = [], []
         for side in (self.f.a, self.f.b):
             of_side = np.flatnonzero(_varied(side))
@@ -156,7 +154,7 @@ class _Search:
         target[(target == self.j) | self.fine_b[target]] = _NOWHERE
         return target
 
-    def _look_nearby(self, which: Int) -> None:
+    def _look_nearby(self, which: Int64) -> None:
         """Finds those of the pairs `which` that are close to exactly one of the operations around their partner."""
         i, j = self.i[which], self.j[which]
         found = np.stack([self.places.further(j, by) for by in _NEIGHBOURS])
@@ -212,7 +210,7 @@ class _Search:
         made = np.flatnonzero(np.isin(self._made_by, rules))
         return Shift(self.i[run], j, witness, shift, tuple(rules.tolist()), made)
 
-    def _mostly_witnesses(self, group: _Group) -> Mask:
+    def _mostly_witnesses(self, group: _Group) -> Bool:
         """The members between the first and the last witness of a module and op (a template's: of all), where most of
         what is between them are witnesses.
 
@@ -234,18 +232,18 @@ class _Search:
         return inside | (ruled & (count >= _SHARE * size)[stretch])
 
 
-def _alike(values: Int, which: Int) -> list[Int]:
+def _alike(values: Int64, which: Int64) -> list[Int64]:
     """The positions `which`, parted by their values; each part rising."""
     which = which[np.argsort(values[which], kind="stable")]
     return np.split(which, np.flatnonzero(np.diff(values[which])) + 1) if len(which) else []
 
 
-def _most_common(values: Int) -> list[int]:
+def _most_common(values: Int64) -> list[int]:
     """The distinct values, the most frequent first."""
     return [value for value, _ in Counter(values.tolist()).most_common()]
 
 
-def _made_by(c: Comparison) -> Int:
+def _made_by(c: Comparison) -> Int64:
     """For each record of a the rule that makes its pair, an index into those in force; -1 for none."""
     out = np.full(len(c.a), -1, np.int64)
     for forced in resolve(c.rules, c.a, c.b).forced if len(c.rules) else ():
@@ -253,19 +251,19 @@ def _made_by(c: Comparison) -> Int:
     return out
 
 
-def _where(side: Side) -> Int:
+def _where(side: Side) -> Int64:
     """Records of one op and phase in one module have the same number."""
     return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * 4 + side.phase
 
 
-def _varied(side: Side) -> Mask:
+def _varied(side: Side) -> Bool:
     """Records whose numbers can tell them from others: neither zero nor one number throughout."""
     first = side.log.outputs.first()
     _, _, low, high, _ = side.log.stats
     return np.asarray(np.isfinite(first) & (first != 0) & (side.shape >= 0) & (low != high))
 
 
-def _difference(f: Features, i: Int, j: Int) -> NDArray[np.float64]:
+def _difference(f: Features, i: Int64, j: Int64) -> Float64:
     """The largest relative difference of norms and extremes, roughly; infinite where shapes or signs differ."""
     out = np.nan_to_num(np.abs(f.a.stats[:, i] - f.b.stats[:, j]), nan=0.0).max(axis=0, initial=0.0).astype(np.float64)
     out[(f.a.shape[i] != f.b.shape[j]) | (f.a.signs[i] != f.b.signs[j]) | np.isnan(f.b.stats[0, j])] = np.inf

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.progressions import Progression, Steps
 from matchers.drift.view import Modules
@@ -87,7 +87,7 @@ def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     return Stepwise(template, tuple(made.values())) if _makes(template, pairs, c) else None
 
 
-def _through(numbers: NDArray[np.int64], of_a: int) -> Progression | None:
+def _through(numbers: Int64, of_a: int) -> Progression | None:
     """The finest equal steps that lead through all pairs; None where none do."""
     away = numbers[1:] - numbers[0]
     if not len(away) or not away[:, :of_a].any(axis=1).all():

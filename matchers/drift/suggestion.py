@@ -9,29 +9,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.arrays import Int32
 from matchers.comparison import Comparison
 from matchers.pairing import Method
 from matchers.rules import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
-__all__ = [
-    "Finding",
-    "Instances",
-    "Suggestion",
-    "compatible",
-    "instances",
-    "matched",
-    "parted",
-    "together",
-    "weigh",
-    "with_more",
-]
-
-Instances = NDArray[np.int32]
-"""[2, n]: operations that show a family of drift, as the records of a and of b; -1 where one run has none."""
+__all__ = ["Finding", "Suggestion", "compatible", "instances", "matched", "parted", "together", "weigh", "with_more"]
 
 
-def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | int) -> Instances:
+def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | int) -> Int32:
     """The records of a and of b; one number stands for all of them."""
     return np.stack(np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32)))
 
@@ -60,7 +47,7 @@ class Finding:
 
     name: str
     explanation: str
-    instances: Instances = field(compare=False)
+    instances: Int32 = field(compare=False)
     rules: tuple[Rule, ...] = ()
     no_rule: str = ""
 
@@ -86,7 +73,7 @@ class Suggestion:
 
     name: str
     explanation: str
-    instances: Instances = field(compare=False)
+    instances: Int32 = field(compare=False)
     rules: tuple[Rule, ...]
     matched: tuple[int, ...]
     no_rule: str

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.comparison import Comparison, Matching
-from matchers.drift.suggestion import Instances, instances
+from matchers.drift.suggestion import instances
 from matchers.features import Side
 from matchers.hashing import float_bits, mix, shared_ids
 from matchers.op_key import canonical
@@ -21,9 +21,6 @@ from matchers.pairing import Method
 
 __all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]
 
-Int = NDArray[np.int64]
-Hash = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 Segments = tuple["str | None", ...]
 """The parts of a module path, None for a number."""
 
@@ -83,14 +80,14 @@ class PairNames:
         op_a, op_b, self.ops = shared_ids(list(c.a.ops), list(c.b.ops))
         self.op_a, self.op_b = op_a[c.a.op], op_b[c.b.op]
         name_a, name_b, _ = shared_ids(self.a.names[:-1], self.b.names[:-1])
-        self.same_module: Mask = name_a[c.a.module[self.i]] == name_b[c.b.module[self.j]]
-        self.same_op: Mask = self.op_a[self.i] == self.op_b[self.j]
+        self.same_module: Bool = name_a[c.a.module[self.i]] == name_b[c.b.module[self.j]]
+        self.same_op: Bool = self.op_a[self.i] == self.op_b[self.j]
 
-    def instances(self, which: Int) -> Instances:
+    def instances(self, which: Int64) -> Int32:
         """Some of the pairs as instances of a family."""
         return instances(self.i[which], self.j[which])
 
-    def lone(self, side: str) -> Int:
+    def lone(self, side: str) -> Int64:
         """The records of a side without partner that are not known to be recomputed copies, in order."""
         one, of = (self.f.a, self.c.pairing.of_a) if side == "a" else (self.f.b, self.c.pairing.of_b)
         return np.flatnonzero((of < 0) & ~one.repeat)
@@ -116,7 +113,7 @@ def key_head(pattern: Segments, holes: Sequence[str]) -> str:
     return ".".join(key_segments(pattern, holes))
 
 
-def print_codes(side: Side, rows: Int, shapes: int) -> Hash:
+def print_codes(side: Side, rows: Int64, shapes: int) -> Hash:
     """A hash of what is printed of each record's result: phase, shape (one of so many) and all numbers."""
     code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
     stats = side.log.stats[:, rows]
@@ -125,7 +122,7 @@ def print_codes(side: Side, rows: Int, shapes: int) -> Hash:
     return code
 
 
-def twins(code_a: Hash, rows_a: Int, code_b: Hash, rows_b: Int) -> tuple[Int, Int]:
+def twins(code_a: Hash, rows_a: Int64, code_b: Hash, rows_b: Int64) -> tuple[Int64, Int64]:
     """The records whose codes are equal and occur once on either side."""
     found = []
     for code, rows in ((code_a, rows_a), (code_b, rows_b)):

@@ -10,15 +10,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.key_index import index_of
 from matchers.status import Role, Status
 
 __all__ = ["AllowEntry", "AllowList", "Allowed"]
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class AllowEntry:
 class Allowed:
     """What an `AllowList` lets pass: `rows` is bool[r]; `stale` are the entries that no row needs."""
 
-    rows: Mask
+    rows: Bool
     stale: tuple[AllowEntry, ...] = ()
 
 
@@ -71,7 +69,7 @@ class AllowList:
         return Allowed(rows | _consequences(c, explained), tuple(stale))
 
 
-def _matching(c: Comparison, entry: AllowEntry) -> Mask:
+def _matching(c: Comparison, entry: AllowEntry) -> Bool:
     found = np.zeros(len(c), bool)
     for log, records in ((c.a, c.row_a), (c.b, c.row_b)):
         # The extra entry answers for record -1, a row that this side does not have.
@@ -84,7 +82,7 @@ def _matching(c: Comparison, entry: AllowEntry) -> Mask:
     return found
 
 
-def _consequences(c: Comparison, explained: Mask) -> Mask:
+def _consequences(c: Comparison, explained: Bool) -> Bool:
     """The rows that are `explained`, and the red ones that follow from nothing else.
 
     A receiver follows from the red rows that made its inputs. Where the log does not tell who made them, it may follow

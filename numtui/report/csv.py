@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import IntArray
+from matchers.arrays import Bool, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
@@ -68,7 +68,7 @@ class _Escaped(dict[int, str]):
 _ESCAPED: Final = _Escaped()
 
 
-def _columns(c: Comparison, rows: NDArray[np.int64]) -> Iterator[Iterable[str]]:
+def _columns(c: Comparison, rows: Int64) -> Iterator[Iterable[str]]:
     """The columns of some rows, as text, in the order of `COLUMNS`."""
     a, b = c.row_a[rows], c.row_b[rows]
     yield map(str, rows.tolist())
@@ -96,7 +96,7 @@ def _columns(c: Comparison, rows: NDArray[np.int64]) -> Iterator[Iterable[str]]:
         yield map(str, _of(log.line, records).tolist())
 
 
-def _keys(c: Comparison, rows: NDArray[np.int64]) -> tuple[Iterable[str], Iterable[str]]:
+def _keys(c: Comparison, rows: Int64) -> tuple[Iterable[str], Iterable[str]]:
     """The keys of both sides; those of a group with ` + ` between them."""
     members = [c.members(row) for row in rows.tolist()]
     return _joined(c.a, (a for a, _ in members)), _joined(c.b, (b for _, b in members))
@@ -106,7 +106,7 @@ def _joined(log: OpLog, members: Iterable[tuple[int, ...]]) -> Iterator[str]:
     return (" + ".join(field(log.keys[record]) for record in records) for records in members)
 
 
-def _of(column: NDArray[Any], records: IntArray) -> NDArray[Any]:
+def _of(column: NDArray[Any], records: Int32) -> NDArray[Any]:
     """A column of a log for some of its records, -1 where there is no record."""
     return np.append(column.astype(np.int64), -1)[records]
 
@@ -116,7 +116,7 @@ def _labels(texts: list[str], codes: NDArray[Any]) -> Iterable[str]:
     return map([*texts, ""].__getitem__, codes.tolist())
 
 
-def _flags(mask: NDArray[np.bool_]) -> Iterable[str]:
+def _flags(mask: Bool) -> Iterable[str]:
     return ("1" if x else "0" for x in mask.tolist())
 
 

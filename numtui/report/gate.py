@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool
 from matchers.status import Status
 from numtui.report.words import count
 
@@ -31,7 +31,7 @@ def failures_of(r: Report) -> tuple[Failure, ...]:
     return tuple(Failure(name, text) for name in r.options.fail_on for text in _FAILURES[name](r))
 
 
-def failing_rows(r: Report) -> NDArray[np.bool_]:
+def failing_rows(r: Report) -> Bool:
     """bool[r]: the rows that the comparison fails on."""
     found = np.zeros(len(r.comparison), bool)
     for name in r.options.fail_on:
@@ -40,22 +40,22 @@ def failing_rows(r: Report) -> NDArray[np.bool_]:
     return found
 
 
-def _diverged(r: Report) -> NDArray[np.bool_]:
+def _diverged(r: Report) -> Bool:
     """The red rows, and the first causes that they follow from: one of these can be an operation of one side only."""
     red = r.comparison.red & ~r.allowed.rows
     return np.asarray(red | _origin(r)) if red.any() else np.asarray(red)
 
 
-def _origin(r: Report) -> NDArray[np.bool_]:
+def _origin(r: Report) -> Bool:
     return np.asarray(r.comparison.cause & ~r.allowed.rows)
 
 
-def _unmatched(r: Report) -> NDArray[np.bool_]:
+def _unmatched(r: Report) -> Bool:
     alone = np.isin(r.comparison.status, (Status.ONLY_A, Status.ONLY_B))
     return np.asarray(alone & ~r.allowed.rows)
 
 
-_ROWS: Final[dict[str, Callable[[Report], NDArray[np.bool_]]]] = {
+_ROWS: Final[dict[str, Callable[[Report], Bool]]] = {
     "diverged": _diverged,
     "origin": _origin,
     "unmatched": _unmatched,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import FloatArray, IntArray
+from matchers.arrays import Float64, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.op_log import OpLog, Phase
 from matchers.pairing import Method
@@ -100,7 +100,7 @@ def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
     return f"[{','.join(map(str, members))}]", f"[{','.join(quoted)}]"
 
 
-def _members(pair_of: IntArray, pairs: IntArray) -> list[list[int]]:
+def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
     """The records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
     asked = np.zeros(int(pair_of.max(initial=-1)) + 2, bool)
     asked[pairs] = True
@@ -132,7 +132,7 @@ def _verdict(c: Comparison) -> Texts:
     return _per_combination([c.status, paired, method, step], fragment)
 
 
-def _errors(errors: FloatArray) -> list[str]:
+def _errors(errors: Float64) -> list[str]:
     """`error`. JSON has neither NaN nor infinity: both are null."""
     texts = np.full(len(errors), "0.0", object)
     finite = np.isfinite(errors)
@@ -239,7 +239,7 @@ class _Keys:
         return key if self._plain else json_string(key)[1:-1]
 
 
-def _values(column: NDArray[Any], row: IntArray) -> NDArray[np.int64]:
+def _values(column: NDArray[Any], row: Int32) -> Int64:
     """A column of a log for each row of the comparison, -1 where the side has no record."""
     out = np.full(len(row), -1, np.int64)
     has = row >= 0

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Int64
 from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
 from matchers.consequences import Cause
@@ -86,7 +86,7 @@ class Report:
         return int(np.count_nonzero(self.comparison.red))
 
     @cached_property
-    def cause_rows(self) -> NDArray[np.int64]:
+    def cause_rows(self) -> Int64:
         """The rows of the first causes, in the order of the screen."""
         return np.flatnonzero(self.comparison.cause)
 
@@ -153,7 +153,7 @@ class Report:
         return tuple(self.row(row, explained=explained) for row in np.flatnonzero(self.comparison.red)[:limit].tolist())
 
     @cached_property
-    def beginning_rows(self) -> NDArray[np.int64]:
+    def beginning_rows(self) -> Int64:
         """Operations that make other bits of equal ones, within the tolerance: where rounding, or a small mistake,
         begins.
         """
@@ -217,7 +217,7 @@ class Report:
         return failures_of(self)
 
     @cached_property
-    def failing(self) -> NDArray[np.bool_]:
+    def failing(self) -> Bool:
         """bool[r]: the rows that it fails on."""
         return failing_rows(self)
 

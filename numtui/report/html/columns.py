@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.columns import IntArray, Ragged
+from matchers.arrays import Float64, Int32
+from matchers.columns import Ragged
 from matchers.comparison import Comparison
 from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Method
@@ -31,7 +32,7 @@ from numtui.terminal import safe_text
 __all__ = ["Block", "block_of", "decimal"]
 
 Ints = NDArray[Any]
-_Sides = tuple[tuple[str, OpLog, IntArray], ...]
+_Sides = tuple[tuple[str, OpLog, Int32], ...]
 """Name, log, and the record that each row shows, of a and of b."""
 
 _LEVEL: Final = 6
@@ -90,7 +91,7 @@ class Block:
         return gzip.compress(b"".join([len(head).to_bytes(4, "little"), head, *self._bytes]), _LEVEL, mtime=0)
 
 
-def decimal(values: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+def decimal(values: Float64) -> tuple[Int32, NDArray[np.int8]]:
     """Seven digits and a power of ten: value = digits · 10**(exponent − 6), as `%.6e` prints it.
 
     Exponents of 124 and more stand for what is no number, see above; those of numbers beyond that range are cut.
@@ -146,7 +147,7 @@ def _verdicts(block: Block, c: Comparison) -> None:
     block.head["slots"] = {str(row): safe_text(slot.name, _LONGEST) for row, slot in sorted(c.slots.items())}
 
 
-def _epsilon(c: Comparison) -> NDArray[np.float64]:
+def _epsilon(c: Comparison) -> Float64:
     """ε of the coarser dtype of each row, NaN where neither side has one."""
     found = []
     for log, rows in ((c.a, c.row_a), (c.b, c.row_b)):
@@ -155,7 +156,7 @@ def _epsilon(c: Comparison) -> NDArray[np.float64]:
     return np.fmax(*found)
 
 
-def _of(column: Ints, records: IntArray, missing: int = -1) -> Ints:
+def _of(column: Ints, records: Int32, missing: int = -1) -> Ints:
     """A column of a log for the record of each row, `missing` where the side has none."""
     return np.append(column, column.dtype.type(missing))[records]
 
@@ -194,7 +195,7 @@ def _interned(block: Block, sides: _Sides, table: str, column: str, found: list[
         block.add(f"{column}{side}", numbers[_of(of_record, rows)])
 
 
-def _texts(log: OpLog, field: str) -> tuple[Sequence[str], IntArray]:
+def _texts(log: OpLog, field: str) -> tuple[Sequence[str], Int32]:
     """A field that few records have, as a table and an index into it for every record."""
     texts = log.texts(field)
     number: dict[str, int] = {}
@@ -221,7 +222,7 @@ def _statistics(block: Block, c: Comparison, side: str) -> None:
             block.add(f"{label}{name}", np.append(log.counts[k], -1)[rows].clip(-1, 2**31 - 1).astype(np.int32))
 
 
-def _numbers(block: Block, name: str, side: str, values: NDArray[np.float64], there: Ints, base: str = "") -> None:
+def _numbers(block: Block, name: str, side: str, values: Float64, there: Ints, base: str = "") -> None:
     """Numbers of the rows of one side; against those of `base` of the same side, or of a where b has them too."""
     digits, exponent = decimal(values)
     digits[~there], exponent[~there] = 0, _ABSENT
