@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-__all__ = ["atomic_binary", "atomic_writer"]
+__all__ = ["atomic_binary", "atomic_write", "atomic_writer"]
 
 
 @contextmanager
@@ -74,3 +76,19 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def atomic_write(path: str | PathLike[str], data: bytes) -> None:
+    """Replaces a file in one step: readers see the old content or the new one, also after a crash or a full disk.
+
+    Follows symbolic links, keeps the mode of an existing file, and leaves no temporary file behind. Raises `OSError`;
+    a file that is marked read-only is refused although its folder would let it be replaced.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists():
+        if not target.is_file():
+            raise OSError(errno.EINVAL, "not a regular file", str(target))
+        if not os.access(target, os.W_OK):
+            raise OSError(errno.EACCES, "the file is read-only", str(target))
+    with atomic_binary(target) as file:
+        file.write(data)

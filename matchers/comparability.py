@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matchers.arrays import Bool
 from matchers.collectives import collective
 from matchers.dataflow import DataFlow
+from matchers.expectation import Expectation
 from matchers.noise import NoiseFloor
 from matchers.op_log import OpLog, Phase
+from matchers.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.run_info import Note, Weight, compare_run_info, tells_start
-from matchers.tolerance import EPSILON, default_tolerance
-
-if TYPE_CHECKING:
-    from matchers.comparison import Comparison
+from matchers.tolerance import EPSILON, DtypePolicy, default_tolerance
 
 __all__ = ["Comparability", "Note", "Weight", "comparability"]
 
@@ -67,25 +65,42 @@ class Comparability:
         return f"{start}: {'; '.join(told)}."
 
 
-def comparability(c: Comparison) -> Comparability:
-    """What two runs do not have in common, by their run info and by their logs."""
-    a, b = c.a, c.b
+def comparability(
+    a: OpLog,
+    b: OpLog,
+    pairing: Pairing,
+    flow: DataFlow | None,
+    *,
+    policy: DtypePolicy,
+    expectation: Expectation,
+    red: bool,
+) -> Comparability:
+    """What two runs do not have in common, by their run info and by their logs.
+
+    Args:
+        a, b: the two logs.
+        pairing: who is whose partner.
+        flow: the data flow of both logs, None where it is not known yet.
+        policy: combinations of dtypes that differ throughout.
+        expectation: how alike the runs are expected to be.
+        red: whether any row is red; where none is, nothing differs that went in.
+    """
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
-    if c.expectation.noise is not None:
-        notes += _noise(c.expectation.noise, a if c.expectation.noise.side == "a" else b)
+    if expectation.noise is not None:
+        notes += _noise(expectation.noise, a if expectation.noise.side == "a" else b)
     # the dtypes of the results say more than those of the parameters
-    if c.policy:
+    if policy:
         notes = [note for note in notes if note.kind != "dtype" or "parameters" not in note.text]
-        notes.append(_policy(c.policy))
+        notes.append(_policy(policy))
     if not (a.header.run and b.header.run):
         notes += _communication(a, b)
     if not (tells_start(a.header.run) and tells_start(b.header.run)):
-        if c.red.any():  # else nothing differs that went in
-            notes += _inferred_start(_Given(c))
+        if red:
+            notes += _inferred_start(_Given(a, b, pairing, flow, policy))
     elif any(note.kind == "parameters" and note.weight == Weight.FATAL for note in notes):
-        notes = _softened(notes, _Given(c))
+        notes = _softened(notes, _Given(a, b, pairing, flow, policy))
     return Comparability(tuple(sorted(notes, key=lambda note: -note.weight)))
 
 
@@ -136,7 +151,7 @@ def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
         yield Note(Weight.HARMLESS, "noise", text)
 
 
-def _policy(policy: tuple[tuple[str, str], ...]) -> Note:
+def _policy(policy: DtypePolicy) -> Note:
     said = " and ".join(f"{x} in a is {y} in b" for x, y in policy)
     coarse = max((name for pair in policy for name in pair), key=lambda name: EPSILON[name])
     return Note(Weight.SUSPICIOUS, "dtype", f"{said}, rows are judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
@@ -157,30 +172,30 @@ class _Given:
     by and no weight.
     """
 
-    def __init__(self, c: Comparison) -> None:
-        self._c = c
-        flow = c.flow if c.flow is not None else DataFlow(c.a, c.b)
-        i, j = c.pairing.lead_a.astype(np.int64), c.pairing.lead_b.astype(np.int64)
-        compared = (c.a.phase[i] == Phase.FORWARD) & (c.b.phase[j] == Phase.FORWARD)
-        compared &= c.a.inputs.count[i] == c.b.inputs.count[j]
+    def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, policy: DtypePolicy) -> None:
+        self._keys = a.keys
+        flow = flow if flow is not None else DataFlow(a, b)
+        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        compared = (a.phase[i] == Phase.FORWARD) & (b.phase[j] == Phase.FORWARD)
+        compared &= a.inputs.count[i] == b.inputs.count[j]
         i, j = i[compared], j[compared]
-        count = c.a.inputs.count[i]
+        count = a.inputs.count[i]
         owner = np.repeat(np.arange(len(i)), count)
         place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
-        x, y = c.a.inputs.value[at_a], c.b.inputs.value[at_b]
+        at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
+        x, y = a.inputs.value[at_a], b.inputs.value[at_b]
         given = (flow.a.value[at_a] < 0) & (flow.b.value[at_b] < 0) & np.isfinite(x) & np.isfinite(y)
-        least = max((default_tolerance(name) for pair in c.policy for name in pair), default=0.0)
-        limit = np.array([max(default_tolerance(name), least) for name in (*c.a.dtypes, "")])
+        least = max((default_tolerance(name) for pair in policy for name in pair), default=0.0)
+        limit = np.array([max(default_tolerance(name), least) for name in (*a.dtypes, "")])
         self.record, self.place = i[owner[given]], place[given]
         with np.errstate(invalid="ignore"):
-            self.differs = relative(x[given], y[given]) > limit[c.a.dtype[self.record]]
-        looked_up = np.array([_LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])
-        self.tokens = self.place == looked_up[c.a.op[self.record]]
+            self.differs = relative(x[given], y[given]) > limit[a.dtype[self.record]]
+        looked_up = np.array([_LOOKED_UP.get(name, -1) for name in a.ops] + [-1])
+        self.tokens = self.place == looked_up[a.op[self.record]]
 
     def first(self, which: Bool) -> str:
         """The key of the first record of some."""
-        key: str = self._c.a.keys[int(self.record[which].min())]
+        key: str = self._keys[int(self.record[which].min())]
         return key
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.op_key import canonical, template
 from matchers.op_log import OpLog, Phase
+from matchers.rows import Rows
 from matchers.status import Status
 
-if TYPE_CHECKING:
-    from matchers.comparison import Comparison
-
-__all__ = ["Cause", "Consequences", "Growth", "consequences", "still_felt"]
+__all__ = ["Cause", "Consequences", "Growth", "consequences", "lasting_causes"]
 
 
 _MOST: Final = 62
@@ -95,7 +93,7 @@ class Consequences:
         return [*(cause.rows for cause in self.causes), *self.further]
 
 
-def consequences(c: Comparison) -> Consequences:
+def consequences(c: Rows) -> Consequences:
     """Follows the data flow from the first causes through both logs."""
     places = _places(c)
     groups, further = places[:_MOST], places[_MOST:]
@@ -130,22 +128,25 @@ def consequences(c: Comparison) -> Consequences:
     return Consequences(tuple(ranked), tuple(further), cause_of, int(np.count_nonzero(c.red & (reach == 0))))
 
 
-def still_felt(c: Comparison) -> Bool:
-    """bool[r]: first causes that a rule ignores, and that red rows follow from which no other first cause explains."""
+def lasting_causes(c: Rows) -> Bool:
+    """bool[r]: the first causes, without those that a rule ignores and another first cause makes up for.
+
+    An ignored one stays while red rows follow from it that no first cause in force explains.
+    """
     ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
-    felt = np.zeros(len(c), bool)
     if not len(ignored):
-        return felt
+        return c.cause
     bit = np.minimum(np.arange(1, len(ignored) + 1), _MOST)
     start = np.where(c.cause, np.uint64(1), np.uint64(0))
     start[ignored] = np.left_shift(np.uint64(1), bit.astype(np.uint64))
     _, reach = _spread(c, start, *_edges(c))
     left = np.bitwise_or.reduce(reach[c.red & (reach & np.uint64(1) == 0)], initial=np.uint64(0))
-    felt[ignored] = left & start[ignored] != 0
-    return felt
+    lasting = c.cause.copy()
+    lasting[ignored] = left & start[ignored] != 0
+    return lasting
 
 
-def _spread(c: Comparison, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Hash]:
+def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Hash]:
     """The causes of each row as bits: by data flow alone, and with the red rows that no data flow leads to.
 
     Such a row shares the causes of the red row before it, or of an ignored first cause.
@@ -161,18 +162,16 @@ def _spread(c: Comparison, start: Hash, reader: Int64, maker: Int64) -> tuple[Ha
     return flow, _downstream(start, reader, maker, stops)
 
 
-def _gravity(c: Comparison, cause: Cause) -> bool:
+def _gravity(c: Rows, cause: Cause) -> bool:
     """The cause itself made NaN or Inf."""
     return any(c.status[row] == Status.NAN for row in cause.rows)
 
 
-def _places(c: Comparison) -> list[tuple[int, ...]]:
+def _places(c: Rows) -> list[tuple[int, ...]]:
     """The rows that are first causes, those of one place in the program together, in the order of the screen."""
     found: dict[tuple[object, ...], list[int]] = {}
-    again = {}
-    if c.matching is not None:  # what checkpointing runs again is of the forward pass
-        f = c.matching.features
-        again = {id(c.a): f.a.repeat, id(c.b): f.b.repeat}
+    # what checkpointing runs again is of the forward pass
+    again = {} if c.recomputed is None else {id(c.a): c.recomputed[0], id(c.b): c.recomputed[1]}
     for row in np.flatnonzero(c.cause).tolist():
         log, record = _shown(c, row)
         where = log.location_text(record) or template(canonical(log.module_name(record))).pattern
@@ -184,13 +183,13 @@ def _places(c: Comparison) -> list[tuple[int, ...]]:
     return [tuple(rows) for rows in found.values()]
 
 
-def _shown(c: Comparison, row: int) -> tuple[OpLog, int]:
+def _shown(c: Rows, row: int) -> tuple[OpLog, int]:
     """The log and the record that a row shows: a's where it has one."""
     record = int(c.row_a[row])
     return (c.a, record) if record >= 0 else (c.b, int(c.row_b[row]))
 
 
-def _edges(c: Comparison) -> tuple[Int64, Int64]:
+def _edges(c: Rows) -> tuple[Int64, Int64]:
     """(reading row, making row) of all values that a record reads and another one made, sorted by the reading row."""
     if c.flow is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -227,7 +226,7 @@ def _downstream(start: Hash, reader: Int64, maker: Int64, stops: Bool) -> Hash:
 class _Parts:
     """For each row the part of the step and the module it is in, as numbers."""
 
-    def __init__(self, c: Comparison) -> None:
+    def __init__(self, c: Rows) -> None:
         self.names: list[tuple[Phase, str]] = []
         numbers: dict[tuple[Phase, str], int] = {}
         modules: dict[str, int] = {}
@@ -249,7 +248,7 @@ class _Parts:
 
 
 def _cause(
-    c: Comparison,
+    c: Rows,
     parts: _Parts,
     rows: Sequence[int],
     reached: Bool,
@@ -267,7 +266,7 @@ def _cause(
     )
 
 
-def _growth(c: Comparison, parts: _Parts, red: Int64) -> Iterator[Growth]:
+def _growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[Growth]:
     """The largest error of each part of the step that some red rows are in, in their order."""
     red = red[~np.isnan(c.error[red])]
     part = parts.part[red]

@@ -7,27 +7,34 @@ they are about verdicts that the next run may need.
 
 from __future__ import annotations
 
-from matchers.repair import Repaired
+from matchers.arrays import Bool
 from matchers.resolve import Resolved, RuleUsage
 from matchers.rules import ApartRule, PairRule, RuleSet, TemplateRule
 
 __all__ = ["with_hints"]
 
 
-def with_hints(rules: RuleSet, resolved: Resolved, repaired: Repaired) -> tuple[RuleUsage, ...]:
-    """The usage of the rules, with hints at those that the matching makes needless."""
-    if not (repaired.by_itself.any() or repaired.idle.any()):
+def with_hints(rules: RuleSet, resolved: Resolved, by_itself: Bool, idle: Bool) -> tuple[RuleUsage, ...]:
+    """The usage of the rules, with hints at those that the matching makes needless.
+
+    Args:
+        rules: all of them.
+        resolved: what they mean for the two logs.
+        by_itself: by forced pair of `resolved`, the matching finds it without the rule.
+        idle: by pair of `resolved` that is to stay apart, nothing else would pair the two.
+    """
+    if not (by_itself.any() or idle.any()):
         return resolved.usage
     made = {forced.rule for forced in resolved.forced}
-    needed = {forced.rule for forced, alone in zip(resolved.forced, repaired.by_itself, strict=True) if not alone}
+    needed = {forced.rule for forced, alone in zip(resolved.forced, by_itself, strict=True) if not alone}
     # without the template, the rule that repeats one of its pairs would be a rule of its own
     made -= needed | {template for rule, template in resolved.repeated.items() if rule in needed}
-    idle = {number for number, alone in zip(resolved.parting, repaired.idle, strict=True) if alone}
+    without_effect = {number for number, alone in zip(resolved.parting, idle, strict=True) if alone}
     usage: list[RuleUsage] = []
     for use in resolved.usage:
         what = None
         if use.problem is None and use.hint is None and use.matched and use.rule not in resolved.holding:
-            what = _needless(rules, use, made, idle)
+            what = _needless(rules, use, made, without_effect)
         if what is not None:
             use = use._replace(hint=f"{rules.where(rules.rules[use.rule])}: is not needed for these two logs: {what}")
         usage.append(use)

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.op_log import OpLog
+from matchers.tolerance import DtypePolicy
 from matchers.verdict import Verdicts, judge
 
 __all__ = ["Judged", "judge_again"]
-
-Policy = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,13 @@ class Judged:
     i: Int64
     j: Int64
     rtol: Float64
-    policy: Policy
+    policy: DtypePolicy
     verdicts: Verdicts
 
 
-def judge_again(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: Policy, before: Judged | None) -> Judged:
+def judge_again(
+    a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: DtypePolicy, before: Judged | None
+) -> Judged:
     """As `judge`, but verdicts that still hold are taken over from `before`, which is about the same logs."""
     if before is None or before.policy != policy:
         return Judged(i, j, rtol, policy, judge(a, b, i, j, rtol, policy))

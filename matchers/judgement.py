@@ -14,12 +14,10 @@ from matchers.judged import Judged, judge_again
 from matchers.op_log import OpLog
 from matchers.pairing import Pairing
 from matchers.status import Status
-from matchers.tolerance import EPSILON, TF32_EPSILON
+from matchers.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 from matchers.verdict import Verdicts, dtype_policy
 
 __all__ = ["Judgement", "judge_all"]
-
-Policy = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Judgement:
     """
 
     verdicts: Verdicts
-    policy: Policy
+    policy: DtypePolicy
     arithmetic: Arithmetic | None
     judged: Judged
 

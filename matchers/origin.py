@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.broken import broken, where_broken_begins
@@ -31,20 +30,11 @@ from matchers.estimate import estimates
 from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
+from matchers.rows import Origins
 from matchers.status import Role, Status
 from matchers.verdict import Verdicts
 
 __all__ = ["Origins", "find_origins"]
-
-
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per record that only one side has."""
-
-    role: NDArray[np.int8]
-    cause: Bool
-    cause_a: Bool
-    cause_b: Bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from matchers.rule_text import block_item
+from matchers.rule_item import block_item
 from matchers.rules import PairRule, RuleProblem
 
 __all__ = ["Overrides", "read_overrides"]

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.key_index import key_reference, warm
 from matchers.op_log import OpLog, Phase
 from matchers.pattern import Pattern
-from matchers.row_rules import ignored_rows, tolerances_of_rows
+from matchers.row_rules import excluded_rows, tolerances_of_rows
 from matchers.rule_lookup import Lookup, in_phase
 from matchers.rules import (
     ApartRule,
@@ -85,7 +85,7 @@ class Resolved:
         apart: (row of a, row of b) that must not be a pair; none of them is within one of `forced`.
         modules_a, modules_b: the name of each entry of `a.modules`, `b.modules` under the rules.
         op_groups: op names that mean the same.
-        ignored_a, ignored_b: bool[n_a], bool[n_b].
+        excluded_a, excluded_b: int32[n_a], int32[n_b]: the number of the first rule that ignores each row, -1 for none.
         tolerance_a, tolerance_b: int64[n_a], int64[n_b]: the first tolerance rule that fits each row, as an index into
             the rules; their number where none does.
         tolerances: float64[rules + 1], by that index the relative error that is close enough; NaN for other rules.
@@ -101,8 +101,8 @@ class Resolved:
     modules_a: tuple[str, ...]
     modules_b: tuple[str, ...]
     op_groups: tuple[OpGroup, ...]
-    ignored_a: Bool
-    ignored_b: Bool
+    excluded_a: Int32
+    excluded_b: Int32
     tolerance_a: Int64
     tolerance_b: Int64
     tolerances: Float64
@@ -110,6 +110,16 @@ class Resolved:
     holding: frozenset[int]
     parting: tuple[int, ...]
     repeated: Mapping[int, int]
+
+    @property
+    def ignored_a(self) -> Bool:
+        """bool[n_a]: some rule ignores the row."""
+        return self.excluded_a >= 0
+
+    @property
+    def ignored_b(self) -> Bool:
+        """bool[n_b]: some rule ignores the row."""
+        return self.excluded_b >= 0
 
     def pairs_of_rule(self, rule: int) -> int:
         """How many pairs a rule makes, or the template that makes its pair as well."""
@@ -128,7 +138,7 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
     run.keep_apart()
     run.fill_templates()
     run.group_ops()
-    return run.result(ignored_rows(run), tolerances_of_rows(run))
+    return run.result(excluded_rows(run), tolerances_of_rows(run))
 
 
 @dataclass(slots=True)
@@ -158,7 +168,7 @@ class _Run(Lookup):
         self.apart: dict[tuple[int, int], int] = {}
         self.op_groups: list[OpGroup] = []
 
-    def result(self, ignored: tuple[Bool, Bool], tolerances: tuple[Int64, Int64, Float64]) -> Resolved:
+    def result(self, excluded: tuple[Int32, Int32], tolerances: tuple[Int64, Int64, Float64]) -> Resolved:
         usage = tuple(
             RuleUsage(
                 number,
@@ -175,8 +185,8 @@ class _Run(Lookup):
             modules_a=self.modules_a,
             modules_b=self.modules_b,
             op_groups=tuple(self.op_groups),
-            ignored_a=ignored[0],
-            ignored_b=ignored[1],
+            excluded_a=excluded[0],
+            excluded_b=excluded[1],
             tolerance_a=tolerances[0],
             tolerance_b=tolerances[1],
             tolerances=tolerances[2],

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.pattern import Glob
 from matchers.rule_lookup import Lookup, in_phase, in_side
 from matchers.rules import IgnoreRule, Side, ToleranceRule
 
-__all__ = ["ignored_rows", "tolerances_of_rows"]
+__all__ = ["excluded_rows", "tolerances_of_rows"]
 
 
-def ignored_rows(look: Lookup) -> tuple[Bool, Bool]:
-    """(bool[n_a], bool[n_b]): the rows that some rule ignores."""
+def excluded_rows(look: Lookup) -> tuple[Int32, Int32]:
+    """(int32[n_a], int32[n_b]): the number of the first rule that ignores each row, -1 for none."""
     first = _nobodys(look)
     for number, rule in look.rules.in_force(IgnoreRule):
         masks = {side: _ignored(look, side, rule) for side in Side if rule.side in (None, side)}
@@ -28,7 +28,8 @@ def ignored_rows(look: Lookup) -> tuple[Bool, Bool]:
         elif before:
             who = look.others(before, "ignores", "ignore")
             look.hints[number] = f"is not needed: {who} all that it matches"
-    return first[Side.A] < len(look.rules), first[Side.B] < len(look.rules)
+    a, b = (np.where(first[side] < len(look.rules), first[side], -1).astype(np.int32) for side in Side)
+    return a, b
 
 
 def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:

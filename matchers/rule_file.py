@@ -14,14 +14,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from matchers.atomic import atomic_binary
+from matchers.atomic import atomic_write
 from matchers.errors import RulesError
 from matchers.rule_edit import LayoutError, edited
 from matchers.rule_grammar import Document, parse_document
-from matchers.rule_text import new_file
+from matchers.rule_item import new_file
 from matchers.rules import RuleProblem, RuleSet
 
-__all__ = ["RuleFile", "RulesChangedError", "atomic_write"]
+__all__ = ["RuleFile", "RulesChangedError", "load_rules", "parse_rules"]
 
 LARGEST: Final = 4 << 20
 """Bytes of the largest file that is taken for a rule file: some forty thousand rules."""
@@ -204,17 +204,11 @@ def _keep_aside(target: Path) -> None:
     shutil.copy2(target, aside)
 
 
-def atomic_write(path: str | PathLike[str], data: bytes) -> None:
-    """Replaces a file in one step: readers see the old content or the new one, also after a crash or a full disk.
+def parse_rules(text: str, path: str = "") -> RuleSet:
+    """The rules in the text of a rule file; whatever is wrong with it is in `problems` (nothing is raised)."""
+    return parse_document(text, path).rules
 
-    Follows symbolic links, keeps the mode of an existing file, and leaves no temporary file behind. Raises `OSError`;
-    a file that is marked read-only is refused although its folder would let it be replaced.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists():
-        if not target.is_file():
-            raise OSError(errno.EINVAL, "not a regular file", str(target))
-        if not os.access(target, os.W_OK):
-            raise OSError(errno.EACCES, "the file is read-only", str(target))
-    with atomic_binary(target) as file:
-        file.write(data)
+
+def load_rules(path: str | PathLike[str]) -> RuleFile:
+    """The rule file at `path`, as `RuleFile.load`."""
+    return RuleFile.load(path)

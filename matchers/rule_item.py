@@ -7,22 +7,30 @@ and quotes too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from matchers.rule_grammar import Document, Item, Section, parse_document
-from matchers.rule_text import item_text
-from matchers.rules import Rule, RuleProblem
+from matchers.rule_text import indented, rule_fields
+from matchers.rules import (
+    SECTIONS,
+    PairRule,
+    Rule,
+    RuleProblem,
+)
 from matchers.yaml_tree import Lines, Node
 
 __all__ = [
     "Broken",
     "Edit",
     "ReadItem",
+    "block_item",
     "broken_item",
     "cut_item",
     "end_of_item",
+    "item_text",
+    "new_file",
     "read_item",
     "switch",
     "switched",
@@ -203,3 +211,28 @@ def _switching(document: Document, node: Node, enabled: bool, next_line: str) ->
     elif enabled and len(node.pairs) > 1:
         yield key.start, node.pairs[1][0].start, ""
     yield value.start, value.end, "true" if enabled else "false"
+
+
+def item_text(rule: Rule) -> str:
+    """A rule without dash and indentation: as its user wrote it, else a field on each line."""
+    if rule.written is not None and read_item(type(rule), rule.written).rule == rule:
+        return rule.written
+    return "\n".join(rule_fields(rule))
+
+
+def block_item(rule: Rule, indent: str, break_: str, dash: str = "- ") -> str:
+    """Lines, each with its break, that begin with `indent`; `dash` is the dash with the blanks behind it."""
+    return f"{indent}{dash}{indented(item_text(rule), indent + ' ' * len(dash), break_)}{break_}"
+
+
+def new_file(rules: Iterable[Rule], break_: str = "\n") -> str:
+    """A whole file with these rules; empty text when there are none."""
+    rules = list(rules)
+    if not rules:
+        return ""
+    text = f"version: 1{break_}"
+    for kind in (PairRule, *(kind for kind in SECTIONS if kind is not PairRule)):
+        items = [block_item(rule, "  ", break_) for rule in rules if isinstance(rule, kind)]
+        if items:
+            text += f"{break_}{kind.section}:{break_}{''.join(items)}"
+    return text

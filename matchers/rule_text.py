@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from matchers.op_log import Phase
 from matchers.rules import (
-    SECTIONS,
     ApartRule,
     IgnoreRule,
     ModuleRule,
     OpRule,
-    PairRule,
     Rule,
     TemplateRule,
     ToleranceRule,
 )
 
-__all__ = ["block_item", "flow_item", "indented", "item_text", "new_file", "quoted"]
+__all__ = ["flow_item", "indented", "quoted", "rule_fields"]
 
 # Unquoted only what no YAML reader can take for anything but this text, inside [ ] and { } as well.
 _PLAIN: Final = re.compile(
@@ -59,7 +56,8 @@ def _scope(rule: IgnoreRule | ToleranceRule) -> list[tuple[str, str | None]]:
     return [("side", None if rule.side is None else str(rule.side)), _phase(rule.phase)]
 
 
-def _fields(rule: Rule) -> list[str]:
+def rule_fields(rule: Rule) -> list[str]:
+    """The fields of a rule as `name: value`, those that say something only."""
     fields: list[tuple[str, str | None]]
     if isinstance(rule, IgnoreRule):
         named = [(name, text and quoted(text)) for name, text in (("op", rule.op), ("match", rule.match))]
@@ -76,40 +74,12 @@ def _fields(rule: Rule) -> list[str]:
     return [f"{name}: {text}" for name, text in fields if text is not None]
 
 
-def item_text(rule: Rule) -> str:
-    """A rule without dash and indentation: as its user wrote it, else a field on each line."""
-    if rule.written is not None:
-        from matchers.rule_item import read_item  # reads YAML, which nobody has to who only writes it
-
-        if read_item(type(rule), rule.written).rule == rule:
-            return rule.written
-    return "\n".join(_fields(rule))
-
-
 def flow_item(rule: Rule) -> str:
     """`{a: x, b: y}`."""
-    return "{" + ", ".join(_fields(rule)) + "}"
-
-
-def block_item(rule: Rule, indent: str, break_: str, dash: str = "- ") -> str:
-    """Lines, each with its break, that begin with `indent`; `dash` is the dash with the blanks behind it."""
-    return f"{indent}{dash}{indented(item_text(rule), indent + ' ' * len(dash), break_)}{break_}"
+    return "{" + ", ".join(rule_fields(rule)) + "}"
 
 
 def indented(text: str, margin: str, break_: str) -> str:
     """A text whose lines, but for the first and empty ones, stand behind `margin`."""
     first, *rest = text.split("\n")
     return first + "".join(break_ + (margin + line if line else "") for line in rest)
-
-
-def new_file(rules: Iterable[Rule], break_: str = "\n") -> str:
-    """A whole file with these rules; empty text when there are none."""
-    rules = list(rules)
-    if not rules:
-        return ""
-    text = f"version: 1{break_}"
-    for kind in (PairRule, *(kind for kind in SECTIONS if kind is not PairRule)):
-        items = [block_item(rule, "  ", break_) for rule in rules if isinstance(rule, kind)]
-        if items:
-            text += f"{break_}{kind.section}:{break_}{''.join(items)}"
-    return text

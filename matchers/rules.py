@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
-from os import PathLike
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.op_log import Phase
 from matchers.pattern import Pattern
 
 if TYPE_CHECKING:
-    from matchers.rule_file import RuleFile
+    pass
 
 __all__ = [
     "SECTIONS",
@@ -33,9 +32,7 @@ __all__ = [
     "Side",
     "TemplateRule",
     "ToleranceRule",
-    "load_rules",
     "located",
-    "parse_rules",
 ]
 
 _LONGEST_PATTERN: Final = 4096
@@ -359,18 +356,3 @@ def located(sets: Iterable[RuleSet], file: RuleSet, lines: Mapping[int, int] | N
 
     # All of them are at hand while this runs, so that none takes the place of another in memory.
     return [RuleSet(tuple(map(place, rules)), file.problems, file.path) for rules in list(sets)]
-
-
-def parse_rules(text: str, path: str = "") -> RuleSet:
-    """The rules in the text of a rule file; whatever is wrong with it is in `problems` (nothing is raised)."""
-    # YAML is imported when there is something to read: most sessions start without rules.
-    from matchers.rule_grammar import parse_document
-
-    return parse_document(text, path).rules
-
-
-def load_rules(path: str | PathLike[str]) -> RuleFile:
-    """The rule file at `path`, as `RuleFile.load`."""
-    from matchers.rule_file import RuleFile
-
-    return RuleFile.load(path)

@@ -17,7 +17,7 @@ from matchers.broken import broken, broken_text, reads_broken
 from matchers.collectives import unfinished
 from matchers.columns import KeyColumn, Ragged, Strings
 from matchers.comparability import Comparability
-from matchers.comparison import Comparison, Kept, Progress
+from matchers.comparison import Comparison, Progress
 from matchers.dataflow import DataFlow
 from matchers.explain import Explanation, explain
 from matchers.facts import InputFact, facts_of, inputs_of
@@ -85,7 +85,8 @@ def single_run(log: OpLog) -> SingleRun:
         row_a=rows,
         row_b=alone,
         pair=alone,
-        status=status,
+        verdict=status,
+        excluded_by=alone,
         error=largest,
         bound=np.zeros(n, bool),
         inputs_equal=np.zeros(n, bool),
@@ -95,7 +96,7 @@ def single_run(log: OpLog) -> SingleRun:
         original=alone,
         at_a=rows,
         at_b=np.zeros(0, np.int32),
-        kept=Kept(flow=flow),
+        flow=flow,
     )
 
 

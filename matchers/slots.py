@@ -18,7 +18,7 @@ from matchers.results import Result, further_output, mutated, unchanged
 from matchers.shapes import is_shard
 from matchers.sketches import decode_sketches, distance
 from matchers.status import Status
-from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, own_tolerance
+from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
 __all__ = ["Limits", "SlotVerdict", "judge_slots", "worst"]
 
@@ -40,7 +40,7 @@ class Limits:
     rtol: float = math.nan
     alone: bool = False
     by_element: bool = False
-    policy: tuple[tuple[str, str], ...] = ()
+    policy: DtypePolicy = ()
     shards: bool = False
 
     def of(self, a: str, b: str) -> tuple[float, float]:

@@ -11,6 +11,7 @@ __all__ = [
     "ANYTHING",
     "COPIES",
     "DECIDED",
+    "DtypePolicy",
     "EPSILON",
     "EXTREMES",
     "NOISE",
@@ -31,6 +32,9 @@ __all__ = [
     "rounding",
     "systematic_share",
 ]
+
+DtypePolicy = tuple[tuple[str, str], ...]
+"""Dtypes of a and of b that differ throughout, as (of a, of b): another precision policy."""
 
 EPSILON = {
     "float64": 2.0**-52,

@@ -31,7 +31,16 @@ from matchers.relative_error import relative
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
-from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, default_tolerance, elementwise, longer_sum, own_tolerance
+from matchers.tolerance import (
+    ACCUMULATED,
+    EPSILON,
+    EXTREMES,
+    DtypePolicy,
+    default_tolerance,
+    elementwise,
+    longer_sum,
+    own_tolerance,
+)
 from matchers.user_hash import user_differences
 
 __all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
@@ -65,7 +74,7 @@ class Verdicts:
     slots: Mapping[int, SlotVerdict]
 
 
-def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> tuple[tuple[str, str], ...]:
+def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> DtypePolicy:
     """Pairs of dtypes that differ throughout: another precision policy, to be said once and not row by row.
 
     A combination is a policy when it is at least a tenth of the pairs; a single cast that moved is not.
@@ -85,9 +94,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False)
     return tuple(out)
 
 
-def judge(
-    a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: tuple[tuple[str, str], ...] = ()
-) -> Verdicts:
+def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: DtypePolicy = ()) -> Verdicts:
     """Judges the pairs (i[k], j[k]).
 
     Args:
@@ -145,9 +152,7 @@ def judge(
     return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)
 
 
-def _limits(
-    a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: tuple[tuple[str, str], ...]
-) -> tuple[Float64, Float64]:
+def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePolicy) -> tuple[Float64, Float64]:
     """Tolerances per pair: for norms, and for the tensors themselves."""
     longer = longer_sums(a, b, i, j)
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
@@ -190,7 +195,7 @@ def _slots(
     bits: Bits,
     alone: Bool,
     rtol: Float64,
-    policy: tuple[tuple[str, str], ...],
+    policy: DtypePolicy,
 ) -> dict[int, SlotVerdict]:
     """What differs most beside the first outputs, by pair."""
     out = {}
@@ -336,9 +341,7 @@ def _inputs(
     compared[owner] = True
 
 
-def _shapes(
-    a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: tuple[tuple[str, str], ...]
-) -> NDArray[np.int8]:
+def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> NDArray[np.int8]:
     """Shapes or dtypes that differ; shards of one tensor are not judged."""
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]

@@ -25,7 +25,7 @@ from numtui.inputs import (
     resolve_logs,
 )
 from numtui.report import CONDITIONS, FORMATS
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 if TYPE_CHECKING:
     from numtui.commands import Command

@@ -42,7 +42,8 @@ from numtui.inputs import (
     resolve_logs,
 )
 from numtui.report import SUFFIXES, Target, format_of
-from numtui.terminal import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard, safe_text
+from numtui.safe import safe_text
+from numtui.terminal import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard
 
 __all__ = ["ExitCode", "main", "run"]
 

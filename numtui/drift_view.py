@@ -17,11 +17,10 @@ from matchers.comparison import Comparison
 from matchers.features import Side
 from matchers.pairing import Method
 from matchers.status import Status
-from numtui.inspection import wrap
 from numtui.overview import Entry, row_line
 from numtui.present import number_of
-from numtui.terminal import safe_text
-from numtui.text import Line, Piece, fit, width_of
+from numtui.safe import safe_text
+from numtui.text import Line, Piece, fit, width_of, wrap
 
 __all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
 

@@ -16,8 +16,10 @@ from matchers.errors import InputError, RulesError
 from matchers.parse import read_log
 from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
+from numtui.progress import ProgressLine
 from numtui.report import ReportOptions, Target, report_of, write
-from numtui.terminal import ProgressLine, give_up_stdout, safe_text, wants_color
+from numtui.safe import safe_text
+from numtui.terminal import give_up_stdout, wants_color
 
 if TYPE_CHECKING:
     from numtui.report.model import Report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +10,11 @@ from itertools import zip_longest
 from matchers.comparison import Comparison
 from matchers.explain import Explanation, Fact, InputFact
 from matchers.op_log import OpLog
+from numtui.safe import safe_text
 from numtui.session import Session
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, side_titles, width_of
+from numtui.text import LONGEST_TEXT, Line, fit, side_titles, width_of, wrap
 
-__all__ = ["Inspection", "inspect", "wrap"]
+__all__ = ["Inspection", "inspect"]
 
 _SIDE_BY_SIDE = 120
 """From this width on the words stand beside the numbers."""
@@ -31,9 +30,6 @@ _FEW = 4
 
 _MEMBERS = 4
 """Operations of a group that are named: of a collective all, of a sum over micro-batches some."""
-
-_TEXT = 2000
-"""Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
 
 
 _Made = Line | Callable[[], Line]
@@ -58,12 +54,6 @@ class Inspection:
 
 def _written(made: _Made) -> Line:
     return made() if callable(made) else made
-
-
-def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """A sentence in lines of `width` cells."""
-    lines = textwrap.wrap(safe_text(text, _TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
-    return lines or [""]
 
 
 def inspect(session: Session, told: Explanation | None, width: int, chosen: int = -1) -> Inspection:
@@ -190,7 +180,7 @@ def _table(
         if not early:
             add_inputs()
     if shared:
-        text = " · ".join(safe_text(fact.a, _TEXT) for fact in shared)
+        text = " · ".join(safe_text(fact.a, LONGEST_TEXT) for fact in shared)
         # The source line comes last, and is what one looks for: it must not be cut off.
         for label, part in zip_longest(("both",), wrap(text, width - name - 2), fillvalue=""):
             lines.append([(f" {fit(label, name)}{part}", "")])
@@ -202,7 +192,7 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     label = fit(safe_text(fact.name, name), name)
     # Of a path the end says most.
     path = fact.name == "location"
-    a, b = (fit(safe_text(text, _TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
+    a, b = (fit(safe_text(text, LONGEST_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]

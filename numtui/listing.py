@@ -6,6 +6,7 @@ No screen and no rules here: the session adds the rules, the widgets draw.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import numpy as np
 
@@ -18,19 +19,9 @@ from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of
 from numtui.fields import keys_containing
 from numtui.query import Query, parse_query
-from numtui.view import (
-    Details,
-    Filter,
-    Group,
-    Order,
-    build_view,
-    sorted_rows,
-    step,
-    step_error,
-    with_error,
-)
+from numtui.view import Filter, Group, Order, build_view, sorted_rows, step, step_error, with_error
 
-__all__ = ["Listing", "Search"]
+__all__ = ["Details", "Listing", "Search"]
 
 _JUMPS = 100
 """Jumps that are remembered, as in vim."""
@@ -448,3 +439,15 @@ class Listing:
             keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
         )
         return Search(text, self.view.listed(np.flatnonzero(found).astype(np.int32)))
+
+
+class Details(IntEnum):
+    """How much of the screen the inspector takes."""
+
+    NONE = 0
+    USUAL = 1
+    MOST = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()

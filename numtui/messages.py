@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from numtui.text import Line
 
 __all__ = ["Messages"]

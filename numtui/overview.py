@@ -16,10 +16,9 @@ from matchers.run_info import Weight
 from matchers.status import Status
 from numtui.flow import Hop, Neighbour, Way
 from numtui.glyphs import GLYPHS, STYLES
-from numtui.inspection import wrap
 from numtui.present import CAUSE, bar_of, number_of
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.safe import safe_text
+from numtui.text import Line, fit, width_of, wrap
 
 __all__ = [
     "Entry",

@@ -19,7 +19,7 @@ from matchers.op_log import OpLog
 from matchers.pairing import Method
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from numtui.text import Line, Piece, fit, fit_line, side_titles, width_of
 from numtui.view import Order, Severity, View
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matchers.comparison import Comparison
 from matchers.errors import LogError
 from matchers.raw_record import raw_record
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from numtui.text import Line
 
 __all__ = ["raw_lines"]

@@ -12,8 +12,8 @@ from matchers.key_index import key_reference
 from matchers.op_log import OpLog
 from matchers.rule_file import RuleFile
 from matchers.rule_grammar import fields_of
-from matchers.rule_item import ReadItem, broken_item, read_item, text_of
-from matchers.rule_text import item_text, quoted
+from matchers.rule_item import ReadItem, broken_item, item_text, read_item, text_of
+from matchers.rule_text import quoted
 from matchers.rules import (
     ApartRule,
     IgnoreRule,

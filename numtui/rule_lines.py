@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from matchers.rules import Rule
-from numtui.inspection import wrap
 from numtui.rule_draft import Draft
 from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.safe import safe_text
+from numtui.text import Line, fit, width_of, wrap
 from numtui.text_editor import TextEditor
 
 __all__ = ["HEADING", "detail", "draft_lines", "help_lines", "stand_line", "summary"]

@@ -11,7 +11,7 @@ from matchers.resolve import RuleUsage
 from matchers.rule_file import RuleFile
 from numtui.headless import compared, deliver
 from numtui.inputs import OpenRequest
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["check_rules"]
 

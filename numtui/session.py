@@ -11,16 +11,16 @@ a result of rules that have changed since is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from matchers.comparison import Comparison, Progress
-from matchers.drift import Suggestion, realignments, suggest
+from matchers.comparison import Comparison
+from matchers.drift import Suggestion, suggest
 from matchers.explain import Explanation
-from matchers.rule_file import RuleFile
-from matchers.rules import PairRule, RuleSet, located, parse_rules
+from matchers.rule_file import RuleFile, parse_rules
+from matchers.rules import PairRule, RuleSet, located
 from numtui.edits import (
     Edit,
     EditError,
@@ -33,6 +33,7 @@ from numtui.edits import (
     unpair_edits,
 )
 from numtui.fields import rows_of_rule
+from numtui.jobs import Job, Look, Proposal
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
 from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
@@ -40,56 +41,7 @@ from numtui.session_store import SessionStore, Sitting
 from numtui.suggesting import Suggested
 from numtui.typed_lines import TypedLines, joined
 
-__all__ = ["Job", "Look", "Proposal", "Search", "Session"]
-
-
-@dataclass
-class Job:
-    """A comparison to be made: `run` it anywhere, then give it to `Session.accept`."""
-
-    generation: int
-    base: Comparison
-    rules: RuleSet
-    preview: int = 0
-    """Which proposal the result is for; 0 when it is to be shown."""
-    result: Comparison | None = None
-
-    def run(self, progress: Progress | None = None) -> Comparison:
-        """Match again with the rules of this job. Touches nothing but the job."""
-        if self.result is None:
-            self.result = self.base.with_rules(self.rules, progress=progress)
-        return self.result
-
-
-@dataclass
-class Look:
-    """A search for pairs made past each other: `run` it anywhere, then give it to `Session.take`."""
-
-    comparison: Comparison
-    found: tuple[Suggestion, ...] = ()
-
-    def run(self) -> None:
-        """Touches nothing but the look."""
-        self.found = realignments(self.comparison)
-
-
-@dataclass
-class Proposal:
-    """A change of the rules that waits for a yes: its alternatives, and what the chosen one would do.
-
-    `effect` is None until its preview job has been accepted.
-    """
-
-    key: str
-    edits: tuple[Edit, ...]
-    serial: int
-    chosen: int = 0
-    effect: Effect | None = None
-    comparison: Comparison | None = None
-
-    @property
-    def edit(self) -> Edit:
-        return self.edits[self.chosen]
+__all__ = ["Search", "Session"]
 
 
 class Session(Listing):

@@ -11,7 +11,8 @@ from matchers.parse import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
 from numtui.headless import deliver
 from numtui.inputs import OpenRequest
-from numtui.terminal import ProgressLine, safe_text
+from numtui.progress import ProgressLine
+from numtui.safe import safe_text
 
 __all__ = ["report_single"]
 

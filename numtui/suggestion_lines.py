@@ -13,10 +13,9 @@ from matchers.comparison import Comparison
 from matchers.drift import Suggestion
 from matchers.rule_text import flow_item
 from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
-from numtui.inspection import wrap
+from numtui.safe import safe_text
 from numtui.suggesting import Node, State, Suggested, rule_name
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.text import Line, fit, width_of, wrap
 
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 

@@ -14,9 +14,9 @@ from matchers.run_info import Weight
 from matchers.status import Status
 from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype
+from numtui.safe import safe_text
 from numtui.session import Session
 from numtui.source import source_lines, split_location
-from numtui.terminal import safe_text
 from numtui.text import Line, fit, width_of
 from numtui.view import Group, Order
 

@@ -6,11 +6,13 @@ app.tcss. Needs nothing that is slow to import: the first screen is drawn with i
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.cells import cell_len, set_cell_size
 
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "side_titles", "width_of"]
+__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "side_titles", "width_of", "wrap"]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -67,3 +69,15 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
         if sum(width_of(text) for text, _ in (*line, *more)) <= width:
             line += more
     return line
+
+
+LONGEST_TEXT = 2000
+"""Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """A sentence in lines of `width` cells."""
+    lines = textwrap.wrap(
+        safe_text(text, LONGEST_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False
+    )
+    return lines or [""]

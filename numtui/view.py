@@ -21,7 +21,6 @@ from numtui.query import NO_QUERY, Query
 
 __all__ = [
     "FOLD_MIN",
-    "Details",
     "Filter",
     "Group",
     "Order",
@@ -97,18 +96,6 @@ class Order(IntEnum):
     @property
     def next(self) -> Order:
         return Order((self + 1) % len(Order))
-
-
-class Details(IntEnum):
-    """How much of the screen the inspector takes."""
-
-    NONE = 0
-    USUAL = 1
-    MOST = 2
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
 
 def sorted_rows(c: Comparison, order: Order) -> Int32:

@@ -13,7 +13,7 @@ from matchers.errors import UserError
 from matchers.op_log import OpLog
 from matchers.parse import read_log
 from numtui.report import FORMATS, ReportOptions, report_of, write
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from tests.hostile import RAW_CONTROL, hostile_logs, small_log
 
 LOGS = dict(hostile_logs())

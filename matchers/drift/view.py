@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int32, Int64
-from matchers.comparison import Comparison, Matching
+from matchers.comparison import Comparison
 from matchers.drift.suggestion import instances
 from matchers.features import Side
 from matchers.hashing import float_bits, mix, shared_ids
+from matchers.matching import Matching
 from matchers.op_key import canonical
 from matchers.op_log import OpLog
 from matchers.pairing import Method

@@ -19,7 +19,7 @@ from numtui.report import CONDITIONS
 from numtui.report.model import Report
 from numtui.report.parts import RowFacts
 from numtui.report.words import count
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["write"]
 

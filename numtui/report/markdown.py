@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, RowFacts
 from numtui.report.words import count
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["code", "plain", "row_markdown", "write"]
 

@@ -8,8 +8,9 @@ from typing import Final, TextIO
 
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion, compatible
-from matchers.rule_text import flow_item, new_file
-from numtui.terminal import safe_text
+from matchers.rule_item import new_file
+from matchers.rule_text import flow_item
+from numtui.safe import safe_text
 
 __all__ = ["write_suggestions"]
 

@@ -11,7 +11,7 @@ from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["write_text"]
 

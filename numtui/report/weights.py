@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from matchers.weight_log import TensorState, WeightLog
 from matchers.weights import Divergence, StepSummary, WeightsComparison
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.inspection import wrap
 from numtui.screens.modal import Modal
-from numtui.text import Line
+from numtui.text import Line, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["Choice", "Dialog", "conflict", "overwrite", "quit_unsaved", "recovery"]

@@ -24,18 +24,19 @@ from textual.timer import Timer
 from matchers.errors import RulesError, UserError
 from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
+from numtui.jobs import Job, Look
 from numtui.journal import Recovered
 from numtui.keys import LETTER, KeyReader
+from numtui.listing import Details
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.messages import Messages
 from numtui.query import Query
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
-from numtui.session import Job, Look, Search, Session
+from numtui.session import Search, Session
 from numtui.shims import bound_action, output_waits, pass_on, rebind
 from numtui.summary import all_agree, rule_trouble
 from numtui.upkeep import give_memory_back, keep_what_is_there
-from numtui.view import Details
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header

@@ -17,7 +17,7 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 
 from numtui.inputs import OpenRequest
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from numtui.text import Line, fit
 from numtui.widgets.lines import Lines
 

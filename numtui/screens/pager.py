@@ -8,11 +8,10 @@ from textual import events
 from textual.app import ComposeResult
 
 from numtui.actions import ACTIONS, Action, by_group
-from numtui.inspection import wrap
 from numtui.line_editor import LineEditor, Typed
+from numtui.safe import safe_text
 from numtui.screens.modal import Modal
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, width_of
+from numtui.text import Line, fit, width_of, wrap
 from numtui.widgets.lines import Lines
 from numtui.widgets.status_line import editor_line
 

@@ -8,13 +8,12 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from matchers.single_run import explained
-from numtui.inspection import wrap
 from numtui.overview import row_line
 from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.screens.modal import Modal
 from numtui.session import Session
 from numtui.terminal import speaks_unicode
-from numtui.text import Line
+from numtui.text import Line, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["PlotScreen"]

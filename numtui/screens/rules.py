@@ -18,15 +18,15 @@ from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.rules import SECTIONS, Rule, RuleProblem
 from numtui.edits import Edit, Effect
-from numtui.inspection import wrap
+from numtui.jobs import Job
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import HEADING, detail, draft_lines, stand_line, summary
 from numtui.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
+from numtui.safe import safe_text
 from numtui.screens.trying import Trial
 from numtui.screens.typing_rule import Typing
-from numtui.session import Job, Session
-from numtui.terminal import safe_text
-from numtui.text import Line, fit, key_line, width_of
+from numtui.session import Session
+from numtui.text import Line, fit, key_line, width_of, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["RulesPanel"]

@@ -20,11 +20,12 @@ from matchers.comparison import Comparison
 from matchers.drift import Suggestion
 from matchers.errors import UserError
 from numtui.edits import Edit, Effect
+from numtui.jobs import Job
+from numtui.safe import safe_text
 from numtui.screens.modal import Modal
-from numtui.session import Job, Session
+from numtui.session import Session
 from numtui.suggesting import Node, State
 from numtui.suggestion_lines import detail, heading, node_line
-from numtui.terminal import safe_text
 from numtui.text import Line, fit, key_line
 from numtui.widgets.lines import Lines
 

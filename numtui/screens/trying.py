@@ -15,9 +15,10 @@ from textual.message import Message
 
 from matchers.errors import UserError
 from numtui.edits import Edit, Effect
+from numtui.jobs import Job
 from numtui.loading import Cancelled
 from numtui.screens.modal import Modal
-from numtui.session import Job, Session
+from numtui.session import Session
 
 __all__ = ["Trial", "Trying"]
 

@@ -9,11 +9,12 @@ from textual import events
 from textual.timer import Timer
 
 from numtui.edits import Edit, EditError
+from numtui.jobs import Job
 from numtui.rule_completion import complete
 from numtui.rule_draft import Draft
 from numtui.rule_lines import help_lines
 from numtui.screens.trying import Trying
-from numtui.session import Job, Session
+from numtui.session import Session
 
 __all__ = ["Typing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from numtui.actions import ACTIONS, Action, key_label
-from numtui.session import Proposal
+from numtui.jobs import Proposal
 from numtui.text import Line, width_of
 from numtui.widgets.lines import Lines
 

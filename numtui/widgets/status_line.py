@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from numtui.inspection import wrap
+from numtui.jobs import Proposal
 from numtui.line_editor import LineEditor
-from numtui.session import Proposal, Session
+from numtui.safe import safe_text
+from numtui.session import Session
 from numtui.summary import incomplete, join
-from numtui.terminal import safe_text
-from numtui.text import Line, width_of
+from numtui.text import Line, width_of, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["StatusLine", "editor_line"]

@@ -15,7 +15,7 @@ from matchers.explain import explain
 from matchers.growth import Ground
 from matchers.op_log import OpLog
 from matchers.parse import read_log
-from matchers.rules import parse_rules
+from matchers.rule_file import parse_rules
 from matchers.status import Role, Status
 from matchers.tolerance import systematic_share
 from tests.builders import op

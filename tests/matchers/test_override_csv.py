@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.override_csv import read_overrides
-from matchers.rules import PairRule, parse_rules
+from matchers.rule_file import parse_rules
+from matchers.rules import PairRule
 
 
 def problems(text: str) -> list[tuple[int, str]]:

@@ -18,8 +18,9 @@ from matchers.drift import Suggestion, compatible, realignments, suggest
 from matchers.op_log import OpLog
 from matchers.pairing import Method
 from matchers.parse import read_log
-from matchers.rule_text import new_file
-from matchers.rules import PairRule, Rule, RuleSet, TemplateRule, parse_rules
+from matchers.rule_file import parse_rules
+from matchers.rule_item import new_file
+from matchers.rules import PairRule, Rule, RuleSet, TemplateRule
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.conftest import REPOSITORY

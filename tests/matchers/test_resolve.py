@@ -14,6 +14,7 @@ from matchers import key_index
 from matchers.op_log import OpLog
 from matchers.pattern import Pattern
 from matchers.resolve import Resolved, RuleUsage, key_reference, resolve, warm
+from matchers.rule_file import parse_rules
 from matchers.rules import (
     ApartRule,
     IgnoreRule,
@@ -25,7 +26,6 @@ from matchers.rules import (
     Side,
     TemplateRule,
     ToleranceRule,
-    parse_rules,
 )
 from tests.matchers.rule_logs import log_of
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from matchers.errors import RulesError
 from matchers.op_log import Phase
 from matchers.rule_edit import edited
-from matchers.rule_file import LARGEST, RuleFile, RulesChangedError
+from matchers.rule_file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
 from matchers.rule_grammar import parse_document
-from matchers.rule_text import block_item, flow_item, new_file, quoted
+from matchers.rule_item import block_item, new_file
+from matchers.rule_text import flow_item, quoted
 from matchers.rules import (
     SECTIONS,
     ApartRule,
@@ -28,8 +29,6 @@ from matchers.rules import (
     Side,
     TemplateRule,
     ToleranceRule,
-    load_rules,
-    parse_rules,
 )
 
 USERS = """\

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.rule_file import RuleFile
+from matchers.rule_file import RuleFile, parse_rules
 from matchers.rules import (
     SECTIONS,
     ApartRule,
@@ -24,7 +24,6 @@ from matchers.rules import (
     Side,
     TemplateRule,
     ToleranceRule,
-    parse_rules,
 )
 
 ALL = """\

@@ -23,7 +23,7 @@ def told(*status: Status) -> tuple[str, list[str]]:
     rows = np.full(len(c), Status.IGNORED, np.int8)
     rows[: len(status)] = status
     error = np.where(rows == Status.CLOSE, 1e-4 * np.arange(1, len(c) + 1), 0.0)
-    made: Comparison = replace(c, status=rows, error=error, bound=np.ones(len(c), bool))
+    made: Comparison = replace(c, verdict=rows, error=error, bound=np.ones(len(c), bool))
     return agreement(made), list(certificate(made))
 
 

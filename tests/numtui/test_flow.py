@@ -72,7 +72,7 @@ def test_a_way_over_rows_that_agree_in_print_is_not_proven(compared: Callable[..
     score = row_of(c, "layers.1.attention/op_0_bmm")
     status = c.status.copy()
     status[score] = Status.SAME_PRINT
-    way = way_back(replace(c, status=status), int(np.flatnonzero(c.red)[-1]))
+    way = way_back(replace(c, verdict=status), int(np.flatnonzero(c.red)[-1]))
     assert way.arrives
     assert not way.proven
     assert score in [hop.row for hop in way.hops]

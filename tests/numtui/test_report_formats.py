@@ -267,7 +267,7 @@ def test_junit_stays_small(tmp_path: Path) -> None:
     a, b = (write_log(tmp_path / f"{n}.log", ops) for n in "ab")
     c = compare(read_log(a), read_log(b))
     n = len(c)
-    c = replace(c, status=np.full(n, Status.DIVERGED, np.int8), role=np.full(n, Role.RECEIVER, np.int8))
+    c = replace(c, verdict=np.full(n, Status.DIVERGED, np.int8), role=np.full(n, Role.RECEIVER, np.int8))
     suites = suites_of(text_of(c, "junit"))
     assert [len(cases) for name, cases in suites.items() if name != "gate"] == [1]
     assert "… and 297 more" in suites["forward"][0].result[0].text
@@ -316,7 +316,7 @@ def test_markdown_of_a_hostile_log(hostile: Comparison) -> None:
 
 
 def test_rules_are_named_with_what_they_matched(tmp_path: Path) -> None:
-    from matchers.rules import parse_rules
+    from matchers.rule_file import parse_rules
 
     rules = parse_rules("version: 1\nignore:\n  - op: neg\n    why: known\n  - op: no_such\n", "r.yaml")
     text = text_of(real().with_rules(rules), "markdown", rules_path="r.yaml")

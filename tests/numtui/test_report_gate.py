@@ -14,7 +14,8 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.errors import RulesError
 from matchers.parse import read_log
-from matchers.rules import IgnoreRule, RuleSet, parse_rules
+from matchers.rule_file import parse_rules
+from matchers.rules import IgnoreRule, RuleSet
 from matchers.status import Status
 from numtui.cli import main
 from numtui.edits import Effect

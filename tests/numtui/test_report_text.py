@@ -12,7 +12,7 @@ import numpy as np
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain
 from matchers.parse import read_log
-from matchers.rules import parse_rules
+from matchers.rule_file import parse_rules
 from matchers.status import Role, Status
 from numtui.report import ReportOptions, report_of, write
 from tests.builders import Op, op, training_step, write_log
@@ -81,7 +81,7 @@ def test_many_causes_are_counted(tmp_path: Path) -> None:
     n = len(c)
     all_red = replace(
         c,
-        status=np.full(n, Status.DIVERGED, np.int8),
+        verdict=np.full(n, Status.DIVERGED, np.int8),
         role=np.full(n, Role.ORIGIN, np.int8),
         cause=np.ones(n, bool),
         error=np.full(n, 0.1),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison, compare
 from matchers.resolve import RuleUsage
 from matchers.rule_edit import edited
-from matchers.rule_file import RuleFile
+from matchers.rule_file import RuleFile, parse_rules
 from matchers.rule_grammar import parse_document
 from matchers.rules import (
     SECTIONS,
@@ -25,7 +25,6 @@ from matchers.rules import (
     RuleSet,
     TemplateRule,
     ToleranceRule,
-    parse_rules,
 )
 from numtui.edits import Edit, EditError
 from numtui.query import completions, parse_query

@@ -30,7 +30,7 @@ from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 from numtui.view import Group, Order
 
 __all__ = ["View", "write"]

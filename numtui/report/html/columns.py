@@ -27,7 +27,7 @@ from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Method
 from matchers.tolerance import EPSILON
 from numtui.fields import FIELDS
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["Block", "block_of", "decimal"]
 

@@ -9,7 +9,7 @@ from typing import Final
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.words import count
-from numtui.terminal import safe_text
+from numtui.safe import safe_text
 
 __all__ = ["logs", "rules", "summary", "text"]
 

@@ -1,0 +1,124 @@
+"""The automatic matching of two logs, and what of it a change of names throughout does again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from matchers.align import Alignment, State, align
+from matchers.collectives import Chain
+from matchers.features import Features
+from matchers.op_key import canonical
+from matchers.op_log import OpLog
+from matchers.pairing import Pairing
+from matchers.rename import realigned
+from matchers.repair import ForcedPair
+from matchers.resolve import Resolved
+
+__all__ = ["Matching", "Names", "paired_by"]
+
+
+_FEW = 8
+"""A rename of up to one row in so many is worked into the alignment that there is; after others all is aligned anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
+    logs under the same module and op rules.
+
+    `plain` is the one without module rules, None where it was not needed.
+    """
+
+    names: Names
+    features: Features
+    alignment: Alignment
+    plain: Matching | None = None
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, names: Names, before: Matching | None) -> Matching:
+        """The matching under these names; `before` is one of the same logs under any."""
+        if before is not None and before.names == names:
+            return before
+        plain = before if before is None or before.plain is None else before.plain
+        if plain is not None and (plain.names.modules_a != tuple(a.modules) or not plain.names.same_ops(names)):
+            plain = None
+        changed = [
+            at
+            for at, (name, old) in enumerate(zip(names.modules_a, a.modules, strict=True))
+            if name != old and canonical(name) != canonical(old)
+        ]
+        renamed = np.isin(a.module, changed)
+        if np.count_nonzero(renamed) * _FEW > len(a):
+            return cls(names, features := names.features(a, b), align(features), plain)
+        if plain is None:
+            unnamed = replace(names, modules_a=tuple(a.modules))
+            plain = cls(unnamed, features := unnamed.features(a, b), align(features))
+        if not changed:
+            return plain if names == plain.names else cls(names, plain.features, plain.alignment, plain)
+        features = plain.features.renamed(names.modules_a, changed)
+        return cls(names, features, realigned(features, plain.alignment, renamed), plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The rules that change names throughout."""
+
+    modules_a: tuple[str, ...]
+    modules_b: tuple[str, ...]
+    chains_a: tuple[Chain, ...]
+    chains_b: tuple[Chain, ...]
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> Names:
+        chains_a, chains_b = [], []
+        for group in resolved.op_groups:
+            if len(group.a) == 1:
+                chains_b.append(Chain(group.b, group.a[0], phase=group.phase))
+            else:
+                chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
+        return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
+
+    def same_ops(self, other: Names) -> bool:
+        """Whether the rules about ops are the same."""
+        return (self.chains_a, self.chains_b) == (other.chains_a, other.chains_b)
+
+    def features(self, a: OpLog, b: OpLog) -> Features:
+        """The features of two logs under these names."""
+        return Features(a, b, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
+
+
+def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
+    """The partners as pairs, with the other members of groups."""
+    lead_a = np.flatnonzero(state.of_a >= 0)
+    lead_b = state.of_a[lead_a]
+    of_a = np.full(len(f.a), -1, np.int32)
+    of_b = np.full(len(f.b), -1, np.int32)
+    of_a[lead_a] = np.arange(len(lead_a))
+    of_b[lead_b] = np.arange(len(lead_a))
+    for side, of in ((f.a, of_a), (f.b, of_b)):
+        step = np.flatnonzero(side.lead >= 0)
+        pair = of[side.lead[step]]
+        joins = (pair >= 0) & (of[step] < 0)
+        of[step[joins]] = pair[joins]
+    for i, j in apart:  # a step of a chain that is not to be with what the chain stands for
+        if of_a[i] >= 0 and of_a[i] == of_b[j]:
+            (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1
+    for group in forced:
+        k = of_a[group.a[-1]]
+        if k >= 0 and (len(group.a) > 1 or len(group.b) > 1):
+            of_a[list(group.a)], of_b[list(group.b)] = k, k
+    size = sum(np.bincount(of[of >= 0], minlength=len(lead_a)) for of in (of_a, of_b))
+    return Pairing(
+        of_a=of_a,
+        of_b=of_b,
+        lead_a=lead_a.astype(np.int32),
+        lead_b=lead_b.astype(np.int32),
+        method=state.method[lead_a],
+        confidence=state.confidence[lead_a].astype(np.float32),
+        runner_up=state.runner_up[lead_a].astype(np.int32),
+        runner_up_score=state.runner_up_score[lead_a].astype(np.float32),
+        grouped=np.asarray(size > 2),
+    )

@@ -1,0 +1,263 @@
+"""The rows of a comparison as frozen columns, one row per line of the screen.
+
+Rows are the operations of a in the order they were dispatched, with those that only b has in their place between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.op_log import OpLog
+from matchers.pairing import Method, Pairing
+from matchers.status import Role, Status
+
+if TYPE_CHECKING:
+    from matchers.dataflow import DataFlow
+    from matchers.features import Features
+    from matchers.slots import SlotVerdict
+    from matchers.verdict import Verdicts
+
+__all__ = ["Origins", "Rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per record that only one side has."""
+
+    role: NDArray[np.int8]
+    cause: Bool
+    cause_a: Bool
+    cause_b: Bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """r rows; see the module's docstring.
+
+    Attributes:
+        row_a, row_b: int32[r], the record shown on each side (the lead of a group), -1 when there is none.
+        pair: int32[r], index into `pairing`, -1 for a row that only one side has.
+        verdict: int8[r] of `Status`, from the evidence alone.
+        excluded_by: int32[r], the number of the rule that ignores the row, -1 for none.
+        error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
+        bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error); where it is not,
+            it is an estimate, or 0 because the bits are equal.
+        inputs_equal: bool[r], by their digests the inputs of both sides are equal to the bit; so what differs in such a
+            row is the operation's own doing, red or not.
+        tolerance: float64[r], the error up to which the row counts as close (that of Min and Max is larger than that
+            of norms, see verdict.py); NaN when not judged.
+        role: int8[r] of `Role`, NONE for rows that are not red.
+        cause: bool[r], the row is a first cause: a red one, one that only one side has, or one that a rule ignores
+            though red rows follow from it that no other first cause explains.
+        original: int32[r], for a recomputed copy without partner, or with one because of what both repeat, the row that
+            shows the original; else -1.
+        at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
+        slots: by row, the further output or the parameter that `status` and `error` are about; rows that are judged by
+            their first output have none.
+        flow: the data flow of both logs; None for a preview.
+        recomputed: bool[n_a] and bool[n_b], activation checkpointing ran the record again; None where nobody looked.
+    """
+
+    a: OpLog
+    b: OpLog
+    pairing: Pairing
+    row_a: Int32
+    row_b: Int32
+    pair: Int32
+    verdict: NDArray[np.int8]
+    excluded_by: Int32
+    error: Float64
+    bound: Bool
+    inputs_equal: Bool
+    tolerance: Float64
+    role: NDArray[np.int8]
+    cause: Bool
+    original: Int32
+    at_a: Int32
+    at_b: Int32
+    slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
+    flow: DataFlow | None = field(default=None, repr=False, compare=False)
+    recomputed: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
+
+    single: ClassVar[bool] = False
+    """Whether this is one log by itself (`matchers.single_run`)."""
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        pairing: Pairing,
+        verdicts: Verdicts,
+        origins: Origins,
+        excluded: tuple[Int32, Int32],
+        flow: DataFlow,
+    ) -> Rows:
+        """Put pairs and lone records in the order of the screen.
+
+        Args:
+            features: of both logs, for what is a recomputed copy of what.
+            pairing: who is whose partner.
+            verdicts, origins: by pair, from the evidence alone.
+            excluded: by record of a and of b, the number of the rule that ignores it, -1 for none.
+            flow: of both logs.
+        """
+        side_a, side_b = features.a, features.b
+        a, b = side_a.log, side_b.log
+        layout = _Layout.of(pairing)
+        column = layout.column
+        lone_a, lone_b = _lone(side_a.original, a, Status.ONLY_A), _lone(side_b.original, b, Status.ONLY_B)
+        verdict = column(verdicts.status, lone_a, lone_b).astype(np.int8)
+        excluded_a, excluded_b = excluded
+        # the extra entry is for rows that a side does not have
+        by_a, by_b = np.append(excluded_a, -1)[layout.row_a], np.append(excluded_b, -1)[layout.row_b]
+        excluded_by = np.where(by_a >= 0, by_a, by_b)
+        role = column(origins.role, Role.NONE, Role.NONE)
+        return cls(
+            a=a,
+            b=b,
+            pairing=pairing,
+            row_a=layout.row_a,
+            row_b=layout.row_b,
+            pair=layout.pair,
+            verdict=verdict,
+            excluded_by=excluded_by.astype(np.int32),
+            error=column(verdicts.error, np.nan, np.nan),
+            bound=column(verdicts.bound, False, False),
+            inputs_equal=column(verdicts.inputs_equal, False, False),
+            tolerance=column(verdicts.limit, np.nan, np.nan),
+            role=np.where(excluded_by >= 0, np.int8(Role.NONE), role.astype(np.int8)),
+            cause=column(origins.cause, origins.cause_a, origins.cause_b),
+            original=layout.originals(
+                verdict == Status.RECOMPUTE, excluded_by >= 0, side_a.original, side_b.original, pairing
+            ),
+            at_a=layout.at_a,
+            at_b=layout.at_b,
+            slots={int(layout.row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
+            flow=flow,
+            recomputed=(side_a.repeat, side_b.repeat),
+        )
+
+    def __len__(self) -> int:
+        return len(self.row_a)
+
+    @cached_property
+    def status(self) -> NDArray[np.int8]:
+        """int8[r] of `Status`: the verdict, or that a rule ignores the row."""
+        return np.where(self.excluded_by >= 0, np.int8(Status.IGNORED), self.verdict)
+
+    @cached_property
+    def red(self) -> Bool:
+        """bool[r]: the rows that are red."""
+        return np.asarray(self.status >= Status.SHAPE)
+
+    @cached_property
+    def counts(self) -> dict[Status, int]:
+        """Rows per status, zeros included."""
+        n = np.bincount(self.status, minlength=len(Status))
+        return {s: int(n[s]) for s in Status}
+
+    @property
+    def logs(self) -> tuple[tuple[str, OpLog], ...]:
+        """The logs, each with the name of its side."""
+        return (("a", self.a),) if self.single else (("a", self.a), ("b", self.b))
+
+    def count(self, role: Role) -> int:
+        """Rows of one role."""
+        return int(np.count_nonzero(self.role == role))
+
+    def side(self, name: str) -> tuple[OpLog, Int32]:
+        """The log of side `a` or `b` and the record that each row shows of it."""
+        return (self.a, self.row_a) if name == "a" else (self.b, self.row_b)
+
+    def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The records of a and of b that a row stands for."""
+        if self.pair[row] >= 0:
+            return self.pairing.members(int(self.pair[row]))
+        a, b = int(self.row_a[row]), int(self.row_b[row])
+        return ((a,) if a >= 0 else ()), ((b,) if b >= 0 else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which pair or lone record stands in which row.
+
+    Attributes:
+        order: int64[r], for each row its entry among the pairs, then the lone records of a, then those of b.
+        alone_a, alone_b: the lone records, ascending.
+        row_of_pair: int32[p], at least one entry.
+    """
+
+    order: Int64
+    alone_a: Int64
+    alone_b: Int64
+    row_a: Int32
+    row_b: Int32
+    pair: Int32
+    at_a: Int32
+    at_b: Int32
+    row_of_pair: Int32
+
+    @classmethod
+    def of(cls, pairing: Pairing) -> _Layout:
+        pairs = len(pairing)
+        alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
+        # a lone record of b stands behind the row of the last paired record of b before it
+        n_b = len(pairing.of_b)
+        last = np.maximum.accumulate(np.where(pairing.of_b >= 0, np.arange(n_b), -1)) if n_b else np.zeros(0, int)
+        behind = last[alone_b]
+        place_b = np.where(behind >= 0, pairing.lead_a[pairing.of_b[behind]] if pairs else -1, -1)
+        place = np.concatenate((pairing.lead_a, alone_a, place_b))
+        rank = np.concatenate((np.full(pairs + len(alone_a), -1), alone_b))
+        order = np.lexsort((rank, place))
+
+        none_a, none_b = np.full(len(alone_a), -1), np.full(len(alone_b), -1)
+        row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order].astype(np.int32)
+        row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order].astype(np.int32)
+        pair = np.concatenate((np.arange(pairs), none_a, none_b))[order].astype(np.int32)
+        rows = np.arange(len(order), dtype=np.int32)
+        row_of_pair = np.zeros(max(pairs, 1), np.int32)
+        row_of_pair[pair[pair >= 0]] = rows[pair >= 0]
+        at = []
+        for row, of in ((row_a, pairing.of_a), (row_b, pairing.of_b)):
+            shown = np.full(len(of), -1, np.int32)
+            shown[row[row >= 0]] = rows[row >= 0]
+            at.append(np.where(of >= 0, row_of_pair[np.maximum(of, 0)], shown))
+        return cls(order, alone_a, alone_b, row_a, row_b, pair, at[0], at[1], row_of_pair)
+
+    def column(self, of_pairs: NDArray[Any], of_a: Any, of_b: Any) -> NDArray[Any]:
+        """A column by row, from one by pair and one by record of each side (or one value for all lone records)."""
+        lone = [
+            values[alone] if isinstance(values, np.ndarray) else np.full(len(alone), values)
+            for values, alone in ((of_a, self.alone_a), (of_b, self.alone_b))
+        ]
+        return np.concatenate((of_pairs, *lone))[self.order]
+
+    def originals(self, again: Bool, excluded: Bool, of_a: Int64, of_b: Int64, pairing: Pairing) -> Int32:
+        """int32[r]: the row of what a recomputed copy repeats, -1 for other rows.
+
+        Args:
+            again: by row, it is a copy without partner.
+            excluded: by row, a rule ignores it.
+            of_a, of_b: by record, the record that it repeats, -1 for none.
+            pairing: copies whose originals are partners are pairs by data flow.
+        """
+        again = again & ~excluded
+        again[self.pair >= 0] |= pairing.method[self.pair[self.pair >= 0]] == Method.DATAFLOW
+        original = np.full(len(self.pair), -1, np.int32)
+        for source_of, row, at in ((of_b, self.row_b, self.at_b), (of_a, self.row_a, self.at_a)):
+            mine = np.flatnonzero(again & (row >= 0))
+            source = source_of[row[mine]]
+            original[mine] = np.where(source >= 0, at[np.maximum(source, 0)], -1)
+        return original
+
+
+def _lone(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
+    """Status of records without partner: a copy that activation checkpointing ran again, or only on this side."""
+    return np.where((original >= 0) | log.recompute, np.int8(Status.RECOMPUTE), np.int8(status))

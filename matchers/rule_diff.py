@@ -1,0 +1,128 @@
+"""Which rules of a file went, which are new, which are written anew: a difference of two lists."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from matchers.rule_grammar import Section
+from matchers.rules import Rule
+from matchers.yaml_tree import Lines
+
+__all__ = ["SectionChange", "section_changes"]
+
+
+@dataclass(slots=True)
+class SectionChange:
+    """What happens to one section: positions (in `items`) of the rules that go, and the new ones with their place.
+
+    `added[k]` are written behind item k, `added[-1]` before the first that stays, `added[None]` at the end; each with
+    the position that it comes from, None for a new one. `rewritten` are positions of rules that say something else now,
+    wherever they stand.
+    """
+
+    removed: set[int] = field(default_factory=set)
+    added: dict[int | None, list[tuple[Rule, int | None]]] = field(default_factory=lambda: defaultdict(list))
+    rewritten: dict[int, Rule] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.added or self.rewritten)
+
+
+_Old = tuple[Rule | None, int]
+"""An entry of a file: the rule, None for one that is broken, and its line."""
+
+_SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
+    lambda rule, _: rule and id(rule),
+    lambda rule, line: rule and (rule, line),
+    lambda rule, _: rule,
+    lambda rule, line: rule and (replace(rule, enabled=True), line),
+    lambda rule, _: rule and replace(rule, enabled=True),
+    lambda _, line: line,
+)
+"""By what a rule is known in its file, the surest first; by None it is not."""
+
+
+def _sources(entries: Sequence[_Old], wanted: Sequence[Rule]) -> list[int | None]:
+    """For each wanted rule which of the old entries it is, as it was or changed; None for a new one."""
+    source: list[int | None] = [None] * len(wanted)
+    free = dict.fromkeys(range(len(entries)))
+    for same in _SAME:
+        open_ = [index for index, old in enumerate(source) if old is None]
+        if not open_ or not free:
+            break
+        available: dict[Hashable, list[int]] = defaultdict(list)
+        for old in reversed(free):
+            available[same(*entries[old])].append(old)
+        for index in open_:
+            name = same(wanted[index], wanted[index].line)
+            if name is not None and available.get(name):
+                source[index] = old = available[name].pop()
+                del free[old]
+    return source
+
+
+def section_changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[Rule]) -> list[SectionChange]:
+    """How to get from the rules of these sections (of one kind) to those that are wanted, moving as few as possible."""
+    places: list[tuple[int, int]] = []
+    entries: list[_Old] = []
+    for at, section in enumerate(sections):
+        for position, item in enumerate(section.items):
+            entries.append((item.rule, lines.number(item.node.start) + 1))
+            places.append((at, position))
+    # For each wanted rule the old one that it is, if any; of these the longest run in the old order stays in place.
+    source = _sources(entries, wanted)
+    staying = set(_longest_rising([old for old in source if old is not None]))
+
+    out = [SectionChange() for _ in sections]
+    known = {number for number, (rule, _) in enumerate(entries) if rule is not None}.union(
+        old for old in source if old is not None
+    )
+    for number, (at, position) in enumerate(places):
+        if number in known and number not in staying:
+            out[at].removed.add(position)
+    for rule, old in zip(wanted, source, strict=True):
+        if old is not None and (rule != entries[old][0] or rule.written is not None):
+            out[places[old][0]].rewritten[places[old][1]] = rule
+    last_staying = max((index for index, old in enumerate(source) if old is not None and old in staying), default=-1)
+    anchor: tuple[int, int] | None = None
+    for index, (rule, old) in enumerate(zip(wanted, source, strict=True)):
+        if old is not None and old in staying:
+            anchor = places[old]
+            continue
+        key: int | None
+        if index > last_staying:
+            # Behind the last one that stays is the end of the last section, behind its broken items too.
+            at, key = len(sections) - 1, None
+        elif anchor is not None:
+            at, key = anchor
+        else:
+            at, key = places[min(staying)][0], -1
+        moved = places[old][1] if old is not None and places[old][0] == at else None
+        out[at].added[key].append((rule, moved))
+    return out
+
+
+def _longest_rising(values: Sequence[int]) -> list[int]:
+    """A longest increasing subsequence, in O(n log n)."""
+    tails: list[int] = []
+    tail_at: list[int] = []
+    previous: list[int] = []
+    for at, value in enumerate(values):
+        size = bisect_left(tails, value)
+        previous.append(tail_at[size - 1] if size else -1)
+        if size == len(tails):
+            tails.append(value)
+            tail_at.append(at)
+        else:
+            tails[size] = value
+            tail_at[size] = at
+    out: list[int] = []
+    at = tail_at[-1] if tail_at else -1
+    while at >= 0:
+        out.append(values[at])
+        at = previous[at]
+    return out[::-1]

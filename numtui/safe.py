@@ -1,0 +1,41 @@
+"""Text of a log, safe to be shown."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["safe_text"]
+
+
+def safe_text(text: str, limit: int | None = None) -> str:
+    """`text` with nothing in it that a terminal acts upon, one line of it.
+
+    Control characters become visible: C0 and DEL as their symbols (`␛`, `␀`, `␡`), C1 as `\\x9b`; what changes the
+    direction of reading, has no width or no meaning as `\\u202e`. A tab becomes a space. With `limit`, at most so
+    many characters are returned and `…` is the last of them when something was cut.
+    """
+    cut = limit is not None and len(text) > limit
+    if cut:
+        # Before looking at every character: a line of a hostile log can be megabytes long.
+        text = text[:limit]
+    shown = text if text.isprintable() else "".join(map(_visible_character, text))
+    if limit is not None and (cut or len(shown) > limit):
+        return shown[: limit - 1] + "…" if limit > 0 else ""
+    return shown
+
+
+@lru_cache(maxsize=4096)
+def _visible_character(c: str) -> str:
+    if c.isprintable():
+        return c
+    code = ord(c)
+    if c == "\t" or unicodedata.category(c) == "Zs":
+        return " "
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
