@@ -24,7 +24,7 @@ from numtui.inputs import (
     resolve_log,
     resolve_logs,
 )
-from numtui.report import CONDITIONS, FORMATS
+from numtui.report.options import CONDITIONS, FORMATS
 from numtui.safe import safe_text
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from numtui.inputs import (
     is_weight_log,
     resolve_logs,
 )
-from numtui.report import SUFFIXES, Target, format_of
+from numtui.report.options import SUFFIXES, Target, format_of
 from numtui.safe import safe_text
 from numtui.terminal import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard
 

@@ -17,7 +17,9 @@ from matchers.parse import read_log
 from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
 from numtui.progress import ProgressLine
-from numtui.report import ReportOptions, Target, report_of, write
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions, Target
+from numtui.report.write import write
 from numtui.safe import safe_text
 from numtui.terminal import give_up_stdout, wants_color
 
@@ -38,7 +40,7 @@ def report(
 
     Args:
         targets: what to write; `Target.path` None is standard output.
-        fail_on: some of `numtui.report.CONDITIONS`.
+        fail_on: some of `numtui.report.options.CONDITIONS`.
         allow: the file of known differences.
 
     Raises:
@@ -47,7 +49,7 @@ def report(
     """
     known = None
     if allow is not None:
-        from numtui.report.allow_file import load_allow_list  # with PyYAML, as the rules
+        from numtui.report.known_differences import load_allow_list  # with PyYAML, as the rules
 
         known = load_allow_list(allow)
     comparison, rules_path = compared(request)
@@ -63,7 +65,7 @@ def report(
         fail_on=fail_on,
         allow=known,
     )
-    made = report_of(comparison, options)
+    made = Report(comparison, options)
     for form, path in targets:
         color = path is None and wants_color(sys.stdout, no_color=not request.color)
         deliver(partial(write, made, form=form, color=color), path)
@@ -81,7 +83,7 @@ def _tell_gate(made: Report) -> None:
     """Say why the exit code is 1, where it is not just that something is red; and what is allowed for nothing."""
     told = [f"fails on {failure.condition}: {failure.text}" for failure in made.failures]
     if "stale-rule" not in made.options.fail_on:
-        told += made.stale_allowances
+        told += made.allowed.stale
     for text in told[:_MOST_FAILURES]:
         complain(text)
     if len(told) > _MOST_FAILURES:

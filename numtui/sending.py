@@ -8,10 +8,10 @@ from pathlib import Path
 
 from matchers.atomic import atomic_writer
 from matchers.errors import InputError
-from numtui.report import ReportOptions, report_of
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from numtui.session import Session
 from numtui.view import Group
 
@@ -67,7 +67,7 @@ def row_of(session: Session) -> str:
 def _report(session: Session) -> Report:
     # The rules that made what is shown; the file may not have them yet.
     rules_path = str(session.file.path) if session.comparison.rules.rules else None
-    return report_of(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
+    return Report(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
 
 
 def free_path(folder: Path = Path()) -> Path:

@@ -229,7 +229,7 @@ def _source(session: Session) -> str:
 
 def all_agree(c: Comparison) -> str:
     """What is said of two runs without anything red, and where to look all the same."""
-    from numtui.report.certificate import agreement  # with the reports, which the first screen does not need
+    from numtui.report.evidence_basis import agreement  # with the reports, which the first screen does not need
 
     on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows whose names drifted"
     return f"{agreement(c)} {on}; B counts by module; I tells what was logged" if len(c) else agreement(c)

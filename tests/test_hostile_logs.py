@@ -12,7 +12,9 @@ from matchers.comparison import compare
 from matchers.errors import UserError
 from matchers.op_log import OpLog
 from matchers.parse import read_log
-from numtui.report import FORMATS, ReportOptions, report_of, write
+from numtui.report.model import Report
+from numtui.report.options import FORMATS, ReportOptions
+from numtui.report.write import write
 from numtui.safe import safe_text
 from tests.hostile import RAW_CONTROL, hostile_logs, small_log
 
@@ -28,7 +30,7 @@ def reports(a: Path | OpLog, b: Path | OpLog) -> dict[str, str]:
         # As the command line prints it.
         return {"error": safe_text(str(error))}
     made = {}
-    report = report_of(comparison, ReportOptions(names=("a", "b")))
+    report = Report(comparison, ReportOptions(names=("a", "b")))
     for form in FORMATS:
         out = io.StringIO()
         write(report, out, form)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from numtui.report import FORMATS
+from numtui.report.options import FORMATS
 
 _RUN = """
 import json, sys

@@ -2,104 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from matchers.arrays import Bool
+from matchers.comparability import Weight
+from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.report.words import count
-
-if TYPE_CHECKING:
-    from numtui.report.model import Report
+from numtui.report.known_differences import Allowed
+from numtui.report.parts import log_trouble, plural
 
 __all__ = ["Failure", "failing_rows", "failures_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A condition (see `numtui.report.CONDITIONS`) that holds, and in what way."""
+    """A condition (see `numtui.report.options.CONDITIONS`) that holds, and in what way."""
 
     condition: str
     text: str
 
 
-def failures_of(r: Report) -> tuple[Failure, ...]:
-    """Everything that the comparison fails on, in the order of the conditions that were asked for."""
-    return tuple(Failure(name, text) for name in r.options.fail_on for text in _FAILURES[name](r))
+def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:
+    """Everything that a comparison fails on, in the order of the conditions that were asked for."""
+    return tuple(Failure(name, text) for name in fail_on for text in _FAILURES[name](c, allowed))
 
 
-def failing_rows(r: Report) -> Bool:
-    """bool[r]: the rows that the comparison fails on."""
-    found = np.zeros(len(r.comparison), bool)
-    for name in r.options.fail_on:
+def failing_rows(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> Bool:
+    """bool[r]: the rows that a comparison fails on."""
+    found = np.zeros(len(c), bool)
+    for name in fail_on:
         if name in _ROWS:
-            found |= _ROWS[name](r)
+            found |= _ROWS[name](c, allowed)
     return found
 
 
-def _diverged(r: Report) -> Bool:
+def _diverged(c: Comparison, allowed: Allowed) -> Bool:
     """The red rows, and the first causes that they follow from: one of these can be an operation of one side only."""
-    red = r.comparison.red & ~r.allowed.rows
-    return np.asarray(red | _origin(r)) if red.any() else np.asarray(red)
+    red = c.red & ~allowed.rows
+    return np.asarray(red | _origin(c, allowed)) if red.any() else np.asarray(red)
 
 
-def _origin(r: Report) -> Bool:
-    return np.asarray(r.comparison.cause & ~r.allowed.rows)
+def _origin(c: Comparison, allowed: Allowed) -> Bool:
+    return np.asarray(c.cause & ~allowed.rows)
 
 
-def _unmatched(r: Report) -> Bool:
-    alone = np.isin(r.comparison.status, (Status.ONLY_A, Status.ONLY_B))
-    return np.asarray(alone & ~r.allowed.rows)
+def _unmatched(c: Comparison, allowed: Allowed) -> Bool:
+    alone = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B))
+    return np.asarray(alone & ~allowed.rows)
 
 
-_ROWS: Final[dict[str, Callable[[Report], Bool]]] = {
+_ROWS: Final[dict[str, Callable[[Comparison, Allowed], Bool]]] = {
     "diverged": _diverged,
     "origin": _origin,
     "unmatched": _unmatched,
 }
 
 
-def _red_rows(r: Report) -> Iterator[str]:
-    if n := int(np.count_nonzero(r.comparison.red & ~r.allowed.rows)):
-        yield f"{count(n, 'row')} {'is' if n == 1 else 'are'} red"
+def _red_rows(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    if n := int(np.count_nonzero(c.red & ~allowed.rows)):
+        yield f"{plural(n, 'row')} {'is' if n == 1 else 'are'} red"
 
 
-def _causes(r: Report) -> Iterator[str]:
-    rows = _origin(r)
+def _causes(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    rows = _origin(c, allowed)
     # Rows of one place in the program are one cause.
-    found = [[row for row in starts if rows[row]] for starts in r.comparison.consequences.starts]
+    found = [[row for row in starts if rows[row]] for starts in c.consequences.starts]
     if n := sum(bool(starts) for starts in found):
-        ignored = sum(bool((r.comparison.status[starts] == Status.IGNORED).any()) for starts in found if starts)
+        ignored = sum(bool((c.status[starts] == Status.IGNORED).any()) for starts in found if starts)
         of_them = "" if n == 1 else f"{ignored} of them "
-        yield count(n, "first cause") + (f", {of_them}ignored by a rule" if ignored else "")
+        yield plural(n, "first cause") + (f", {of_them}ignored by a rule" if ignored else "")
 
 
-def _alone(r: Report) -> Iterator[str]:
-    if n := int(np.count_nonzero(_unmatched(r))):
-        yield f"{count(n, 'operation')} {'has' if n == 1 else 'have'} no partner"
+def _alone(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    if n := int(np.count_nonzero(_unmatched(c, allowed))):
+        yield f"{plural(n, 'operation')} {'has' if n == 1 else 'have'} no partner"
 
 
-def _stale(r: Report) -> Iterator[str]:
-    yield from r.broken_rules
-    yield from (used.problem for used in r.rules if used.problem)
-    yield from r.stale_allowances
+def _stale(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    yield from map(str, c.rules.problems)
+    yield from (used.problem for used in c.usage if used.problem and c.rules.rules[used.rule].enabled)
+    yield from allowed.stale
 
 
-def _incomplete(r: Report) -> Iterator[str]:
-    for log in r.logs:
-        yield from (f"{log.path}: {text}" for text in log.trouble)
+def _incomplete(c: Comparison, _allowed: Allowed) -> Iterator[str]:
+    for log in (c.a, c.b):
+        yield from (f"{log.path}: {text}" for text in log_trouble(log))
         if log.problem_count:
-            yield f"{log.path}: {count(log.problem_count, 'spot')} could not be read"
+            yield f"{log.path}: {plural(log.problem_count, 'spot')} could not be read"
 
 
-def _not_comparable(r: Report) -> Iterator[str]:
-    yield from (note.text for note in r.notes if note.weight == "fatal")
+def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:
+    yield from (note.text for note in c.comparability.notes if note.weight == Weight.FATAL)
 
 
-_FAILURES: Final[dict[str, Callable[[Report], Iterator[str]]]] = {
+_FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "diverged": _red_rows,
     "origin": _causes,
     "unmatched": _alone,

@@ -15,10 +15,9 @@ import numpy as np
 
 from matchers.op_log import Phase
 from matchers.status import Status
-from numtui.report import CONDITIONS
 from numtui.report.model import Report
-from numtui.report.parts import RowFacts
-from numtui.report.words import count
+from numtui.report.options import CONDITIONS
+from numtui.report.parts import RowFacts, plural
 from numtui.safe import safe_text
 
 __all__ = ["write"]
@@ -97,7 +96,7 @@ def _causes(r: Report) -> list[_Case]:
     failing = [rows for starts in causes if (rows := [row for row in starts if r.failing[row]])]
     cases = [_cause(r, rows) for rows in failing[:_MAX_CAUSES]]
     if len(failing) > _MAX_CAUSES:
-        more = f"{count(len(failing) - _MAX_CAUSES, 'more first cause')}"
+        more = f"{plural(len(failing) - _MAX_CAUSES, 'more first cause')}"
         cases.append(_Case(more, more, "see another format of the report for all of them"))
     return cases
 
@@ -107,7 +106,7 @@ def _cause(r: Report, rows: list[int]) -> _Case:
     details = [_told(first), *(_told(r.row(row, explained=False)) for row in rows[1:_MAX_ROWS])]
     if len(rows) > _MAX_ROWS:
         details.append(f"… and {len(rows) - _MAX_ROWS:,} more")
-    many = f" and {count(len(rows) - 1, 'more row')} of the same place" if len(rows) > 1 else ""
+    many = f" and {plural(len(rows) - 1, 'more row')} of the same place" if len(rows) > 1 else ""
     return _Case(safe_text(first.keys(str), _MAX_TEXT) + many, first.sentence, "\n".join(details))
 
 
@@ -139,15 +138,15 @@ def _module(
     failing = rows[r.failing[rows]]
     if len(failing) == 0:
         return (
-            _Case(name) if judged[rows].any() else _Case(name, skipped=f"none of {count(len(rows), 'row')} was judged")
+            _Case(name) if judged[rows].any() else _Case(name, skipped=f"none of {plural(len(rows), 'row')} was judged")
         )
     causes = failing[r.comparison.cause[failing]]
-    kind = count(len(causes), "first cause") if len(causes) else "no first cause among them"
+    kind = plural(len(causes), "first cause") if len(causes) else "no first cause among them"
     shown = list(dict.fromkeys([*causes.tolist(), *failing.tolist()]))[:_MAX_ROWS]
     told = [_told(r.row(row, explained=bool(r.comparison.cause[row]))) for row in shown]
     if len(failing) > len(shown):
         told.append(f"… and {len(failing) - len(shown):,} more")
-    return _Case(name, f"{len(failing):,} of {count(len(rows), 'row')}: {kind}", "\n".join(told))
+    return _Case(name, f"{len(failing):,} of {plural(len(rows), 'row')}: {kind}", "\n".join(told))
 
 
 def _told(row: RowFacts) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, RowFacts
-from numtui.report.words import count
+from numtui.report.parts import MEANING, RowFacts, plural
 from numtui.safe import safe_text
 
 __all__ = ["code", "plain", "row_markdown", "write"]
@@ -153,7 +152,7 @@ def _table(r: Report) -> Iterator[str]:
 
 def _drift(r: Report) -> Iterator[str]:
     if r.families:
-        told = (f"{f.name} ({count(f.rows, 'row')}): {plain(f.explanation)}" for f in r.families)
+        told = (f"{f.name} ({plural(f.rows, 'row')}): {plain(f.explanation)}" for f in r.families)
         yield from _list("Known kinds of drift", told)
 
 

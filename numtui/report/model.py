@@ -21,12 +21,11 @@ from matchers.pairing import Method
 from matchers.rule_text import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
-from numtui.report import ReportOptions
-from numtui.report.allow import Allowed
-from numtui.report.certificate import agreement, certificate
+from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Failure, failing_rows, failures_of
-from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight
-from numtui.report.words import count
+from numtui.report.known_differences import Allowed
+from numtui.report.options import ReportOptions
+from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight, log_trouble, plural
 
 __all__ = ["Report"]
 
@@ -101,15 +100,15 @@ class Report:
         """The outcome in one sentence."""
         c = self.comparison
         if self.red:
-            rows = f"{self.red:,} of {count(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
-            return f"{rows}, {count(self.cause_count, 'first cause')}"
+            rows = f"{self.red:,} of {plural(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
+            return f"{rows}, {plural(self.cause_count, 'first cause')}"
         return agreement(c)
 
     @property
     def known(self) -> str:
         """How many of the rows fail nothing because they are known to differ; empty for none."""
         n = int(np.count_nonzero(self.allowed.rows))
-        return f"{count(n, 'row')} {'is' if n == 1 else 'are'} known and allowed." if n else ""
+        return f"{plural(n, 'row')} {'is' if n == 1 else 'are'} known and allowed." if n else ""
 
     @cached_property
     def certificate(self) -> tuple[str, ...]:
@@ -202,24 +201,15 @@ class Report:
         c, known = self.comparison, self.options.allow
         return Allowed(np.zeros(len(c), bool)) if known is None else known.apply(c)
 
-    @property
-    def stale_allowances(self) -> tuple[str, ...]:
-        """Allowed differences that the comparison does not show (any more), with their place."""
-        known = self.options.allow
-        path = "" if known is None else known.path
-        return tuple(
-            f"{path}:{entry.line}: no row that would fail matches '{entry.match}'" for entry in self.allowed.stale
-        )
-
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
         """Everything that the comparison fails on; empty when it passes."""
-        return failures_of(self)
+        return failures_of(self.comparison, self.options.fail_on, self.allowed)
 
     @cached_property
     def failing(self) -> Bool:
         """bool[r]: the rows that it fails on."""
-        return failing_rows(self)
+        return failing_rows(self.comparison, self.options.fail_on, self.allowed)
 
     # -- what makes it less certain, or explains it
 
@@ -310,7 +300,7 @@ def _explained(c: Comparison, cause: Cause) -> Iterator[str]:
     if len(reds) > 1:
         many = "all" if cause.red == len(reds) else f"{cause.red:,} of {len(reds):,}"
         by_place = f" ({cause.assumed:,} by their place alone: what made their inputs was not captured)"
-        yield f"explains {many} red rows, in {count(cause.modules, 'module')}{by_place if cause.assumed else ''}"
+        yield f"explains {many} red rows, in {plural(cause.modules, 'module')}{by_place if cause.assumed else ''}"
     elif cause.red and int(reds[0]) not in cause.rows:
         yield f"explains the one red row, {_key(c, int(reds[0]))}"
 
@@ -328,24 +318,10 @@ def _log(side: str, name: str, log: OpLog) -> Log:
         operations=len(log),
         declared=log.header.declared,
         complete=log.complete,
-        trouble=tuple(_trouble(log)),
+        trouble=tuple(log_trouble(log)),
         problems=tuple((problem.line, problem.message) for problem in log.problems),
         problem_count=log.problem_count,
     )
-
-
-def _trouble(log: OpLog) -> Iterator[str]:
-    declared = log.header.declared
-    if log.complete is False:
-        missing = (
-            f"{len(log):,} of {declared:,} operations are there"
-            if declared is not None and declared > len(log)
-            else "operations are missing at its end"
-        )
-        why = f": {log.header.incomplete}" if log.header.incomplete else ""
-        yield f"the log is cut off, {missing}{why}"
-    elif declared is not None and declared != len(log):
-        yield f"the header promises {count(declared, 'operation')}, there are {len(log):,}"
 
 
 def _other_location(c: Comparison, i: int, j: int) -> str:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from matchers.op_log import OpLog
 from matchers.status import Role, Status
 
-__all__ = ["MEANING", "CauseFacts", "Doubt", "Family", "Log", "Note", "RowFacts", "RuleUse", "Weight"]
+__all__ = [
+    "MEANING",
+    "CauseFacts",
+    "Doubt",
+    "Family",
+    "Log",
+    "Note",
+    "RowFacts",
+    "RuleUse",
+    "Weight",
+    "log_trouble",
+    "plural",
+]
 
 Weight = Literal["fatal", "suspicious", "harmless"]
 """How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
@@ -175,3 +188,23 @@ class Doubt:
     confidence: float
     runner_up: str
     runner_up_score: float
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def log_trouble(log: OpLog) -> Iterator[str]:
+    """Sentences about operations that a log lacks: it was cut off, or its header promises others."""
+    declared = log.header.declared
+    if log.complete is False:
+        missing = (
+            f"{len(log):,} of {declared:,} operations are there"
+            if declared is not None and declared > len(log)
+            else "operations are missing at its end"
+        )
+        why = f": {log.header.incomplete}" if log.header.incomplete else ""
+        yield f"the log is cut off, {missing}{why}"
+    elif declared is not None and declared != len(log):
+        yield f"the header promises {plural(declared, 'operation')}, there are {len(log):,}"

@@ -9,8 +9,7 @@ from typing import TextIO
 
 from matchers.status import Status
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, Log, RowFacts
-from numtui.report.words import count
+from numtui.report.parts import MEANING, Log, RowFacts, plural
 from numtui.safe import safe_text
 
 __all__ = ["write_text"]
@@ -123,7 +122,7 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
         yield f"  ... and {total - len(told):,} more"
     left = r.comparison.consequences.unexplained if causes else 0
     if left:
-        yield f"  {count(left, 'red row')} {'comes' if left == 1 else 'come'} before all of them in the data flow"
+        yield f"  {plural(left, 'red row')} {'comes' if left == 1 else 'come'} before all of them in the data flow"
 
 
 def _certificate(r: Report) -> Iterator[str]:
@@ -139,7 +138,7 @@ def _beginnings(r: Report) -> Iterator[str]:
     rows = r.beginning_rows
     if len(rows) == 0:
         return
-    yield f"Differences begin, within the tolerance, in {count(len(rows), 'row')} whose inputs are equal to the bit"
+    yield f"Differences begin, within the tolerance, in {plural(len(rows), 'row')} whose inputs are equal to the bit"
     for number in rows[:_MAX_BEGINNINGS].tolist():
         row = r.row(number, explained=False)
         yield f"  {_keys(row)}"
@@ -184,7 +183,7 @@ def _families(r: Report) -> Iterator[str]:
     if not r.families or r.realignments:  # which have been told
         return
     yield "Known kinds of drift (numtui suggest explains them and proposes rules)"
-    told = [f"{f.name} ({count(f.rows, 'row')})" for f in r.families[:_MAX_FAMILIES]]
+    told = [f"{f.name} ({plural(f.rows, 'row')})" for f in r.families[:_MAX_FAMILIES]]
     if len(r.families) > _MAX_FAMILIES:
         told.append(f"{len(r.families) - _MAX_FAMILIES} more")
     yield from _wrapped(", ".join(told), "  ", "  ")
@@ -234,7 +233,7 @@ def _rules(r: Report) -> Iterator[str]:
     notes = [*r.broken_rules, *(used.problem for used in r.rules if used.problem)]
     hints = [used.hint for used in r.rules if used.hint]
     dead = sum(not used.matched for used in r.rules)
-    told = f"Rules: {count(len(r.rules), 'rule')} from {safe_text(r.options.rules_path)}"
+    told = f"Rules: {plural(len(r.rules), 'rule')} from {safe_text(r.options.rules_path)}"
     told += f", {dead} of them used nowhere" if dead else ""
     told += f", {len(hints)} not needed here" if hints else ""
     told += f", {len(r.broken_rules)} broken" if r.broken_rules else ""

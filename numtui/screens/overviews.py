@@ -14,7 +14,8 @@ from matchers.comparison import Comparison
 from numtui.drift_view import drift_entries, drift_title
 from numtui.flow import Way, consuming, producing, way_back
 from numtui.overview import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
-from numtui.report import ReportOptions, report_of
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from numtui.screens.asking import Asking
 from numtui.screens.panel import Panel, Picked
 from numtui.shims import pass_on
@@ -91,7 +92,7 @@ class Overviews(Asking):
 
         def work() -> list[str]:
             causes = c.consequences.causes
-            return [facts.follows for facts in report_of(c, ReportOptions(names=names)).causes(len(causes))]
+            return [facts.follows for facts in Report(c, ReportOptions(names=names)).causes(len(causes))]
 
         self.learn("following what comes of each first cause", work, self._show_causes)
 

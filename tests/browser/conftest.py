@@ -10,8 +10,9 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.parse import read_log
-from numtui.report import ReportOptions, report_of
 from numtui.report.html import View, write
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from tests.browser.chromium import Chromium
 from tests.conftest import REPOSITORY
 
@@ -45,7 +46,7 @@ def page(chromium: Chromium, tmp_path: Path) -> Callable[..., Chromium]:
     def open_page(c: Comparison, view: View | None = None, **options: Any) -> Chromium:
         path = tmp_path / "report.html"
         with path.open("w", encoding="utf-8") as out:
-            write(report_of(c, ReportOptions(**{"names": ("base", "other")} | options)), out, view)
+            write(Report(c, ReportOptions(**{"names": ("base", "other")} | options)), out, view)
         chromium.open(path)
         chromium.wait_for("window.numtui && (document.querySelector('#rows .row') || !numtui.c.length)")
         return chromium

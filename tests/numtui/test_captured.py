@@ -13,8 +13,10 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.parse import read_log
 from matchers.rule_file import RuleFile
-from numtui.report import ReportOptions, report_of, write
 from numtui.report.jsonl import write_jsonl
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
+from numtui.report.write import write
 from numtui.session import Session
 from numtui.summary import info
 from tests.captured import Step, write_captured
@@ -31,7 +33,7 @@ def compared(folder: Path, a: Sequence[Step], b: Sequence[Step], **run_of_b: obj
 
 def report(c: Comparison) -> str:
     out = io.StringIO()
-    write(report_of(c, ReportOptions(names=("a", "b"))), out, "text")
+    write(Report(c, ReportOptions(names=("a", "b"))), out, "text")
     return out.getvalue()
 
 

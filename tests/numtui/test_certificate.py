@@ -8,7 +8,7 @@ import numpy as np
 
 from matchers.comparison import Comparison, compare
 from matchers.status import Status
-from numtui.report.certificate import agreement, certificate
+from numtui.report.evidence_basis import agreement, certificate
 from tests.builders import training_step
 from tests.captured import Step, captured_log
 from tests.matchers.drift import made_up_log

@@ -24,8 +24,10 @@ from matchers.pairing import Method
 from matchers.parse import read_log
 from matchers.rules import SECTIONS
 from matchers.status import Role, Status
-from numtui.report import CONDITIONS, FORMATS, ReportOptions, format_of, report_of, write
 from numtui.report.csv import COLUMNS
+from numtui.report.model import Report
+from numtui.report.options import CONDITIONS, FORMATS, ReportOptions, format_of
+from numtui.report.write import write
 from tests.builders import Op, op, training_step, write_log
 from tests.conftest import REPOSITORY
 
@@ -59,7 +61,7 @@ def hostile(tmp_path: Path) -> Comparison:
 
 def text_of(c: Comparison, form: str, **options: Any) -> str:
     out = io.StringIO()
-    write(report_of(c, ReportOptions(**{"names": ("base", "other")} | options)), out, form)
+    write(Report(c, ReportOptions(**{"names": ("base", "other")} | options)), out, form)
     return out.getvalue()
 
 

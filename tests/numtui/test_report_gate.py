@@ -19,9 +19,10 @@ from matchers.rules import IgnoreRule, RuleSet
 from matchers.status import Status
 from numtui.cli import main
 from numtui.edits import Effect
-from numtui.report import CONDITIONS, ReportOptions, report_of, write
-from numtui.report.allow import AllowList
-from numtui.report.allow_file import load_allow_list
+from numtui.report.known_differences import AllowList, load_allow_list
+from numtui.report.model import Report
+from numtui.report.options import CONDITIONS, ReportOptions
+from numtui.report.write import write
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
 
@@ -36,7 +37,7 @@ def planted() -> Comparison:
 
 
 def failures(c: Comparison, *conditions: str, allow: AllowList | None = None) -> dict[str, list[str]]:
-    report = report_of(c, ReportOptions(fail_on=conditions, allow=allow, rules_path="rules.yaml"))
+    report = Report(c, ReportOptions(fail_on=conditions, allow=allow, rules_path="rules.yaml"))
     found: dict[str, list[str]] = {}
     for failure in report.failures:
         found.setdefault(failure.condition, []).append(failure.text)
@@ -106,7 +107,7 @@ def test_a_known_difference_fails_nothing_and_stays_red(tmp_path: Path) -> None:
     known = allow_list(
         tmp_path, f"version: 1\nallow:\n  - match: {PLANTED}\n    why: planted\n    consequences: true\n"
     )
-    report = report_of(planted(), ReportOptions(fail_on=("diverged", "origin"), allow=known))
+    report = Report(planted(), ReportOptions(fail_on=("diverged", "origin"), allow=known))
     assert report.failures == ()
     assert report.red == 339
     assert int(report.allowed.rows.sum()) == 340

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from matchers.comparison import compare
 from matchers.parse import read_log
-from numtui.report import ReportOptions, report_of, write
 from numtui.report.html.columns import decimal
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
+from numtui.report.write import write
 from tests.conftest import EXAMPLES, REPOSITORY
 
 DATA = REPOSITORY / "tests" / "data"
@@ -27,7 +29,7 @@ DATA = REPOSITORY / "tests" / "data"
 
 def page_of(a: Path, b: Path) -> str:
     out = io.StringIO()
-    write(report_of(compare(read_log(a), read_log(b)), ReportOptions(names=("a", "b"))), out, "html")
+    write(Report(compare(read_log(a), read_log(b)), ReportOptions(names=("a", "b"))), out, "html")
     return out.getvalue()
 
 

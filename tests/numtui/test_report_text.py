@@ -14,7 +14,9 @@ from matchers.explain import explain
 from matchers.parse import read_log
 from matchers.rule_file import parse_rules
 from matchers.status import Role, Status
-from numtui.report import ReportOptions, report_of, write
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
+from numtui.report.write import write
 from tests.builders import Op, op, training_step, write_log
 
 
@@ -25,7 +27,7 @@ def compared(tmp_path: Path, ops_a: list[Op], ops_b: list[Op], rules: str = "ver
 
 def text_of(c: Comparison, *, color: bool = False, **options: Any) -> str:
     out = io.StringIO()
-    write(report_of(c, ReportOptions(names=("eager", "traced"), **options)), out, "text", color=color)
+    write(Report(c, ReportOptions(names=("eager", "traced"), **options)), out, "text", color=color)
     return out.getvalue()
 
 

@@ -7,8 +7,7 @@ from html import escape
 from typing import Final
 
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, Log, RowFacts
-from numtui.report.words import count
+from numtui.report.parts import MEANING, Log, RowFacts, plural
 from numtui.safe import safe_text
 
 __all__ = ["logs", "rules", "summary", "text"]
@@ -63,7 +62,7 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
         told = f"{d.pairs:,} pairs have a confidence below {d.below}; least certain is"
         pair = f"<code>{text(d.a_key)}</code> ↔ <code>{text(d.b_key)}</code> ({d.method}, {d.confidence:.2f})"
         yield f"<h2>Uncertain pairs</h2><p>{told} {pair}</p>"
-    drift = (f"{f.name}, {count(f.rows, 'row')}: {text(f.explanation)}" for f in r.families)
+    drift = (f"{f.name}, {plural(f.rows, 'row')}: {text(f.explanation)}" for f in r.families)
     yield from _list("Known kinds of drift", drift)
     yield f"<p><small>numtui {text(r.version)}</small></p>"
 
@@ -146,7 +145,7 @@ def _logs(r: Report) -> Iterator[str]:
     yield from (f"<p>{text(what)}: <code>{text(', '.join(ops), 10_000)}</code></p>" for what, ops in told if ops)
     for log in r.logs:
         yield f"<h2>{log.side}: {text(log.name, 60)}</h2><p><code>{text(log.path)}</code></p>"
-        yield f"<p>{count(log.operations, 'operation')}{_completeness(log)}</p>"
+        yield f"<p>{plural(log.operations, 'operation')}{_completeness(log)}</p>"
         yield from _list("", (text(t) for t in log.trouble))
         spots = [f"line {line}: {text(message)}" for line, message in log.problems[:_MAX_PROBLEMS]]
         if log.problem_count > len(spots):

@@ -8,7 +8,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.report.words import count
+from numtui.report.parts import plural
 
 __all__ = ["agreement", "certificate"]
 
@@ -24,22 +24,22 @@ def agreement(c: Comparison) -> str:
         return "Nothing was compared: no operation of the one run is known in the other."
     agrees = "agrees" if agree == 1 else "agree"
     bits = ", equal bits" if c.counts[Status.EQUAL] == agree else ""
-    return f"No divergence: {count(agree, 'operation')} {agrees}{bits}."
+    return f"No divergence: {plural(agree, 'operation')} {agrees}{bits}."
 
 
 def certificate(c: Comparison) -> Iterator[str]:
     """Sentences about what was compared; none where nothing was."""
     n = c.counts
     if n[Status.EQUAL]:
-        what = count(n[Status.EQUAL], "operation")
+        what = plural(n[Status.EQUAL], "operation")
         yield f"{what} by digests of inputs and results: no bit of them can differ unseen."
     if n[Status.SAME_PRINT]:
         yield (
-            f"{count(n[Status.SAME_PRINT], 'operation')} by printed norms alone: they cannot see another order of the "
+            f"{plural(n[Status.SAME_PRINT], 'operation')} by printed norms alone: they cannot see another order of the "
             "elements, signs that L1 and L2 do not know of, or a change below 5e-7."
         )
     if n[Status.CLOSE]:
-        yield f"{count(n[Status.CLOSE], 'operation')} within a tolerance, {_largest(c)}."
+        yield f"{plural(n[Status.CLOSE], 'operation')} within a tolerance, {_largest(c)}."
     left = {
         "without partner": n[Status.ONLY_A] + n[Status.ONLY_B],
         "run again on one side": n[Status.RECOMPUTE],

@@ -1,19 +1,117 @@
-"""The file of known differences: YAML, read strictly. docs/ci.md describes it."""
+"""Known differences: a file of rows that a comparison may show without failing, each with a reason.
+
+Unlike a rule it changes no verdict: what is allowed is as red as before, in every report; only the exit code lets it
+pass.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from matchers.errors import RulesError
-from matchers.status import Status
-from matchers.yaml_tree import Lines, Node, TreeError, read_tree
-from numtui.report.allow import AllowEntry, AllowList
+import numpy as np
 
-__all__ = ["load_allow_list"]
+from matchers.arrays import Bool
+from matchers.comparison import Comparison
+from matchers.errors import RulesError
+from matchers.key_index import index_of
+from matchers.status import Role, Status
+from matchers.yaml_tree import Lines, Node, TreeError, read_tree
+
+__all__ = ["AllowEntry", "AllowList", "Allowed", "load_allow_list"]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowEntry:
+    """One known difference.
+
+    Attributes:
+        match: glob over the keys of either side.
+        why: the reason, in the user's words.
+        statuses: what the rows may be; empty for anything.
+        up_to: the relative error up to which they may be it; inf for any.
+        consequences: whether what only follows from these rows is allowed as well.
+        line: 1-based line of the file.
+    """
+
+    match: str
+    why: str
+    statuses: frozenset[Status]
+    up_to: float
+    consequences: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What an `AllowList` lets pass: `rows` is bool[r]; `stale` says which entries no row needs, with their place."""
+
+    rows: Bool
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """The entries of a file of known differences."""
+
+    path: str
+    entries: tuple[AllowEntry, ...]
+
+    def apply(self, c: Comparison) -> Allowed:
+        """The rows of a comparison that the entries let pass."""
+        rows, explained, stale = np.zeros(len(c), bool), np.zeros(len(c), bool), []
+        judged = c.red | c.cause | (c.status == Status.ONLY_A) | (c.status == Status.ONLY_B)
+        for entry in self.entries:
+            found = judged & _matching(c, entry)
+            rows |= found
+            if entry.consequences:
+                explained |= found
+            if not found.any():
+                stale.append(f"{self.path}:{entry.line}: no row that would fail matches '{entry.match}'")
+        return Allowed(rows | _consequences(c, explained), tuple(stale))
+
+
+def _matching(c: Comparison, entry: AllowEntry) -> Bool:
+    found = np.zeros(len(c), bool)
+    for log, records in ((c.a, c.row_a), (c.b, c.row_b)):
+        # The extra entry answers for record -1, a row that this side does not have.
+        found |= np.append(index_of(log, tuple(log.modules)).glob(entry.match), False)[records]
+    if entry.statuses:
+        found &= np.isin(c.status, list(entry.statuses))
+    if entry.up_to < math.inf:
+        # Rows without an error (of one side only, of another shape) have none that is too large.
+        found &= ~(c.error > entry.up_to)
+    return found
+
+
+def _consequences(c: Comparison, explained: Bool) -> Bool:
+    """The rows that are `explained`, and the red ones that follow from nothing else.
+
+    A receiver follows from the red rows that made its inputs. Where the log does not tell who made them, it may follow
+    from any first cause before it, so all of these have to be explained.
+    """
+    if c.flow is None or not explained.any():
+        return explained
+    out = explained.copy()
+    guilty = c.red | c.cause
+    others = np.flatnonzero(c.cause & ~explained)
+    unexplained_from = int(others[0]) if len(others) else len(c)
+    for row in np.flatnonzero((c.role == Role.RECEIVER) & ~c.cause & ~explained).tolist():
+        sources = [
+            int(at[maker])
+            for flow, record, at in ((c.flow.a, int(c.row_a[row]), c.at_a), (c.flow.b, int(c.row_b[row]), c.at_b))
+            for maker in flow[record]
+            if maker >= 0
+        ]
+        red = [source for source in sources if guilty[source] and source != row]
+        out[row] = all(out[source] for source in red) if red else row < unexplained_from
+    return out
+
 
 _FIELDS: Final = ("match", "why", "status", "up_to", "consequences")
+
 _STATUSES: Final = {s.label: s for s in Status if s.red or s in (Status.ONLY_A, Status.ONLY_B)}
 """What can be allowed: the other statuses fail nothing."""
 

@@ -1,0 +1,30 @@
+"""Write a comparison in one of the formats; each has a module of its own, imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, TextIO
+
+from numtui.report.options import FORMATS
+
+if TYPE_CHECKING:
+    from numtui.report.model import Report
+
+__all__ = ["write"]
+
+
+def write(report: Report, out: TextIO, form: str, *, color: bool = False) -> None:
+    """Write a report in one of `FORMATS`.
+
+    Args:
+        color: use ANSI colours (the text report only).
+    """
+    if form not in FORMATS:
+        raise ValueError(f"no such format: {form}")
+    if form == "text":
+        from numtui.report.text import write_text
+
+        write_text(report, out, color=color)
+    else:
+        # Each has a module of its name.
+        import_module(f"numtui.report.{form}").write(report, out)
