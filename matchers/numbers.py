@@ -1,7 +1,7 @@
 """Printed numbers to float64, thousands at a time.
 
 A log is mostly numbers printed with `%.6e` (torchtitan's) or with `repr` (our own). Twelve bytes of the first form are
-read as two machine words and turned into digits by arithmetic on whole arrays; the other form is read by `decimal`.
+read as two machine words and turned into digits by arithmetic on whole arrays; the other form is read by numpy.
 What is left (`nan`, `inf`, rubbish) goes through `float`. All of them give the correctly rounded double, so
 `parse_numbers(format(x, ".6e")) == float(format(x, ".6e"))`.
 """
@@ -13,7 +13,6 @@ import re
 import numpy as np
 
 from capture.log_format import UNKNOWN_DIGEST
-from matchers import decimal
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.op_log import NO_DIGEST
 from matchers.words import Words, WordSet
@@ -30,6 +29,11 @@ _POWERS = np.arange(-22, 23)
 _EXPONENTS = WordSet([int.from_bytes(b"e%+03d" % (power + 6), "little") for power in _POWERS.tolist()])
 _FACTORS = 10.0 ** np.maximum(_POWERS, 0)
 _DIVISORS = 10.0 ** np.maximum(-_POWERS, 0)
+
+_LONGEST_REPR = 24
+"""Characters of the longest float64 that `repr` writes, `-2.2250738585072014e-308`."""
+_FIRST_BYTES = np.array([(1 << (8 * k)) - 1 for k in range(9)], np.uint64)
+"""By a number of bytes, 0 to 8, the mask that keeps so many of a word."""
 
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
 _UNKNOWN = UNKNOWN_DIGEST.encode()
@@ -71,9 +75,9 @@ def parse_numbers(buffer: bytes, words: Words, start: Int64, end: Int64) -> tupl
         value, fits = _seven_digits(words, start, end)
         others = np.flatnonzero(~fits)
         if len(others):
-            value[others], fits[others] = decimal.read(words, start[others], end[others])
+            value[others], fits[others] = _repr_numbers(words, start[others], end[others])
     else:
-        value, fits = decimal.read(words, start, end)
+        value, fits = _repr_numbers(words, start, end)
     bad = np.zeros(len(start), bool)
     for i in np.flatnonzero(~fits).tolist():
         text = buffer[start[i] : end[i]]
@@ -111,3 +115,25 @@ def _seven_digits(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool
     value = mantissa.view(np.int64) / _DIVISORS.take(exponent) * _FACTORS.take(exponent)
     value[negative] = -value[negative]
     return value, fits
+
+
+def _repr_numbers(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
+    """Numbers as `repr` prints them, read by numpy: (values, which of them are of that form)."""
+    length = end - start
+    fits = (length > 0) & (length <= _LONGEST_REPR)
+    fits &= words.at(np.maximum(end - 1, 0)) & _U(0xFF) != 0  # numpy takes zero bytes at the end for padding
+    at, length = start[fits], length[fits]
+    text = np.empty((len(at), _LONGEST_REPR // 8), "<u8")
+    for k in range(text.shape[1]):
+        np.bitwise_and(words.at(at + 8 * k), _FIRST_BYTES[np.clip(length - 8 * k, 0, 8)], out=text[:, k])
+    value = np.full(len(start), np.nan)
+    if not (text.view(np.uint8) == ord("_")).any():
+        try:
+            with np.errstate(over="ignore"):  # 1e999 is inf, as `float` has it
+                value[fits] = text.view(f"S{_LONGEST_REPR}")[:, 0].astype(np.float64)
+        except ValueError:
+            pass
+        else:
+            return value, fits
+    # one that only looks like a number: each has to be looked at by itself
+    return value, np.zeros(len(start), bool)
