@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from matchers.atomic import atomic_write
+from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
 from matchers.rule_edit import LayoutError, edited
 from matchers.rule_grammar import Document, parse_document

@@ -146,7 +146,7 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
     if output is None:
         _to_stdout(produce)
         return
-    from matchers.atomic import atomic_writer  # with tempfile, which standard output does not need
+    from matchers.atomic_write import atomic_writer  # with tempfile, which standard output does not need
 
     try:
         with atomic_writer(output) as out:

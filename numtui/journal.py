@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchers.atomic import atomic_writer
+from matchers.atomic_write import atomic_writer
 
 __all__ = ["Journal", "Recovered", "state_folder"]
 

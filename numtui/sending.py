@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from matchers.atomic import atomic_writer
+from matchers.atomic_write import atomic_writer
 from matchers.errors import InputError
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from matchers.atomic import atomic_writer
+from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.op_log import OpLog
 from numtui.journal import state_folder

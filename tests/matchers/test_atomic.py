@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from matchers.atomic import atomic_writer
+from matchers.atomic_write import atomic_writer
 
 
 def test_a_new_file_appears_when_all_is_written(tmp_path: Path) -> None:
