@@ -21,8 +21,8 @@ from itertools import islice, pairwise
 import numpy as np
 
 from matchers.comparison import Comparison, compare
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.resolve import key_reference, warm
 from matchers.rules import ModuleRule, PairRule, Rule, RuleSet, TemplateRule
 from matchers.status import Status

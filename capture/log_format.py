@@ -163,7 +163,7 @@ def field_prefix(name: str) -> bytes:
 
 @dataclass(frozen=True)
 class ParsedHeader:
-    """What a header says; see `matchers.op_log.Header`. `problems` are (line offset, message)."""
+    """What a header says; see `matchers.logs.op_log.Header`. `problems` are (line offset, message)."""
 
     declared: int | None = None
     excluded: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import numpy as np
 from matchers.arrays import Bool, Hash, Int64
 from matchers.evidence import Order
 from matchers.features import Features
-from matchers.hashing import float_bits, mix
+from matchers.logs.hashing import float_bits, mix
 
 __all__ = [
     "expected_order",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Hash, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 
 __all__ = ["micro_batches", "split_kinds"]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.collectives import collective
-from matchers.columns import Ragged
-from matchers.hashing import fingerprint
-from matchers.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.columns import Ragged
+from matchers.logs.hashing import fingerprint
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 
 __all__ = ["Bits", "altered_by_one_run", "compare_bits"]
 

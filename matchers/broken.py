@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.columns import Ragged
-from matchers.op_log import OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog
 
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken_begins"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 
 __all__ = [
     "Chain",

@@ -15,8 +15,8 @@ from matchers.arrays import Bool
 from matchers.collectives import collective
 from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
+from matchers.logs.op_log import OpLog, Phase
 from matchers.noise import NoiseFloor
-from matchers.op_log import OpLog, Phase
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.run_info import Note, Weight, compare_run_info, tells_start

@@ -21,9 +21,9 @@ from matchers.growth import Arithmetic
 from matchers.hygiene import with_hints
 from matchers.judged import Judged
 from matchers.judgement import judge_all
+from matchers.logs.op_log import OpLog
 from matchers.matching import Matching, Names, paired_by
 from matchers.noise import NoiseFloor, measure_noise, repeats_b
-from matchers.op_log import OpLog
 from matchers.origin import find_origins
 from matchers.pairing import Method, Pairing
 from matchers.partial_sums import partial_sums

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int32, Int64
+from matchers.logs.op_log import OpLog, Phase
 from matchers.op_key import canonical, template
-from matchers.op_log import OpLog, Phase
 from matchers.rows import Rows
 from matchers.status import Status
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.collectives import awaiting, unfinished
-from matchers.columns import Ragged
-from matchers.hashing import float_bits
-from matchers.op_log import OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.hashing import float_bits
+from matchers.logs.op_log import OpLog
 
 __all__ = ["DataFlow", "Readers", "consumers", "sources"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.placement import Part, parse_placement, part_of, same_part
 from matchers.shapes import dimensions, numel
 from matchers.sketches import decode_sketches, distance

@@ -27,7 +27,7 @@ from matchers.facts import (
     relative_difference,
 )
 from matchers.grounds import ground_of
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.pairing import Method
 from matchers.placement import describe_placement, parse_placement
 from matchers.resolve import key_reference

@@ -11,7 +11,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.estimate import estimates
 from matchers.growth import Ground
-from matchers.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.placement import describe_placement, parse_placement
 from matchers.results import mutated
 from matchers.shapes import numel, sharded_runs

@@ -14,7 +14,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.dataflow import DataFlow
 from matchers.features import Features
 from matchers.held import Held, other_parts
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.run_info import divided_batch

@@ -19,7 +19,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.key_index import KeyIndex, index_of, key_reference
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pattern import Pattern
 from matchers.resolve import Forced, Resolved, resolve
 from matchers.rules import ApartRule, PairRule, RuleSet, TemplateRule

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Int32
-from matchers.columns import Ragged
-from matchers.op_log import OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog
 from matchers.tolerance import UNKNOWN_SCORES, elementwise, rounding
 
 __all__ = ["HandedOn", "Side"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.collectives import LOWERED_FROM, collective
-from matchers.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.placement import Part, parse_placement, part_of
 from matchers.shapes import dimensions, numel
 

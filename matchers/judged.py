@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.tolerance import DtypePolicy
 from matchers.verdict import Verdicts, judge
 

@@ -11,7 +11,7 @@ from matchers.dataflow import DataFlow
 from matchers.expectation import Expect, Expectation
 from matchers.growth import Arithmetic, explain_by_arithmetic
 from matchers.judged import Judged, judge_again
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Pairing
 from matchers.status import Status
 from matchers.tolerance import EPSILON, TF32_EPSILON, DtypePolicy

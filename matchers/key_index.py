@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pattern import Glob, Pattern
 
 __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]

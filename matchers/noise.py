@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Float64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.shapes import dimensions, numel
 
 __all__ = ["reduction_length"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.key_index import key_reference, warm
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.pattern import Pattern
 from matchers.row_rules import excluded_rows, tolerances_of_rows
 from matchers.rule_lookup import Lookup, in_phase

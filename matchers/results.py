@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matchers.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.placement import Part, part_of
 
 __all__ = ["Result", "further_output", "mutated", "unchanged"]

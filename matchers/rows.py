@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Method, Pairing
 from matchers.status import Role, Status
 

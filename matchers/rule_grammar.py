@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.pattern import Pattern, PatternError
 from matchers.rules import (
     SECTIONS,

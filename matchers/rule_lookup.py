@@ -8,7 +8,7 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.key_index import KeyIndex, index_of
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.rules import RuleSet, Side
 
 __all__ = ["Lookup", "in_phase", "in_side"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from matchers.arrays import Bool, Int32
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.resolve import resolve
 from matchers.rules import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
 

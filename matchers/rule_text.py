@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.rules import (
     ApartRule,
     IgnoreRule,

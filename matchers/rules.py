@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.pattern import Pattern
 
 if TYPE_CHECKING:

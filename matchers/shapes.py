@@ -6,7 +6,7 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.collectives import collective
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 
 __all__ = ["dimensions", "is_shard", "numel", "sharded_runs"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.placement import same_part
 from matchers.results import Result, further_output, mutated, unchanged
 from matchers.shapes import is_shard

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 
 __all__ = ["user_differences"]
 

@@ -24,8 +24,8 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.bits import Bits, altered_by_one_run, compare_bits
 from matchers.collectives import unfinished
 from matchers.estimate import estimates
-from matchers.hashing import shared_ids
-from matchers.op_log import STATISTICS, OpLog
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.reduction import reduction_length
 from matchers.relative_error import relative
 from matchers.shapes import dimensions, is_shard, numel, sharded_runs

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from capture import log_format
 from matchers.errors import LogError
-from matchers.op_log import Problem
+from matchers.logs.op_log import Problem
 
 __all__ = ["Key", "TensorState", "WeightLog", "read_weights"]
 

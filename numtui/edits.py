@@ -15,7 +15,7 @@ from matchers.comparison import Comparison
 from matchers.drift import Suggestion
 from matchers.drift.stepwise import Stepwise, stepwise
 from matchers.errors import UserError
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Method
 from matchers.resolve import key_reference, resolve
 from matchers.rules import ApartRule, IgnoreRule, PairRule, Rule, RuleSet, Side

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matchers.comparison import Progress, noise_floor
 from matchers.expectation import Expect, Expectation
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from numtui.inputs import OpenRequest
 
 __all__ = ["expectation_of"]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32
-from matchers.columns import Strings
 from matchers.comparison import Comparison
-from matchers.op_log import OpLog, Phase
+from matchers.logs.columns import Strings
+from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.rule_reach import reach
 from matchers.rules import ModuleRule

@@ -12,10 +12,10 @@ from enum import IntEnum
 import numpy as np
 
 from matchers.arrays import Bool, Int32, Int64
-from matchers.columns import Strings
 from matchers.comparison import Comparison
+from matchers.logs.columns import Strings
+from matchers.logs.op_log import OpLog
 from matchers.op_key import template
-from matchers.op_log import OpLog
 from numtui.query import exactly
 
 __all__ = ["By", "RowGroup", "grouped"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
 from numtui.progress import ProgressLine

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from matchers.comparison import Comparison
 from matchers.explain import Explanation, Fact, InputFact
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from numtui.safe import safe_text
 from numtui.session import Session
 from numtui.text import LONGEST_TEXT, Line, fit, side_titles, width_of, wrap

@@ -12,7 +12,7 @@ from time import monotonic
 
 from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile
 from matchers.rules import RuleSet
 from matchers.single_run import single_run

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.status import Status
 from numtui.text import Line
 

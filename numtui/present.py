@@ -15,7 +15,7 @@ from matchers.arrays import Int64
 from matchers.broken import broken_kind
 from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pairing import Method
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matchers.comparison import Comparison
 from matchers.errors import LogError
-from matchers.raw_record import raw_record
+from matchers.logs.raw_record import raw_record
 from numtui.safe import safe_text
 from numtui.text import Line
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.rule_grammar import PHASES, fields_of
 from matchers.rules import IgnoreRule, ModuleRule, OpRule, Rule
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from matchers.comparison import Comparison
 from matchers.key_index import key_reference
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.rule_file import RuleFile
 from matchers.rule_grammar import fields_of
 from matchers.rule_item import ReadItem, broken_item, item_text, read_item, text_of

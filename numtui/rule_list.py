@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from matchers.comparison import Comparison
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.pairing import Method
 from matchers.resolve import RuleUsage, resolve
 from matchers.rule_file import RuleFile

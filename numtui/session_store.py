@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from numtui.journal import state_folder
 from numtui.typed_lines import joined
 

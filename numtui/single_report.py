@@ -7,7 +7,7 @@ from typing import TextIO
 
 import numpy as np
 
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
 from numtui.headless import deliver
 from numtui.inputs import OpenRequest

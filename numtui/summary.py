@@ -9,7 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.run_info import Weight
 from matchers.status import Status
 from numtui.glyphs import GLYPHS

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture.log_writer import Mutation, Record, TensorSummary, write_log
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 
 __all__ = ["Step", "captured_log", "summary", "write_captured"]
 

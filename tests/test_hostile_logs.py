@@ -10,8 +10,8 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.errors import UserError
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from numtui.report.model import Report
 from numtui.report.options import FORMATS, ReportOptions
 from numtui.report.write import write

@@ -13,7 +13,7 @@ from matchers.collectives import collective
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames, print_codes, twins
 from matchers.features import Side
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.rules import IgnoreRule, OpRule
 from matchers.rules import Side as RuleSide
 from matchers.status import Status

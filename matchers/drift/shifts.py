@@ -19,7 +19,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.drift.view import print_codes, twins
 from matchers.features import Features, Side
-from matchers.hashing import mix
+from matchers.logs.hashing import mix
 from matchers.resolve import resolve
 from matchers.rules import TemplateRule
 from matchers.status import Status

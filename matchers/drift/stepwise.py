@@ -15,7 +15,7 @@ from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.progressions import Progression, Steps
 from matchers.drift.view import Modules
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pattern import Pattern
 from matchers.resolve import resolve
 from matchers.rules import PairRule, RuleSet, TemplateRule

@@ -14,10 +14,10 @@ from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.drift.suggestion import instances
 from matchers.features import Side
-from matchers.hashing import float_bits, mix, shared_ids
+from matchers.logs.hashing import float_bits, mix, shared_ids
+from matchers.logs.op_log import OpLog
 from matchers.matching import Matching
 from matchers.op_key import canonical
-from matchers.op_log import OpLog
 from matchers.pairing import Method
 
 __all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]

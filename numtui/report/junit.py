@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS

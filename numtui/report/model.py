@@ -16,7 +16,7 @@ from matchers.arrays import Bool, Int64
 from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
 from matchers.consequences import Cause
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing import Method
 from matchers.rule_text import flow_item
 from matchers.status import Role, Status

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.status import Role, Status
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from numtui.report.html import View, write
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions

@@ -14,7 +14,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain, format_eps, format_error, row_epsilon
 from matchers.facts import facts_of, inputs_of
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.status import Status
 from numtui.actions import ACTIONS
 from numtui.query import QueryError, parse_query

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from matchers.comparison import compare
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from tests.capture.conftest import LOOP, Script
 
 NAME = "numerics/rank_0_activations.log"

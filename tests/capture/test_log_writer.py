@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from capture import log_writer
 from capture.log_format import FIELDS, escape, field_prefix, json_line
 from capture.log_writer import Mutation, Record, TensorSummary, write_log
-from matchers.op_log import NO_DIGEST, OpLog, Phase
-from matchers.parse import read_log
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.parser import read_log
 
 SKETCH = bytes(range(128))
 

@@ -8,7 +8,7 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.explain import explain
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile
 from matchers.single_run import single_run
 from numtui.session import Session

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from matchers.op_log import OpLog, Phase
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.parser import read_log
 from matchers.resolve import key_reference
 from matchers.rules import (
     ApartRule,

@@ -1,6 +1,6 @@
 """The slow, obvious way to read a log: line by line, one dictionary-like record after the other.
 
-What `matchers.parse` must agree with (see `test_parse.py`). It knows nothing of pieces, columns or interning.
+What `matchers.logs.parser` must agree with (see `test_parse.py`). It knows nothing of pieces, columns or interning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capture import log_format
-from matchers.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 
 __all__ = ["PlainLog", "Record", "problems_of", "read_plainly", "records_of"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.columns import KeyColumn, Ragged, Strings
-from matchers.op_log import Header, OpLog
+from matchers.logs.columns import KeyColumn, Ragged, Strings
+from matchers.logs.op_log import Header, OpLog
 
 _OP = re.compile(r"op_([0-9]+)_(.*)")
 

@@ -9,7 +9,7 @@ import pytest
 
 from matchers.collectives import Chain, collective, find_chains, lowered, unfinished
 from matchers.comparison import Comparison, compare
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.rules import ApartRule, OpRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op

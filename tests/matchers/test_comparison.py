@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from matchers.collectives import read_by_collective, unfinished
 from matchers.comparison import Comparison, compare, preview
 from matchers.explain import explain
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.resolve import key_reference
 from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
 from matchers.status import Role, Status

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.consequences import Cause, consequences
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.captured import Step, captured_log

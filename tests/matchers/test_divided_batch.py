@@ -9,7 +9,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain import headline
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.run_info import DividedBatch, divided_batch
 from matchers.status import Status
 from tests.captured import Array, Step, captured_log, summary

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison, compare
 from matchers.drift import Suggestion, suggest, together, with_more
 from matchers.drift import names as drift_names
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.rule_file import parse_rules
 from matchers.rule_item import new_file
 from matchers.rules import ModuleRule, OpRule, PairRule, RuleSet, TemplateRule

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison, compare
 from matchers.explain import Explanation, explain
 from matchers.facts import Fact
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from tests.builders import op
 from tests.captured import Step

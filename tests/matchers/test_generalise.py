@@ -10,7 +10,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.generalise import NoTemplateError, Proposal, generalise
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.resolve import resolve
 from matchers.rules import ApartRule, ModuleRule, PairRule, Rule, RuleSet, TemplateRule
 from tests.builders import Op, op, write_log

@@ -13,8 +13,8 @@ from matchers.comparison import Comparison, compare, noise_floor
 from matchers.expectation import Expect, Expectation
 from matchers.explain import explain
 from matchers.growth import Ground
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.rule_file import parse_rules
 from matchers.status import Role, Status
 from matchers.tolerance import systematic_share

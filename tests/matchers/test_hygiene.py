@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.resolve import resolve
 from matchers.rules import (
     ApartRule,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matchers.numbers import parse_numbers
-from matchers.words import PADDING, Words
+from matchers.logs.byte_words import PADDING, Words
+from matchers.logs.number_parser import parse_numbers
 
 floats = st.floats(allow_nan=False)
 

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from capture.log_writer import Record, TensorSummary
 from capture.log_writer import write_log as write_captured
-from matchers import log_source
-from matchers.columns import KeyColumn, Ragged, Strings
 from matchers.errors import LogError
-from matchers.op_log import NO_DIGEST, OpLog, Phase
-from matchers.parse import read_log
+from matchers.logs import source as log_source
+from matchers.logs.columns import KeyColumn, Ragged, Strings
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.parser import read_log
 from tests.builders import Op, log_text, op, training_step, write_log
 from tests.conftest import EXAMPLES
 from tests.matchers.plain_reader import problems_of, read_plainly, records_of
@@ -634,9 +634,8 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pipe() -> None:
     """Blocks of a pipe end anywhere, also in the middle of a line."""
-    program = (
-        "import matchers.parse as p, matchers.log_source as s; s._CHUNK = 1000; print(len(p.read_log('-')), end='')"
-    )
+    program = "import matchers.logs.source as s; s._CHUNK = 1000\n"
+    program += "from matchers.logs.parser import read_log; print(len(read_log('-')), end='')"
     text = log_text(training_step(3))
     result = subprocess.run([sys.executable, "-c", program], input=text.encode(), capture_output=True, check=True)
     assert int(result.stdout) == len(training_step(3))

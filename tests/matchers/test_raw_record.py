@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from matchers.errors import LogError
-from matchers.parse import read_log
-from matchers.raw_record import raw_record
+from matchers.logs.parser import read_log
+from matchers.logs.raw_record import raw_record
 from tests.builders import op, training_step, write_log
 from tests.conftest import REPOSITORY
 
@@ -31,7 +31,7 @@ def test_each_record_of_a_log_can_be_read_again(tmp_path: Path, end: str) -> Non
 
 
 def test_a_compressed_log_and_one_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("matchers.log_source._CHUNK", 1000)
+    monkeypatch.setattr("matchers.logs.source._CHUNK", 1000)
     plain = REPOSITORY / "examples" / "eager" / "rank_0_activations.log"
     packed = tmp_path / "a.log.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))

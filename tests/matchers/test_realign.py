@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.drift import Suggestion, compatible, realignments, suggest
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.pairing import Method
-from matchers.parse import read_log
 from matchers.rule_file import parse_rules
 from matchers.rule_item import new_file
 from matchers.rules import PairRule, Rule, RuleSet, TemplateRule

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import compare
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.reduction import reduction_length
 from matchers.status import Status
 from matchers.tolerance import longer_sum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matchers.comparison import compare
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.rules import ModuleRule, RuleSet
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers import key_index
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.pattern import Pattern
 from matchers.resolve import Resolved, RuleUsage, key_reference, resolve, warm
 from matchers.rule_file import parse_rules

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.errors import RulesError
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.rule_edit import edited
 from matchers.rule_file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
 from matchers.rule_grammar import parse_document

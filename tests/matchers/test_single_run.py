@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rules import RuleSet
 from matchers.single_run import SingleRun, dtype_changes, explain_single, explained, single_run
 from matchers.status import Role, Status

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers.op_log import OpLog
+from matchers.logs.op_log import OpLog
 from matchers.relative_error import relative
 from matchers.shapes import is_shard, numel
 from matchers.status import Status

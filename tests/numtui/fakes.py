@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from matchers.columns import KeyColumn, Ragged, Strings
 from matchers.comparison import Comparison
-from matchers.op_log import Header, OpLog
+from matchers.logs.columns import KeyColumn, Ragged, Strings
+from matchers.logs.op_log import Header, OpLog
 from matchers.pairing import Method, Pairing
 from matchers.status import Role, Status
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile
 from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.status import Status
 from numtui.flow import consuming, producing, way_back
 from tests.builders import Op, training_step, write_log

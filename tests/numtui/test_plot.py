@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.status import Status
 from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot, Signs
 from numtui.text import width_of

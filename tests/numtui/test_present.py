@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.columns import Strings
 from matchers.explain import Explanation, Fact, InputFact
-from matchers.op_log import Header, Problem
+from matchers.logs.columns import Strings
+from matchers.logs.op_log import Header, Problem
 from matchers.rule_file import RuleFile
 from matchers.status import Status
 from numtui.inspection import inspect

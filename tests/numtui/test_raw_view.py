@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from matchers.comparison import compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.single_run import single_run
 from numtui.raw_view import raw_lines
 from tests.builders import op, write_log

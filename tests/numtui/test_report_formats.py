@@ -19,9 +19,9 @@ import pytest
 
 from matchers.comparison import Comparison, compare, noise_floor
 from matchers.expectation import Expect, Expectation
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
+from matchers.logs.parser import read_log
 from matchers.pairing import Method
-from matchers.parse import read_log
 from matchers.rules import SECTIONS
 from matchers.status import Role, Status
 from numtui.report.csv import COLUMNS

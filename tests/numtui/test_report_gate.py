@@ -13,7 +13,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import RulesError
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import parse_rules
 from matchers.rules import IgnoreRule, RuleSet
 from matchers.status import Status

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from numtui.report.html.columns import decimal
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
-from matchers.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.parser import read_log
 from matchers.pairing import Method, Pairing
-from matchers.parse import read_log
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from numtui.report.jsonl import write_jsonl

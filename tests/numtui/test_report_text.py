@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import parse_rules
 from matchers.status import Role, Status
 from numtui.report.model import Report

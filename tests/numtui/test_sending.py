@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from matchers.comparison import compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile
 from matchers.rules import IgnoreRule
 from matchers.status import Status

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from matchers.comparison import Comparison, compare, preview
 from matchers.errors import RulesError
-from matchers.op_log import OpLog
-from matchers.parse import read_log
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile, RulesChangedError
 from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status

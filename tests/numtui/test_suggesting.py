@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.parse import read_log
+from matchers.logs.parser import read_log
 from matchers.rule_file import RuleFile
 from matchers.rules import RuleSet
 from numtui.edits import EditError

@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from matchers.explain import headline
-from matchers.op_log import Phase
+from matchers.logs.op_log import Phase
 from matchers.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS

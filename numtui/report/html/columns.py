@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int32
-from matchers.columns import Ragged
 from matchers.comparison import Comparison
-from matchers.op_log import NO_DIGEST, STATISTICS, OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing import Method
 from matchers.tolerance import EPSILON
 from numtui.fields import FIELDS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from matchers.arrays import Float64, Hash, Int64
-from matchers.columns import Ragged
+from matchers.logs.columns import Ragged
 
 __all__ = ["fingerprint", "float_bits", "mix", "shared_ids"]
 

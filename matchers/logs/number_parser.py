@@ -14,8 +14,8 @@ import numpy as np
 
 from capture.log_format import UNKNOWN_DIGEST
 from matchers.arrays import Bool, Float64, Hash, Int64
-from matchers.op_log import NO_DIGEST
-from matchers.words import Words, WordSet
+from matchers.logs.byte_words import Words, WordSet
+from matchers.logs.op_log import NO_DIGEST
 
 __all__ = ["parse_digests", "parse_numbers"]
 

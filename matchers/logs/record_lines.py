@@ -12,7 +12,7 @@ import numpy as np
 
 from capture import log_format
 from matchers.arrays import Bool, Hash, Int32, Int64
-from matchers.words import PADDING, Words, WordSet
+from matchers.logs.byte_words import PADDING, Words, WordSet
 
 __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 

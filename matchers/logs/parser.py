@@ -22,17 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import log_format
-from matchers.added_fields import AddedFields
 from matchers.arrays import Bool, Hash, Int32, Int64
-from matchers.columns import KeyColumn, Ragged, Strings, decode
 from matchers.errors import LogError
-from matchers.growing import GrowingColumn
-from matchers.intern import InternTable, hash_text
-from matchers.log_source import LogSource
-from matchers.numbers import parse_digests, parse_numbers
-from matchers.op_log import NO_DIGEST, STATISTICS, Header, OpLog, Phase, Problem
-from matchers.record_lines import RecordLines
-from matchers.words import PADDING
+from matchers.logs.byte_words import PADDING
+from matchers.logs.columns import GrowingColumn, KeyColumn, Ragged, Strings, decode
+from matchers.logs.extension_fields import AddedFields
+from matchers.logs.interning import InternTable, hash_text
+from matchers.logs.number_parser import parse_digests, parse_numbers
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, Header, OpLog, Phase, Problem
+from matchers.logs.record_lines import RecordLines
+from matchers.logs.source import LogSource
 
 __all__ = ["read_log"]
 

@@ -1,6 +1,6 @@
 """The fields that our own capture adds to a log, piece by piece: counts, the order of records, and texts.
 
-`matchers.parse` reads what both kinds of logs have.
+`matchers.logs.parser` reads what both kinds of logs have.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from matchers.arrays import Int32, Int64
-from matchers.columns import Texts, decode
-from matchers.intern import InternTable
-from matchers.op_log import COUNTS
-from matchers.record_lines import FURTHER_OUTPUT, RecordLines
+from matchers.logs.columns import Texts, decode
+from matchers.logs.interning import InternTable
+from matchers.logs.op_log import COUNTS
+from matchers.logs.record_lines import FURTHER_OUTPUT, RecordLines
 
 __all__ = ["AddedFields"]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from matchers.errors import LogError
-from matchers.words import PADDING
+from matchers.logs.byte_words import PADDING
 
 __all__ = ["LogSource"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from matchers.columns import decode
 from matchers.errors import LogError
-from matchers.log_source import LogSource
-from matchers.op_log import OpLog
-from matchers.words import PADDING
+from matchers.logs.byte_words import PADDING
+from matchers.logs.columns import decode
+from matchers.logs.op_log import OpLog
+from matchers.logs.source import LogSource
 
 __all__ = ["raw_record"]
 

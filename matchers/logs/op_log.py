@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 
 __all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
 

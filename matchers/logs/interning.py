@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Hash, Int32, Int64
-from matchers.words import Words
+from matchers.logs.byte_words import Words
 
 __all__ = ["InternTable", "hash_text"]
 

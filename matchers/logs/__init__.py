@@ -1,0 +1,1 @@
+"""Bytes of a log → columns of operations."""
