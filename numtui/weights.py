@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matchers.errors import InputError
-from matchers.weight_log import WeightLog, read_weights
-from matchers.weights import compare_weights, first_divergent_steps
+from matchers.weights.compare import compare_weights, first_divergent_steps
+from matchers.weights.log import WeightLog, read_weights
 from numtui.headless import complain, deliver
 from numtui.report import weights as writers
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from matchers.weight_log import TensorState, WeightLog
-from matchers.weights import Divergence, StepSummary, WeightsComparison
+from matchers.weights.compare import Divergence, StepSummary, WeightsComparison
+from matchers.weights.log import TensorState, WeightLog
 from numtui.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]

@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from capture import weights
 from capture.modules import ModuleNames
 from capture.weights import WeightsLog
-from matchers.weight_log import read_weights
+from matchers.weights.log import read_weights
 
 
 class Run:

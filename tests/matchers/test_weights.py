@@ -13,8 +13,8 @@ import pytest
 
 from capture.log_format import render_weights_footer, render_weights_header
 from matchers.errors import LogError
-from matchers.weight_log import read_weights
-from matchers.weights import compare_weights, first_divergent_steps
+from matchers.weights.compare import compare_weights, first_divergent_steps
+from matchers.weights.log import read_weights
 from numtui.cli import main
 
 NAMES = ("embed.weight", "layers.0.wq.weight", "norm.weight")

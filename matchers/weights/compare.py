@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from matchers.weight_log import Key, TensorState, WeightLog
+from matchers.weights.log import Key, TensorState, WeightLog
 
 __all__ = [
     "Divergence",

@@ -1,0 +1,1 @@
+"""Logs of weights: read, compared, and where two runs part."""
