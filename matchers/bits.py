@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.collectives import collective
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.collectives import collective
 
 __all__ = ["Bits", "altered_by_one_run", "compare_bits"]
 

@@ -1,6 +1,6 @@
 """Whether two runs can be compared at all: asked before anything is said of a single row.
 
-Where both logs have run info (matchers/run_info.py), it is compared. What a log without it tells by its records is
+Where both logs have run info (matchers/ops/run_info.py), it is compared. What a log without it tells by its records is
 inferred: dtypes, that a run communicates, and what went in that no recorded operation made.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.collectives import collective
-from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.logs.op_log import OpLog, Phase
 from matchers.noise import NoiseFloor
+from matchers.ops.collectives import collective
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.run_info import Note, Weight, compare_run_info, tells_start
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
-from matchers.run_info import Note, Weight, compare_run_info, tells_start
 from matchers.tolerance import EPSILON, DtypePolicy, default_tolerance
 
 __all__ = ["Comparability", "Note", "Weight", "comparability"]

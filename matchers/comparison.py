@@ -14,7 +14,6 @@ import numpy as np
 
 from matchers.comparability import Comparability, comparability
 from matchers.consequences import Consequences, consequences, lasting_causes
-from matchers.dataflow import DataFlow
 from matchers.expectation import Expectation
 from matchers.gathered import without_parts
 from matchers.growth import Arithmetic
@@ -24,6 +23,7 @@ from matchers.judgement import judge_all
 from matchers.logs.op_log import OpLog
 from matchers.matching import Matching, Names, paired_by
 from matchers.noise import NoiseFloor, measure_noise, repeats_b
+from matchers.ops.dataflow import DataFlow
 from matchers.origin import find_origins
 from matchers.pairing import Method, Pairing
 from matchers.partial_sums import partial_sums

@@ -15,7 +15,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
-from matchers.op_key import canonical, template
+from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Status
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
-from matchers.placement import Part, parse_placement, part_of, same_part
-from matchers.shapes import dimensions, numel
+from matchers.ops.placement import Part, parse_placement, part_of, same_part
+from matchers.ops.shapes import dimensions, numel
 from matchers.sketches import decode_sketches, distance
 
 __all__ = ["estimates", "parts_compared"]

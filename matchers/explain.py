@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.broken import broken_text
-from matchers.collectives import is_collective
 from matchers.comparison import Comparison
-from matchers.dataflow import consumers
 from matchers.facts import (
     OTHER_BITS,
     Fact,
@@ -28,10 +25,13 @@ from matchers.facts import (
 )
 from matchers.grounds import ground_of
 from matchers.logs.op_log import Phase
+from matchers.ops.collectives import is_collective
+from matchers.ops.dataflow import consumers
+from matchers.ops.nonfinite import broken_text
+from matchers.ops.placement import describe_placement, parse_placement
+from matchers.ops.run_info import cut_gradients
 from matchers.pairing import Method
-from matchers.placement import describe_placement, parse_placement
 from matchers.resolve import key_reference
-from matchers.run_info import cut_gradients
 from matchers.sketches import error_range
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON

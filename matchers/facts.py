@@ -12,9 +12,9 @@ from matchers.comparison import Comparison
 from matchers.estimate import estimates
 from matchers.growth import Ground
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
-from matchers.placement import describe_placement, parse_placement
-from matchers.results import mutated
-from matchers.shapes import numel, sharded_runs
+from matchers.ops.outputs import mutated
+from matchers.ops.placement import describe_placement, parse_placement
+from matchers.ops.shapes import numel, sharded_runs
 from matchers.slots import Limits, judge_slots
 from matchers.status import Status
 from matchers.tolerance import elementwise

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.dataflow import DataFlow
 from matchers.features import Features
-from matchers.held import Held, other_parts
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.run_info import divided_batch
+from matchers.ops.shards import Held, other_parts
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
-from matchers.run_info import divided_batch
 from matchers.slots import SlotVerdict
 from matchers.status import Status
 from matchers.tolerance import default_tolerance

@@ -33,12 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.handed_on import HandedOn, Side
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.noise import NoiseFloor
+from matchers.ops.dataflow import DataFlow
 from matchers.pairing import Pairing
 from matchers.partial_sums import additions
 from matchers.relative_error import relative

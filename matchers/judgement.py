@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from matchers.arrays import Bool, Float64
-from matchers.dataflow import DataFlow
 from matchers.expectation import Expect, Expectation
 from matchers.growth import Arithmetic, explain_by_arithmetic
 from matchers.judged import Judged, judge_again
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
 from matchers.pairing import Pairing
 from matchers.status import Status
 from matchers.tolerance import EPSILON, TF32_EPSILON, DtypePolicy

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from matchers.align import Alignment, State, align
-from matchers.collectives import Chain
 from matchers.features import Features
 from matchers.logs.op_log import OpLog
-from matchers.op_key import canonical
+from matchers.ops.collectives import Chain
+from matchers.ops.module_path import canonical
 from matchers.pairing import Pairing
 from matchers.rename import realigned
 from matchers.repair import ForcedPair

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.op_key import canonical, template
+from matchers.ops.module_path import canonical, template
 
 __all__ = ["ModuleNames", "NameColumns"]
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.broken import broken, where_broken_begins
-from matchers.dataflow import DataFlow
 from matchers.estimate import estimates
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.rows import Origins

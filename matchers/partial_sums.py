@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64
-from matchers.dataflow import DataFlow, Readers
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow, Readers
 from matchers.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.status import Status

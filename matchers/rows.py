@@ -19,8 +19,8 @@ from matchers.pairing import Method, Pairing
 from matchers.status import Role, Status
 
 if TYPE_CHECKING:
-    from matchers.dataflow import DataFlow
     from matchers.features import Features
+    from matchers.ops.dataflow import DataFlow
     from matchers.slots import SlotVerdict
     from matchers.verdict import Verdicts
 

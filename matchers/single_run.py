@@ -13,15 +13,15 @@ from typing import ClassVar
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.broken import broken, broken_text, reads_broken
-from matchers.collectives import unfinished
 from matchers.comparability import Comparability
 from matchers.comparison import Comparison, Progress
-from matchers.dataflow import DataFlow
 from matchers.explain import Explanation, explain
 from matchers.facts import InputFact, facts_of, inputs_of
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import Header, OpLog
+from matchers.ops.collectives import unfinished
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.nonfinite import broken, broken_text, reads_broken
 from matchers.pairing import Pairing
 from matchers.rules import RuleSet
 from matchers.status import Role, Status

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.placement import same_part
-from matchers.results import Result, further_output, mutated, unchanged
-from matchers.shapes import is_shard
+from matchers.ops.outputs import Result, further_output, mutated, unchanged
+from matchers.ops.placement import same_part
+from matchers.ops.shapes import is_shard
 from matchers.sketches import decode_sketches, distance
 from matchers.status import Status
 from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.bits import Bits, altered_by_one_run, compare_bits
-from matchers.collectives import unfinished
 from matchers.estimate import estimates
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
-from matchers.reduction import reduction_length
+from matchers.ops.collectives import unfinished
+from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.relative_error import relative
-from matchers.shapes import dimensions, is_shard, numel, sharded_runs
 from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
 from matchers.tolerance import (

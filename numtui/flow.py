@@ -13,7 +13,7 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
-from matchers.dataflow import consumers
+from matchers.ops.dataflow import consumers
 from matchers.status import Status
 
 __all__ = ["Hop", "Neighbour", "Way", "consuming", "producing", "way_back"]

@@ -15,7 +15,7 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
-from matchers.op_key import template
+from matchers.ops.module_path import template
 from numtui.query import exactly
 
 __all__ = ["By", "RowGroup", "grouped"]

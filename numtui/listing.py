@@ -12,8 +12,8 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.comparison import Comparison
-from matchers.dataflow import consumers
 from matchers.explain import Explanation, InputFact
+from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
 from numtui.annotations import Annotations, row_of
 from numtui.edits import Spot, spot_of

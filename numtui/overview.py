@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from matchers.comparison import Comparison
 from matchers.consequences import Cause
 from matchers.explain import format_error
-from matchers.run_info import Weight
+from matchers.ops.run_info import Weight
 from matchers.status import Status
 from numtui.flow import Hop, Neighbour, Way
 from numtui.glyphs import GLYPHS, STYLES

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.broken import broken_kind
 from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.logs.op_log import OpLog
+from matchers.ops.nonfinite import broken_kind
 from matchers.pairing import Method
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES

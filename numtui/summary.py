@@ -10,7 +10,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
-from matchers.run_info import Weight
+from matchers.ops.run_info import Weight
 from matchers.status import Status
 from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype

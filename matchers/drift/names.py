@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Int64
-from matchers.collectives import LOWERED_FROM, WAIT
 from matchers.drift.learn import Learner
 from matchers.drift.renames import find_renames, rename_rules
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames
 from matchers.key_index import key_reference
-from matchers.op_key import NO_MODULE
+from matchers.ops.collectives import LOWERED_FROM, WAIT
+from matchers.ops.module_path import NO_MODULE
 from matchers.rules import OpRule, PairRule
 
 __all__ = ["name_families"]

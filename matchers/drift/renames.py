@@ -9,7 +9,7 @@ import numpy as np
 
 from matchers.drift.learn import heads
 from matchers.drift.view import PairNames, Segments, key_segments
-from matchers.op_key import NO_MODULE
+from matchers.ops.module_path import NO_MODULE
 from matchers.pattern import Pattern
 from matchers.rules import ModuleRule
 

@@ -17,7 +17,7 @@ from matchers.features import Side
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.matching import Matching
-from matchers.op_key import canonical
+from matchers.ops.module_path import canonical
 from matchers.pairing import Method
 
 __all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from matchers.collectives import Chain, collective, find_chains, lowered, unfinished
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import Chain, collective, find_chains, lowered, unfinished
 from matchers.rules import ApartRule, OpRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op

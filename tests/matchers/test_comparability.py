@@ -15,7 +15,7 @@ from matchers.comparability import Weight
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.run_info import compare_run_info, cut_gradients
+from matchers.ops.run_info import compare_run_info, cut_gradients
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from matchers.collectives import read_by_collective, unfinished
 from matchers.comparison import Comparison, compare, preview
 from matchers.explain import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
+from matchers.ops.collectives import read_by_collective, unfinished
 from matchers.resolve import key_reference
 from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
 from matchers.status import Role, Status

@@ -10,7 +10,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.explain import headline
 from matchers.logs.op_log import OpLog
-from matchers.run_info import DividedBatch, divided_batch
+from matchers.ops.run_info import DividedBatch, divided_batch
 from matchers.status import Status
 from tests.captured import Array, Step, captured_log, summary
 from tests.matchers.invariants import check

@@ -10,7 +10,7 @@ import pytest
 
 from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
-from matchers.held import held
+from matchers.ops.shards import held
 from matchers.status import Status
 from tests.builders import op
 from tests.captured import Array, Step, captured_log, summary

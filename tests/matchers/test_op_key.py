@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.op_key import Template, canonical, template
+from matchers.ops.module_path import Template, canonical, template
 
 paths = st.lists(st.sampled_from(["layers", "0", "12", "attention", "_orig_mod", "module", "Llama", "", "é"])).map(
     ".".join

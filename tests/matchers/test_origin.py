@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.dataflow import consumers, sources
 from matchers.explain import explain
+from matchers.ops.dataflow import consumers, sources
 from matchers.rules import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op

@@ -7,7 +7,7 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
-from matchers.reduction import reduction_length
+from matchers.ops.shapes import reduction_length
 from matchers.status import Status
 from matchers.tolerance import longer_sum
 from tests.captured import Step, captured_log

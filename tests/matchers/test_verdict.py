@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.logs.op_log import OpLog
+from matchers.ops.shapes import is_shard, numel
 from matchers.relative_error import relative
-from matchers.shapes import is_shard, numel
 from matchers.status import Status
 from matchers.tolerance import EPSILON, default_tolerance
 from matchers.verdict import dtype_policy, judge

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.collectives import awaiting, unfinished
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import awaiting, unfinished
 
 __all__ = ["DataFlow", "Readers", "consumers", "sources"]
 

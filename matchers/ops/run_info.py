@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from matchers.op_key import canonical
+from matchers.ops.module_path import canonical
 
 __all__ = ["DividedBatch", "Note", "Weight", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.placement import Part, part_of
+from matchers.ops.placement import Part, part_of
 
 __all__ = ["Result", "further_output", "mutated", "unchanged"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.collectives import LOWERED_FROM, collective
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.placement import Part, parse_placement, part_of
-from matchers.shapes import dimensions, numel
+from matchers.ops.collectives import LOWERED_FROM, collective
+from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.shapes import dimensions, numel
 
 __all__ = ["Held", "held", "other_parts", "wholes"]
 

@@ -1,0 +1,1 @@
+"""Facts about the operations of one log: modules, data flow, shapes, shards, collectives, non-finite values."""
