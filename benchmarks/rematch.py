@@ -23,8 +23,8 @@ import numpy as np
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.resolve import key_reference, warm
-from matchers.rules import ModuleRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.model import ModuleRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.resolve import key_reference, warm
 from matchers.status import Status
 
 _RULES = 12

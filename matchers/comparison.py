@@ -17,7 +17,6 @@ from matchers.consequences import Consequences, consequences, lasting_causes
 from matchers.expectation import Expectation
 from matchers.gathered import without_parts
 from matchers.growth import Arithmetic
-from matchers.hygiene import with_hints
 from matchers.judged import Judged
 from matchers.judgement import judge_all
 from matchers.logs.op_log import OpLog
@@ -28,9 +27,10 @@ from matchers.origin import find_origins
 from matchers.pairing import Method, Pairing
 from matchers.partial_sums import partial_sums
 from matchers.repair import ForcedPair, apply_rules
-from matchers.resolve import RuleUsage, resolve
 from matchers.rows import Rows
-from matchers.rules import RuleSet
+from matchers.rules.model import RuleSet
+from matchers.rules.resolve import RuleUsage, resolve
+from matchers.rules.unneeded import with_hints
 from matchers.status import Status
 from matchers.tolerance import DtypePolicy
 

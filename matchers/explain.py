@@ -31,7 +31,7 @@ from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing import Method
-from matchers.resolve import key_reference
+from matchers.rules.resolve import key_reference
 from matchers.sketches import error_range
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON

@@ -18,11 +18,11 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from matchers.key_index import KeyIndex, index_of, key_reference
 from matchers.logs.op_log import OpLog
-from matchers.pattern import Pattern
-from matchers.resolve import Forced, Resolved, resolve
-from matchers.rules import ApartRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.key_index import KeyIndex, index_of, key_reference
+from matchers.rules.model import ApartRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.pattern import Pattern
+from matchers.rules.resolve import Forced, Resolved, resolve
 from matchers.status import Status
 from matchers.verdict import judge
 

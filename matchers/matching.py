@@ -15,7 +15,7 @@ from matchers.ops.module_path import canonical
 from matchers.pairing import Pairing
 from matchers.rename import realigned
 from matchers.repair import ForcedPair
-from matchers.resolve import Resolved
+from matchers.rules.resolve import Resolved
 
 __all__ = ["Matching", "Names", "paired_by"]
 

@@ -23,7 +23,7 @@ from matchers.ops.collectives import unfinished
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, broken_text, reads_broken
 from matchers.pairing import Pairing
-from matchers.rules import RuleSet
+from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]

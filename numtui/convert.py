@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TextIO
 
 from matchers.errors import InputError, RulesError
-from matchers.override_csv import read_overrides
-from matchers.rule_file import LARGEST
+from matchers.rules.file import LARGEST
+from matchers.rules.torchtitan_csv import read_overrides
 from numtui.headless import complain, deliver
 
 __all__ = ["convert_overrides"]

@@ -18,8 +18,8 @@ from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing import Method
-from matchers.rule_reach import reach
-from matchers.rules import ModuleRule
+from matchers.rules.model import ModuleRule
+from matchers.rules.scope import reach
 from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
 from matchers.tolerance import EPSILON

@@ -125,7 +125,7 @@ def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
         b = read_log(request.path_b, progress=progress)
         rules = None
         if rules_path is not None:
-            from matchers.rule_file import RuleFile  # with PyYAML: 20 ms that most reports do not need
+            from matchers.rules.file import RuleFile  # with PyYAML: 20 ms that most reports do not need
 
             file = RuleFile.load(rules_path)
             if not file.readable and request.rules_given:

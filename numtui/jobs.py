@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from matchers.comparison import Comparison, Progress
 from matchers.drift import Suggestion, realignments
-from matchers.rules import RuleSet
+from matchers.rules.model import RuleSet
 from numtui.edits import (
     Edit,
     Effect,

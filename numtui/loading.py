@@ -10,11 +10,11 @@ import os
 from dataclasses import dataclass
 from time import monotonic
 
-from matchers import key_index
 from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile
-from matchers.rules import RuleSet
+from matchers.rules import key_index
+from matchers.rules.file import RuleFile
+from matchers.rules.model import RuleSet
 from matchers.single_run import single_run
 from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest

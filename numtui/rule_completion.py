@@ -13,8 +13,8 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
-from matchers.rule_grammar import PHASES, fields_of
-from matchers.rules import IgnoreRule, ModuleRule, OpRule, Rule
+from matchers.rules.grammar import PHASES, fields_of
+from matchers.rules.model import IgnoreRule, ModuleRule, OpRule, Rule
 
 __all__ = ["complete"]
 

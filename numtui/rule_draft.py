@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from matchers.comparison import Comparison
-from matchers.key_index import key_reference
 from matchers.logs.op_log import OpLog
-from matchers.rule_file import RuleFile
-from matchers.rule_grammar import fields_of
-from matchers.rule_item import ReadItem, broken_item, item_text, read_item, text_of
-from matchers.rule_text import quoted
-from matchers.rules import (
+from matchers.rules.emit import quoted
+from matchers.rules.file import RuleFile
+from matchers.rules.grammar import fields_of
+from matchers.rules.item import ReadItem, broken_item, item_text, read_item, text_of
+from matchers.rules.key_index import key_reference
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,

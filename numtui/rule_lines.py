@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from matchers.rules import Rule
+from matchers.rules.model import Rule
 from numtui.rule_draft import Draft
 from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
 from numtui.safe import safe_text

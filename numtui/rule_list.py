@@ -13,10 +13,9 @@ from typing import Final
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.pairing import Method
-from matchers.resolve import RuleUsage, resolve
-from matchers.rule_file import RuleFile
-from matchers.rule_item import switched
-from matchers.rules import (
+from matchers.rules.file import RuleFile
+from matchers.rules.item import switched
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,
@@ -27,6 +26,7 @@ from matchers.rules import (
     RuleSet,
     TemplateRule,
 )
+from matchers.rules.resolve import RuleUsage, resolve
 from matchers.status import Status
 from numtui.edits import Edit, EditError
 from numtui.fields import rows_of_rule

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from matchers.resolve import RuleUsage
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
+from matchers.rules.resolve import RuleUsage
 from numtui.headless import compared, deliver
 from numtui.inputs import OpenRequest
 from numtui.safe import safe_text

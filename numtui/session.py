@@ -19,8 +19,8 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion, suggest
 from matchers.explain import Explanation
-from matchers.rule_file import RuleFile, parse_rules
-from matchers.rules import PairRule, RuleSet, located
+from matchers.rules.file import RuleFile, parse_rules
+from matchers.rules.model import PairRule, RuleSet, located
 from numtui.edits import (
     Edit,
     EditError,

@@ -18,9 +18,9 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion, compatible, with_more
-from matchers.rule_reach import reach
-from matchers.rule_text import flow_item
-from matchers.rules import Rule, RuleSet
+from matchers.rules.emit import flow_item
+from matchers.rules.model import Rule, RuleSet
+from matchers.rules.scope import reach
 from numtui.edits import Edit, EditError
 
 __all__ = ["Family", "Node", "State", "Suggested", "rule_name"]

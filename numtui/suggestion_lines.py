@@ -11,7 +11,7 @@ from typing import Final
 
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion
-from matchers.rule_text import flow_item
+from matchers.rules.emit import flow_item
 from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
 from numtui.safe import safe_text
 from numtui.suggesting import Node, State, Suggested, rule_name

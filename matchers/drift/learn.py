@@ -17,7 +17,7 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.drift.progressions import NO_VALUE, Steps, progressions
 from matchers.drift.view import PairNames, escaped, key_head
-from matchers.rules import TemplateRule
+from matchers.rules.model import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]
 

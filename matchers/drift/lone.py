@@ -14,8 +14,8 @@ from matchers.drift.view import PairNames, print_codes, twins
 from matchers.features import Side
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
-from matchers.rules import IgnoreRule, OpRule
-from matchers.rules import Side as RuleSide
+from matchers.rules.model import IgnoreRule, OpRule
+from matchers.rules.model import Side as RuleSide
 from matchers.status import Status
 
 __all__ = ["lone_families"]

@@ -19,10 +19,10 @@ from matchers.drift.learn import Learner
 from matchers.drift.renames import find_renames, rename_rules
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames
-from matchers.key_index import key_reference
 from matchers.ops.collectives import LOWERED_FROM, WAIT
 from matchers.ops.module_path import NO_MODULE
-from matchers.rules import OpRule, PairRule
+from matchers.rules.key_index import key_reference
+from matchers.rules.model import OpRule, PairRule
 
 __all__ = ["name_families"]
 

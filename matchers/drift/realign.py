@@ -17,8 +17,8 @@ from matchers.drift.learn import Learner
 from matchers.drift.shifts import FINE, Shift, find_shifts
 from matchers.drift.suggestion import Suggestion, instances, matched, parted
 from matchers.drift.view import PairNames
-from matchers.key_index import key_reference
-from matchers.rules import PairRule, Rule, TemplateRule
+from matchers.rules.key_index import key_reference
+from matchers.rules.model import PairRule, Rule, TemplateRule
 from matchers.status import Status
 
 __all__ = ["realignments"]

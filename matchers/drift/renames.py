@@ -10,8 +10,8 @@ import numpy as np
 from matchers.drift.learn import heads
 from matchers.drift.view import PairNames, Segments, key_segments
 from matchers.ops.module_path import NO_MODULE
-from matchers.pattern import Pattern
-from matchers.rules import ModuleRule
+from matchers.rules.model import ModuleRule
+from matchers.rules.pattern import Pattern
 
 __all__ = ["find_renames", "rename_rules"]
 

@@ -20,8 +20,8 @@ from matchers.comparison import Comparison
 from matchers.drift.view import print_codes, twins
 from matchers.features import Features, Side
 from matchers.logs.hashing import mix
-from matchers.resolve import resolve
-from matchers.rules import TemplateRule
+from matchers.rules.model import TemplateRule
+from matchers.rules.resolve import resolve
 from matchers.status import Status
 from matchers.verdict import judge
 

@@ -16,9 +16,9 @@ from matchers.comparison import Comparison
 from matchers.drift.progressions import Progression, Steps
 from matchers.drift.view import Modules
 from matchers.logs.op_log import OpLog
-from matchers.pattern import Pattern
-from matchers.resolve import resolve
-from matchers.rules import PairRule, RuleSet, TemplateRule
+from matchers.rules.model import PairRule, RuleSet, TemplateRule
+from matchers.rules.pattern import Pattern
+from matchers.rules.resolve import resolve
 
 __all__ = ["Stepwise", "stepwise"]
 

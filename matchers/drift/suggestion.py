@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Int32
 from matchers.comparison import Comparison
 from matchers.pairing import Method
-from matchers.rules import ModuleRule, OpRule, Rule, RuleSet
+from matchers.rules.model import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
 __all__ = ["Finding", "Suggestion", "compatible", "instances", "matched", "parted", "together", "weigh", "with_more"]

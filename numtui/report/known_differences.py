@@ -16,7 +16,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.errors import RulesError
-from matchers.key_index import index_of
+from matchers.rules.key_index import index_of
 from matchers.status import Role, Status
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 

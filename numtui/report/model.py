@@ -18,7 +18,7 @@ from matchers.comparison import Comparison
 from matchers.consequences import Cause
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing import Method
-from matchers.rule_text import flow_item
+from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate

@@ -8,8 +8,8 @@ from typing import Final, TextIO
 
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion, compatible
-from matchers.rule_item import new_file
-from matchers.rule_text import flow_item
+from matchers.rules.emit import flow_item
+from matchers.rules.item import new_file
 from numtui.safe import safe_text
 
 __all__ = ["write_suggestions"]

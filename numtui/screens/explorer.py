@@ -573,7 +573,7 @@ class Explorer(Following):
 
     def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
         """Save the rules; ask when somebody else changed the file. `then` is done when they are saved."""
-        from matchers.rule_file import RulesChangedError
+        from matchers.rules.file import RulesChangedError
 
         session = self.session
         if path is not None and os.path.realpath(path) == os.path.realpath(session.file.path):

@@ -16,7 +16,7 @@ from textual.message import Message
 
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from matchers.rules import SECTIONS, Rule, RuleProblem
+from matchers.rules.model import SECTIONS, Rule, RuleProblem
 from numtui.edits import Edit, Effect
 from numtui.jobs import Job
 from numtui.rule_draft import Draft, draft_of, mending, new_draft

@@ -9,7 +9,7 @@ import pytest
 from matchers.comparison import compare
 from matchers.explain import explain
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
 from matchers.single_run import single_run
 from numtui.session import Session
 from numtui.source import source_lines, split_location

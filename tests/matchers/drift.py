@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
-from matchers.resolve import key_reference
-from matchers.rules import (
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,
@@ -24,6 +23,7 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.rules.resolve import key_reference
 from tests.builders import Op, log_text, op, training_step
 
 __all__ = ["made_up_log", "pairs_of_logs", "rule_sets"]

@@ -17,7 +17,7 @@ from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain
 from matchers.pairing import Method
-from matchers.rules import RuleSet, ToleranceRule
+from matchers.rules.model import RuleSet, ToleranceRule
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from tests.builders import op

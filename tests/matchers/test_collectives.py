@@ -10,7 +10,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, unfinished
-from matchers.rules import ApartRule, OpRule, RuleSet
+from matchers.rules.model import ApartRule, OpRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log

@@ -15,8 +15,8 @@ from matchers.explain import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.ops.collectives import read_by_collective, unfinished
-from matchers.resolve import key_reference
-from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
+from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, ToleranceRule
+from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
 from tests.builders import op, training_step
 from tests.conftest import EXAMPLES

@@ -16,9 +16,9 @@ from matchers.drift import Suggestion, suggest, together, with_more
 from matchers.drift import names as drift_names
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.rule_file import parse_rules
-from matchers.rule_item import new_file
-from matchers.rules import ModuleRule, OpRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.file import parse_rules
+from matchers.rules.item import new_file
+from matchers.rules.model import ModuleRule, OpRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from tests.builders import Op, op, training_step
 from tests.conftest import REPOSITORY

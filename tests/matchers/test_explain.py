@@ -9,7 +9,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain import Explanation, explain, format_eps, format_error
-from matchers.rules import IgnoreRule, OpRule, PairRule, RuleSet
+from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log

@@ -14,8 +14,8 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.pairing import Method
-from matchers.rule_file import parse_rules
-from matchers.rules import RuleSet
+from matchers.rules.file import parse_rules
+from matchers.rules.model import RuleSet
 from matchers.status import RED, Status
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log

@@ -11,8 +11,8 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.generalise import NoTemplateError, Proposal, generalise
 from matchers.logs.parser import read_log
-from matchers.resolve import resolve
-from matchers.rules import ApartRule, ModuleRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.model import ApartRule, ModuleRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.resolve import resolve
 from tests.builders import Op, op, write_log
 
 Compared = Callable[[Sequence[Op], Sequence[Op]], Comparison]

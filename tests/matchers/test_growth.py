@@ -15,7 +15,7 @@ from matchers.explain import explain
 from matchers.growth import Ground
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.rule_file import parse_rules
+from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from matchers.tolerance import systematic_share
 from tests.builders import op

@@ -8,8 +8,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import Phase
-from matchers.resolve import resolve
-from matchers.rules import (
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,
@@ -20,6 +19,7 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.rules.resolve import resolve
 from tests.builders import op, training_step
 from tests.matchers.drift import made_up_log
 from tests.matchers.rule_logs import log_of

@@ -11,7 +11,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain
 from matchers.ops.dataflow import consumers, sources
-from matchers.rules import IgnoreRule, OpRule, PairRule, RuleSet
+from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.override_csv import read_overrides
-from matchers.rule_file import parse_rules
-from matchers.rules import PairRule
+from matchers.rules.file import parse_rules
+from matchers.rules.model import PairRule
+from matchers.rules.torchtitan_csv import read_overrides
 
 
 def problems(text: str) -> list[tuple[int, str]]:

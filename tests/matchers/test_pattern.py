@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers.pattern import Glob, Pattern, PatternError, _longest_reading
-from matchers.resolve import resolve
-from matchers.rules import IgnoreRule, ModuleRule, RuleSet, TemplateRule, ToleranceRule
+from matchers.rules.model import IgnoreRule, ModuleRule, RuleSet, TemplateRule, ToleranceRule
+from matchers.rules.pattern import Glob, Pattern, PatternError, _longest_reading
+from matchers.rules.resolve import resolve
 from tests.matchers.rule_logs import log_of
 
 

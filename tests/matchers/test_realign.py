@@ -18,9 +18,9 @@ from matchers.drift import Suggestion, compatible, realignments, suggest
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.pairing import Method
-from matchers.rule_file import parse_rules
-from matchers.rule_item import new_file
-from matchers.rules import PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.file import parse_rules
+from matchers.rules.item import new_file
+from matchers.rules.model import PairRule, Rule, RuleSet, TemplateRule
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.conftest import REPOSITORY

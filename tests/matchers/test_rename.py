@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
-from matchers.rules import ModuleRule, RuleSet
+from matchers.rules.model import ModuleRule, RuleSet
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
 

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers import key_index
 from matchers.logs.op_log import OpLog
-from matchers.pattern import Pattern
-from matchers.resolve import Resolved, RuleUsage, key_reference, resolve, warm
-from matchers.rule_file import parse_rules
-from matchers.rules import (
+from matchers.rules import key_index
+from matchers.rules.file import parse_rules
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,
@@ -27,6 +25,8 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.rules.pattern import Pattern
+from matchers.rules.resolve import Resolved, RuleUsage, key_reference, resolve, warm
 from tests.matchers.rule_logs import log_of
 
 A = log_of(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from matchers.errors import RulesError
 from matchers.logs.op_log import Phase
-from matchers.rule_edit import edited
-from matchers.rule_file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
-from matchers.rule_grammar import parse_document
-from matchers.rule_item import block_item, new_file
-from matchers.rule_text import flow_item, quoted
-from matchers.rules import (
+from matchers.rules.edit import edited
+from matchers.rules.emit import flow_item, quoted
+from matchers.rules.file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
+from matchers.rules.grammar import parse_document
+from matchers.rules.item import block_item, new_file
+from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,

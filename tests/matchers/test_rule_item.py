@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers.rule_edit import edited
-from matchers.rule_file import RuleFile, parse_rules
-from matchers.rule_grammar import parse_document
-from matchers.rule_item import broken_item, cut_item, item_text, read_item, switched, text_of
-from matchers.rules import OpRule, PairRule, Rule, RuleSet, TemplateRule, located
+from matchers.rules.edit import edited
+from matchers.rules.file import RuleFile, parse_rules
+from matchers.rules.grammar import parse_document
+from matchers.rules.item import broken_item, cut_item, item_text, read_item, switched, text_of
+from matchers.rules.model import OpRule, PairRule, Rule, RuleSet, TemplateRule, located
 from tests.matchers.test_rule_file import USERS, files
 
 PAIR = PairRule(a=("x",), b=("y",))

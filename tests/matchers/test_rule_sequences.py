@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from matchers.comparison import compare
 from matchers.pairing import Method
-from matchers.resolve import resolve
-from matchers.rules import PairRule, RuleSet, TemplateRule
+from matchers.rules.model import PairRule, RuleSet, TemplateRule
+from matchers.rules.resolve import resolve
 from matchers.status import Status
 from tests.matchers.drift import pairs_of_logs, rule_sets
 from tests.matchers.invariants import check, same

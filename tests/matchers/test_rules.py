@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.rule_file import RuleFile, parse_rules
-from matchers.rules import (
+from matchers.rules.file import RuleFile, parse_rules
+from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,
@@ -339,5 +339,5 @@ def test_removing_takes_the_very_object() -> None:
 
 
 def test_rules_alone_import_no_yaml() -> None:
-    code = "import matchers.rules, sys; assert 'yaml' not in sys.modules"
+    code = "import matchers.rules.model, sys; assert 'yaml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.logs.parser import read_log
-from matchers.rules import RuleSet
+from matchers.rules.model import RuleSet
 from matchers.single_run import SingleRun, dtype_changes, explain_single, explained, single_run
 from matchers.status import Role, Status
 from tests.builders import Op, op, training_step, write_log

@@ -9,7 +9,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.drift.stepwise import stepwise
-from matchers.rules import PairRule, RuleSet
+from matchers.rules.model import PairRule, RuleSet
 from tests.builders import training_step
 from tests.matchers.drift import made_up_log
 

@@ -22,7 +22,7 @@ from textual.worker import WorkerCancelled
 
 import numtui.app
 from matchers.errors import InputError, LogError
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
 from numtui.actions import ACTIONS
 from numtui.app import Numtui
 from numtui.inputs import OpenRequest

@@ -12,7 +12,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
 from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from matchers.rule_file import LARGEST, load_rules
+from matchers.rules.file import LARGEST, load_rules
 from numtui.cli import ExitCode, main
 
 CSV = "# for run 7\na/op_0_x, b/op_1_x\n"

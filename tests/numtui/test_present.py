@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matchers.explain import Explanation, Fact, InputFact
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import Header, Problem
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.inspection import inspect
 from numtui.present import Columns, RowWriter, error_bar, short_dtype

@@ -21,7 +21,7 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.worker import WorkerCancelled
 
-from matchers.rule_file import parse_rules
+from matchers.rules.file import parse_rules
 from numtui.actions import ACTIONS
 from numtui.app import Numtui
 from numtui.inputs import OpenRequest

@@ -22,7 +22,7 @@ from matchers.expectation import Expect, Expectation
 from matchers.logs.op_log import Phase
 from matchers.logs.parser import read_log
 from matchers.pairing import Method
-from matchers.rules import SECTIONS
+from matchers.rules.model import SECTIONS
 from matchers.status import Role, Status
 from numtui.report.csv import COLUMNS
 from numtui.report.model import Report
@@ -318,7 +318,7 @@ def test_markdown_of_a_hostile_log(hostile: Comparison) -> None:
 
 
 def test_rules_are_named_with_what_they_matched(tmp_path: Path) -> None:
-    from matchers.rule_file import parse_rules
+    from matchers.rules.file import parse_rules
 
     rules = parse_rules("version: 1\nignore:\n  - op: neg\n    why: known\n  - op: no_such\n", "r.yaml")
     text = text_of(real().with_rules(rules), "markdown", rules_path="r.yaml")

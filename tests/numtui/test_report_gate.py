@@ -14,8 +14,8 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.errors import RulesError
 from matchers.logs.parser import read_log
-from matchers.rule_file import parse_rules
-from matchers.rules import IgnoreRule, RuleSet
+from matchers.rules.file import parse_rules
+from matchers.rules.model import IgnoreRule, RuleSet
 from matchers.status import Status
 from numtui.cli import main
 from numtui.edits import Effect

@@ -12,7 +12,7 @@ import numpy as np
 from matchers.comparison import Comparison, compare
 from matchers.explain import explain
 from matchers.logs.parser import read_log
-from matchers.rule_file import parse_rules
+from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
-from matchers.resolve import RuleUsage
-from matchers.rule_edit import edited
-from matchers.rule_file import RuleFile, parse_rules
-from matchers.rule_grammar import parse_document
-from matchers.rules import (
+from matchers.rules.edit import edited
+from matchers.rules.file import RuleFile, parse_rules
+from matchers.rules.grammar import parse_document
+from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,
@@ -26,6 +25,7 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.rules.resolve import RuleUsage
 from numtui.edits import Edit, EditError
 from numtui.query import completions, parse_query
 from numtui.rule_completion import complete

@@ -7,8 +7,8 @@ from pathlib import Path
 from textual import events
 from textual.pilot import Pilot
 
-from matchers.rule_file import RuleFile
-from matchers.rules import PairRule, TemplateRule
+from matchers.rules.file import RuleFile
+from matchers.rules.model import PairRule, TemplateRule
 from numtui.screens.rules import RulesPanel
 from tests.numtui.test_app import WRONG, opened, press, request, screen, settled
 

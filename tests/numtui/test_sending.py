@@ -9,8 +9,8 @@ from pathlib import Path
 
 from matchers.comparison import compare
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile
-from matchers.rules import IgnoreRule
+from matchers.rules.file import RuleFile
+from matchers.rules.model import IgnoreRule
 from matchers.status import Status
 from numtui.report.html import View, write
 from numtui.sending import free_path, page_of, row_of

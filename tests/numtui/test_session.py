@@ -15,8 +15,8 @@ from matchers.comparison import Comparison, compare, preview
 from matchers.errors import RulesError
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile, RulesChangedError
-from matchers.rules import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.file import RuleFile, RulesChangedError
+from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from numtui.edits import EditError, Effect
 from numtui.journal import Journal

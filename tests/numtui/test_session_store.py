@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
-from matchers.rule_file import RuleFile
+from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.edits import spot_of
 from numtui.listing import Details

@@ -9,8 +9,8 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
-from matchers.rule_file import RuleFile
-from matchers.rules import RuleSet
+from matchers.rules.file import RuleFile
+from matchers.rules.model import RuleSet
 from numtui.edits import EditError
 from numtui.session import Session
 from numtui.session_store import SessionStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from matchers.rule_file import load_rules
+from matchers.rules.file import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
 from numtui.screens.suggestions import Suggestions

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from matchers.rule_file import parse_rules
+from matchers.rules.file import parse_rules
 from numtui.journal import Journal
 from numtui.session_store import SessionStore
 from tests.builders import training_step, write_log

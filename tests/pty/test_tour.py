@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from matchers.rule_file import load_rules
+from matchers.rules.file import load_rules
 from tests.conftest import REPOSITORY
 from tests.pty.tmux import Terminal
 

@@ -8,8 +8,8 @@ they are about verdicts that the next run may need.
 from __future__ import annotations
 
 from matchers.arrays import Bool
-from matchers.resolve import Resolved, RuleUsage
-from matchers.rules import ApartRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.model import ApartRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.resolve import Resolved, RuleUsage
 
 __all__ = ["with_hints"]
 

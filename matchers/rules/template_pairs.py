@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Int64
-from matchers.key_index import KeyIndex
-from matchers.pattern import Captures, Pattern
-from matchers.rules import TemplateRule
+from matchers.rules.key_index import KeyIndex
+from matchers.rules.model import TemplateRule
+from matchers.rules.pattern import Captures, Pattern
 
 __all__ = ["Group", "TemplatePairs", "template_pairs"]
 

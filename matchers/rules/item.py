@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from matchers.rule_grammar import Document, Item, Section, parse_document
-from matchers.rule_text import indented, rule_fields
-from matchers.rules import (
+from matchers.rules.emit import indented, rule_fields
+from matchers.rules.grammar import Document, Item, Section, parse_document
+from matchers.rules.model import (
     SECTIONS,
     PairRule,
     Rule,

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from matchers.logs.op_log import Phase
-from matchers.pattern import Pattern, PatternError
-from matchers.rules import (
+from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,
@@ -27,6 +26,7 @@ from matchers.rules import (
     TemplateRule,
     ToleranceRule,
 )
+from matchers.rules.pattern import Pattern, PatternError
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 
 __all__ = ["VERSION", "Document", "Item", "Section", "fields_of", "parse_document"]

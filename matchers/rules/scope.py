@@ -8,8 +8,8 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.logs.op_log import OpLog, Phase
-from matchers.resolve import resolve
-from matchers.rules import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.model import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.rules.resolve import resolve
 
 __all__ = ["Reach", "reach"]
 

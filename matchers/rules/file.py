@@ -1,7 +1,7 @@
 """A rule file on disk: read, edited in place, saved so that nothing of the user's is ever lost.
 
 `RuleFile` is a picture of the file as it was read. `render` gives its text with other rules in it, keeping comments,
-order and quoting (`matchers.rule_edit`); `save` writes that text atomically and returns the picture of the new file.
+order and quoting (`matchers.rules.edit`); `save` writes that text atomically and returns the picture of the new file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 
 from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
-from matchers.rule_edit import LayoutError, edited
-from matchers.rule_grammar import Document, parse_document
-from matchers.rule_item import new_file
-from matchers.rules import RuleProblem, RuleSet
+from matchers.rules.edit import LayoutError, edited
+from matchers.rules.grammar import Document, parse_document
+from matchers.rules.item import new_file
+from matchers.rules.model import RuleProblem, RuleSet
 
 __all__ = ["RuleFile", "RulesChangedError", "load_rules", "parse_rules"]
 

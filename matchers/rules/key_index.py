@@ -18,7 +18,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.logs.op_log import OpLog
-from matchers.pattern import Glob, Pattern
+from matchers.rules.pattern import Glob, Pattern
 
 __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from matchers.logs.op_log import Phase
-from matchers.rules import (
+from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
     ModuleRule,

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from matchers.rule_diff import SectionChange, section_changes
-from matchers.rule_grammar import Document, Item, Section
-from matchers.rule_item import Edit, block_item, end_of_item, item_text, new_file, read_item, switch
-from matchers.rule_text import flow_item, indented
-from matchers.rules import SECTIONS, Rule
+from matchers.rules.diff import SectionChange, section_changes
+from matchers.rules.emit import flow_item, indented
+from matchers.rules.grammar import Document, Item, Section
+from matchers.rules.item import Edit, block_item, end_of_item, item_text, new_file, read_item, switch
+from matchers.rules.model import SECTIONS, Rule
 
 __all__ = ["LayoutError", "edited"]
 

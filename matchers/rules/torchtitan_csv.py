@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from matchers.rule_item import block_item
-from matchers.rules import PairRule, RuleProblem
+from matchers.rules.item import block_item
+from matchers.rules.model import PairRule, RuleProblem
 
 __all__ = ["Overrides", "read_overrides"]
 

@@ -17,12 +17,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.key_index import key_reference, warm
 from matchers.logs.op_log import OpLog, Phase
-from matchers.pattern import Pattern
-from matchers.row_rules import excluded_rows, tolerances_of_rows
-from matchers.rule_lookup import Lookup, in_phase
-from matchers.rules import (
+from matchers.rules.key_index import key_reference, warm
+from matchers.rules.lookup import Lookup, excluded_rows, in_phase, tolerances_of_rows
+from matchers.rules.model import (
     ApartRule,
     ModuleRule,
     OpRule,
@@ -31,7 +29,8 @@ from matchers.rules import (
     Side,
     TemplateRule,
 )
-from matchers.template_pairs import Group, TemplatePairs, template_pairs
+from matchers.rules.pattern import Pattern
+from matchers.rules.template_pairs import Group, TemplatePairs, template_pairs
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 

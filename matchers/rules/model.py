@@ -1,7 +1,7 @@
 """What a person knows better than the program: rules, and sets of them.
 
 A rule file is YAML with one section per kind of rule (docs/rules.md, `overrides.example.yaml`); `parse_rules` reads
-its text and `matchers.rule_file` saves it. A rule is checked where it is made: one that makes no sense raises
+its text and `matchers.rules.file` saves it. A rule is checked where it is made: one that makes no sense raises
 `ValueError` with a sentence, whether it comes from a file or from a key press.
 """
 
@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
-from matchers.pattern import Pattern
+from matchers.rules.pattern import Pattern
 
 if TYPE_CHECKING:
     pass
@@ -143,7 +143,7 @@ class ApartRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRule(_Base):
-    """A pair rule for many places at once (`matchers.pattern`): the first template of `a` says which places there are.
+    """A pair rule for many places at once (`rules.pattern`): the first template of `a` says which places there are.
 
     With a `phase` it speaks only of operations of that phase, on both sides.
     """

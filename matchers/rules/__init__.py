@@ -1,0 +1,1 @@
+"""The rule file and what its rules mean for two logs."""
