@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.drifting_logs import DRIFTS, KINDS, Truth, write_pair
 from matchers.comparison import compare
 from matchers.logs.parser import read_log
-from matchers.pairing import Method, Pairing
+from matchers.pairing.pairing import Method, Pairing
 
 _EDGES = (0.0, 0.5, 0.7, 0.9, 0.97, 0.99, 1.0)
 """Where the bins of confidence begin; the last one is exactly 1."""

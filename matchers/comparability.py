@@ -18,7 +18,7 @@ from matchers.noise import NoiseFloor
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import Note, Weight, compare_run_info, tells_start
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.tolerance import EPSILON, DtypePolicy, default_tolerance
 

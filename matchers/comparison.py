@@ -20,13 +20,13 @@ from matchers.growth import Arithmetic
 from matchers.judged import Judged
 from matchers.judgement import judge_all
 from matchers.logs.op_log import OpLog
-from matchers.matching import Matching, Names, paired_by
 from matchers.noise import NoiseFloor, measure_noise, repeats_b
 from matchers.ops.dataflow import DataFlow
 from matchers.origin import find_origins
-from matchers.pairing import Method, Pairing
+from matchers.pairing.matching import Matching, Names, paired_by
+from matchers.pairing.pairing import Method, Pairing
+from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.partial_sums import partial_sums
-from matchers.repair import ForcedPair, apply_rules
 from matchers.rows import Rows
 from matchers.rules.model import RuleSet
 from matchers.rules.resolve import RuleUsage, resolve

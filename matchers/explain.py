@@ -30,7 +30,7 @@ from matchers.ops.dataflow import consumers
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.run_info import cut_gradients
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.sketches import error_range
 from matchers.status import Role, Status

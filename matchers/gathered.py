@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.features import Features
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shards import Held, other_parts
-from matchers.pairing import Pairing
+from matchers.pairing.features import Features
+from matchers.pairing.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.slots import SlotVerdict
 from matchers.status import Status

@@ -39,7 +39,7 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.noise import NoiseFloor
 from matchers.ops.dataflow import DataFlow
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.partial_sums import additions
 from matchers.relative_error import relative
 from matchers.status import Status

@@ -12,7 +12,7 @@ from matchers.growth import Arithmetic, explain_by_arithmetic
 from matchers.judged import Judged, judge_again
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 from matchers.verdict import Verdicts, dtype_policy

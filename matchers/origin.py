@@ -28,7 +28,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.rows import Origins
 from matchers.status import Role, Status

@@ -13,7 +13,7 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.relative_error import relative
 from matchers.status import Status
 

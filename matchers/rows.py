@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog
-from matchers.pairing import Method, Pairing
+from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
 
 if TYPE_CHECKING:
-    from matchers.features import Features
     from matchers.ops.dataflow import DataFlow
+    from matchers.pairing.features import Features
     from matchers.slots import SlotVerdict
     from matchers.verdict import Verdicts
 

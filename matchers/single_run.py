@@ -22,7 +22,7 @@ from matchers.logs.op_log import Header, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, broken_text, reads_broken
-from matchers.pairing import Pairing
+from matchers.pairing.pairing import Pairing
 from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.features import Side
-from matchers.pairing import Method
+from matchers.pairing.features import Side
+from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.overview import Entry, row_line
 from numtui.present import number_of

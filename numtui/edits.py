@@ -16,7 +16,7 @@ from matchers.drift import Suggestion
 from matchers.drift.stepwise import Stepwise, stepwise
 from matchers.errors import UserError
 from matchers.logs.op_log import OpLog
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.model import ApartRule, IgnoreRule, PairRule, Rule, RuleSet, Side
 from matchers.rules.resolve import key_reference, resolve
 from matchers.status import Status

@@ -17,7 +17,7 @@ from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog, Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.model import ModuleRule
 from matchers.rules.scope import reach
 from matchers.single_run import dtype_changes

@@ -16,7 +16,7 @@ from matchers.comparison import Comparison
 from matchers.explain import format_eps, format_error, row_epsilon
 from matchers.logs.op_log import OpLog
 from matchers.ops.nonfinite import broken_kind
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.glyphs import GLYPHS, STYLES
 from numtui.safe import safe_text

@@ -12,7 +12,7 @@ from typing import Final
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.file import RuleFile
 from matchers.rules.item import switched
 from matchers.rules.model import (

@@ -11,9 +11,9 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.drift.suggestion import Finding, instances
 from matchers.drift.view import PairNames, print_codes, twins
-from matchers.features import Side
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
+from matchers.pairing.features import Side
 from matchers.rules.model import IgnoreRule, OpRule
 from matchers.rules.model import Side as RuleSide
 from matchers.status import Status

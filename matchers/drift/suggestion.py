@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Int32
 from matchers.comparison import Comparison
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.model import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 

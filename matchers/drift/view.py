@@ -13,12 +13,12 @@ import numpy as np
 from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.drift.suggestion import instances
-from matchers.features import Side
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog
-from matchers.matching import Matching
 from matchers.ops.module_path import canonical
-from matchers.pairing import Method
+from matchers.pairing.features import Side
+from matchers.pairing.matching import Matching
+from matchers.pairing.pairing import Method
 
 __all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]
 

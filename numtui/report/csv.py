@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.report.jsonl import ERROR
 from numtui.report.model import Report

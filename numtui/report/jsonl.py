@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Float64, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
 from matchers.consequences import Cause
 from matchers.logs.op_log import OpLog, Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__

@@ -10,7 +10,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.explain import explain
-from matchers.pairing import Method, Pairing
+from matchers.pairing.pairing import Method, Pairing
 from matchers.status import RED, Role, Status
 
 __all__ = ["check", "same"]

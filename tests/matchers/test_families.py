@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from matchers.comparison import compare
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.file import parse_rules
 from matchers.rules.model import RuleSet
 from matchers.status import RED, Status

@@ -17,7 +17,7 @@ from matchers.comparison import Comparison, compare
 from matchers.drift import Suggestion, compatible, realignments, suggest
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.file import parse_rules
 from matchers.rules.item import new_file
 from matchers.rules.model import PairRule, Rule, RuleSet, TemplateRule

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.model import PairRule, RuleSet, TemplateRule
 from matchers.rules.resolve import resolve
 from matchers.status import Status

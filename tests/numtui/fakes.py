@@ -10,7 +10,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import Header, OpLog
-from matchers.pairing import Method, Pairing
+from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
 
 __all__ = ["comparison_of", "log_of"]

@@ -21,7 +21,7 @@ from matchers.comparison import Comparison, compare, noise_floor
 from matchers.expectation import Expect, Expectation
 from matchers.logs.op_log import Phase
 from matchers.logs.parser import read_log
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.rules.model import SECTIONS
 from matchers.status import Role, Status
 from numtui.report.csv import COLUMNS

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
-from matchers.pairing import Method, Pairing
+from matchers.pairing.pairing import Method, Pairing
 from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
 from numtui.report.jsonl import write_jsonl

@@ -21,7 +21,7 @@ import numpy as np
 
 from matchers.explain import headline
 from matchers.logs.op_log import Phase
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.fields import FIELDS, STATUS_WORDS

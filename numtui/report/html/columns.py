@@ -24,7 +24,7 @@ from matchers.arrays import Float64, Int32
 from matchers.comparison import Comparison
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
-from matchers.pairing import Method
+from matchers.pairing.pairing import Method
 from matchers.tolerance import EPSILON
 from numtui.fields import FIELDS
 from numtui.safe import safe_text

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from matchers.align import Alignment, State, align
-from matchers.features import Features
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
-from matchers.pairing import Pairing
-from matchers.rename import realigned
-from matchers.repair import ForcedPair
+from matchers.pairing.align import Alignment, State, align
+from matchers.pairing.features import Features
+from matchers.pairing.pairing import Pairing
+from matchers.pairing.rematch import ForcedPair, realigned
 from matchers.rules.resolve import Resolved
 
 __all__ = ["Matching", "Names", "paired_by"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64
-from matchers.evidence import Order
-from matchers.features import Features
 from matchers.logs.hashing import float_bits, mix
+from matchers.pairing.evidence import Order
+from matchers.pairing.features import Features
 
 __all__ = [
     "expected_order",

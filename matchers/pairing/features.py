@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64
-from matchers.batches import micro_batches, split_kinds
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
-from matchers.module_names import ModuleNames, NameColumns
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shards import held, wholes
+from matchers.pairing.micro_batches import micro_batches, split_kinds
+from matchers.pairing.module_names import ModuleNames, NameColumns
 
 __all__ = ["Features", "Side"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
 from matchers.arrays import Bool, Int64
-from matchers.evidence import observe
-from matchers.features import Features
-from matchers.pairing import Method
+from matchers.pairing.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
+from matchers.pairing.evidence import observe
+from matchers.pairing.features import Features
+from matchers.pairing.pairing import Method
 
-__all__ = ["ForcedPair", "Repaired", "apply_rules"]
+__all__ = ["ForcedPair", "Repaired", "apply_rules", "realigned"]
 
 
 _REACH, _LEAST_REACH = 48, 4
@@ -154,3 +154,39 @@ def _allowed(i: Int64, j: Int64, apart: Sequence[tuple[int, int]], idle: Bool) -
     idle &= ~np.isin(kept_apart, candidate)
     keep = ~np.isin(candidate, kept_apart)
     return i[keep], j[keep]
+
+
+_WORD = 4.0
+"""Log odds that a module's new name speaks with, for the module of that name and against all others."""
+
+
+def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
+    """The alignment of the logs as they are, for features under new names.
+
+    Args:
+        f: the features with the new names.
+        auto: the alignment without them.
+        renamed: bool[n_a], the rows of a whose module is called something else.
+    """
+    state = auto.state.copy()
+    # where the new names are in b
+    called = np.zeros(f.names.size + 1, bool)
+    called[f.a.module[renamed]] = True
+    wanted = called[f.b.module]
+    paired = np.flatnonzero(state.of_a >= 0)
+    guessed = np.isin(state.method[paired], (Method.ALIGNED, Method.RELAXED))
+    again = guessed & (renamed[paired] | wanted[state.of_a[paired]])
+    touched = renamed.copy()
+    touched[paired[again]] = True
+    state.free(paired[again])
+
+    rows_a, rows_b = np.flatnonzero(touched & (state.of_a < 0)), np.flatnonzero(state.of_b < 0)
+    if auto.weights is not None:
+        i, j = nearest_of_kind(f, rows_a, rows_b, auto.order)
+        if len(i):
+            score = auto.weights.score(observe(f, i, j, auto.order, state.of_a, state.of_b))
+            word = np.where(f.a.module[i] == f.b.module[j], _WORD, -_WORD)
+            compete(state, i, j, score + np.where(renamed[i], word, 0.0), 0.0)
+    i, j = leftovers(f, auto.order, rows_a[state.of_a[rows_a] < 0], rows_b[state.of_b[rows_b] < 0])
+    state.pair(i, j, Method.RELAXED, LEFTOVER)
+    return Alignment(state, auto.order, auto.weights)

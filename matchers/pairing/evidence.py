@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.features import Features, Side
+from matchers.pairing.features import Features, Side
 
 __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
 

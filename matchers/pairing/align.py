@@ -17,12 +17,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.anchors import expected_order, near_others, same_copies, same_names, same_reads, same_results, same_values
 from matchers.arrays import Bool, Float64, Int64
-from matchers.evidence import Lesson, Observed, Order, StructureEvidence, ValueBins, ValueEvidence, observe, value_bins
-from matchers.features import Features, Side
 from matchers.ops.collectives import collective
-from matchers.pairing import Method
+from matchers.pairing.anchors import (
+    expected_order,
+    near_others,
+    same_copies,
+    same_names,
+    same_reads,
+    same_results,
+    same_values,
+)
+from matchers.pairing.evidence import (
+    Lesson,
+    Observed,
+    Order,
+    StructureEvidence,
+    ValueBins,
+    ValueEvidence,
+    observe,
+    value_bins,
+)
+from matchers.pairing.features import Features, Side
+from matchers.pairing.pairing import Method
 
 __all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
 

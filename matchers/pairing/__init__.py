@@ -1,0 +1,1 @@
+"""Who is whose partner: evidence, alignment, and what rules change of it."""
