@@ -12,27 +12,26 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.comparability import Comparability, comparability
 from matchers.consequences import Consequences, consequences, lasting_causes
-from matchers.expectation import Expectation
-from matchers.gathered import without_parts
-from matchers.growth import Arithmetic
-from matchers.judged import Judged
-from matchers.judgement import judge_all
 from matchers.logs.op_log import OpLog
-from matchers.noise import NoiseFloor, measure_noise, repeats_b
 from matchers.ops.dataflow import DataFlow
 from matchers.origin import find_origins
 from matchers.pairing.matching import Matching, Names, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
-from matchers.partial_sums import partial_sums
 from matchers.rows import Rows
 from matchers.rules.model import RuleSet
 from matchers.rules.resolve import RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
-from matchers.tolerance import DtypePolicy
+from matchers.verdict.comparability import Comparability, comparability
+from matchers.verdict.error_propagation import Arithmetic
+from matchers.verdict.expectation import Expectation
+from matchers.verdict.gathered_weights import without_parts
+from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
+from matchers.verdict.partial_sums import partial_sums
+from matchers.verdict.tolerance import DtypePolicy
+from matchers.verdict.verdicts import Judged, judge_all
 
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
 

@@ -32,9 +32,9 @@ from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
-from matchers.sketches import error_range
 from matchers.status import Role, Status
-from matchers.tolerance import EPSILON
+from matchers.verdict.sketches import error_range
+from matchers.verdict.tolerance import EPSILON
 
 __all__ = [
     "Explanation",

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.estimate import estimates
-from matchers.growth import Ground
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.outputs import mutated
 from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.shapes import numel, sharded_runs
-from matchers.slots import Limits, judge_slots
 from matchers.status import Status
-from matchers.tolerance import elementwise
+from matchers.verdict.error_propagation import Ground
+from matchers.verdict.sketches import estimates
+from matchers.verdict.slots import Limits, judge_slots
+from matchers.verdict.tolerance import elementwise
 
 __all__ = [
     "OTHER_BITS",

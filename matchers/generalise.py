@@ -24,7 +24,7 @@ from matchers.rules.model import ApartRule, PairRule, RuleSet, TemplateRule
 from matchers.rules.pattern import Pattern
 from matchers.rules.resolve import Forced, Resolved, resolve
 from matchers.status import Status
-from matchers.verdict import judge
+from matchers.verdict.judge import judge
 
 __all__ = ["Misfit", "NoTemplateError", "Proposal", "generalise"]
 

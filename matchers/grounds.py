@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from matchers.comparison import Comparison
-from matchers.expectation import Expect
 from matchers.facts import format_error
-from matchers.growth import Ground
 from matchers.status import Status
+from matchers.verdict.error_propagation import Ground
+from matchers.verdict.expectation import Expect
 
 __all__ = ["ground_of"]
 

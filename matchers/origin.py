@@ -23,16 +23,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.estimate import estimates
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.pairing.pairing import Pairing
-from matchers.relative_error import relative
 from matchers.rows import Origins
 from matchers.status import Role, Status
-from matchers.verdict import Verdicts
+from matchers.verdict.judge import Verdicts
+from matchers.verdict.relative_error import relative
+from matchers.verdict.sketches import estimates
 
 __all__ = ["Origins", "find_origins"]
 

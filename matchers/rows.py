@@ -21,8 +21,8 @@ from matchers.status import Role, Status
 if TYPE_CHECKING:
     from matchers.ops.dataflow import DataFlow
     from matchers.pairing.features import Features
-    from matchers.slots import SlotVerdict
-    from matchers.verdict import Verdicts
+    from matchers.verdict.judge import Verdicts
+    from matchers.verdict.slots import SlotVerdict
 
 __all__ = ["Origins", "Rows"]
 

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.comparability import Comparability
 from matchers.comparison import Comparison, Progress
 from matchers.explain import Explanation, explain
 from matchers.facts import InputFact, facts_of, inputs_of
@@ -25,6 +24,7 @@ from matchers.ops.nonfinite import broken, broken_text, reads_broken
 from matchers.pairing.pairing import Pairing
 from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
+from matchers.verdict.comparability import Comparability
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 

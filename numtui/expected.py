@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from matchers.comparison import Progress, noise_floor
-from matchers.expectation import Expect, Expectation
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
+from matchers.verdict.expectation import Expect, Expectation
 from numtui.inputs import OpenRequest
 
 __all__ = ["expectation_of"]

@@ -22,7 +22,7 @@ from matchers.rules.model import ModuleRule
 from matchers.rules.scope import reach
 from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
-from matchers.tolerance import EPSILON
+from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["FIELDS", "NUMBERS", "STATUS_WORDS", "Field", "Number", "keys_containing", "rows_of_rule"]
 

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 PRESETS = ("bitwise", "reduction-order", "low-precision")
-"""What can be expected of two runs, by the names of `matchers.expectation.Expect`."""
+"""What can be expected of two runs, by the names of `matchers.verdict.expectation.Expect`."""
 
 STDIN = "-"
 DEFAULT_RULES = Path("overrides.yaml")

@@ -23,7 +23,7 @@ from matchers.pairing.features import Features, Side
 from matchers.rules.model import TemplateRule
 from matchers.rules.resolve import resolve
 from matchers.status import Status
-from matchers.verdict import judge
+from matchers.verdict.judge import judge
 
 __all__ = ["FINE", "Shift", "find_shifts"]
 

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.comparability import Weight
 from matchers.comparison import Comparison
 from matchers.status import Status
+from matchers.verdict.comparability import Weight
 from numtui.report.known_differences import Allowed
 from numtui.report.parts import log_trouble, plural
 

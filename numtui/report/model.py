@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.comparability import Weight as Grade
 from matchers.comparison import Comparison
 from matchers.consequences import Cause
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
+from matchers.verdict.comparability import Weight as Grade
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Failure, failing_rows, failures_of

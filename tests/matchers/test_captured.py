@@ -18,8 +18,8 @@ from matchers.comparison import Comparison, compare
 from matchers.explain import explain
 from matchers.pairing.pairing import Method
 from matchers.rules.model import RuleSet, ToleranceRule
-from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
+from matchers.verdict.slots import SlotVerdict
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
 from tests.matchers.drift import made_up_log

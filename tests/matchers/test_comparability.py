@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.comparability import Weight
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.ops.run_info import compare_run_info, cut_gradients
+from matchers.verdict.comparability import Weight
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 

@@ -10,14 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare, noise_floor
-from matchers.expectation import Expect, Expectation
 from matchers.explain import explain
-from matchers.growth import Ground
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
-from matchers.tolerance import systematic_share
+from matchers.verdict.error_propagation import Ground
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.tolerance import systematic_share
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
 from tests.matchers.drift import made_up_log

@@ -9,7 +9,7 @@ from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import reduction_length
 from matchers.status import Status
-from matchers.tolerance import longer_sum
+from matchers.verdict.tolerance import longer_sum
 from tests.captured import Step, captured_log
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import is_shard, numel
-from matchers.relative_error import relative
 from matchers.status import Status
-from matchers.tolerance import EPSILON, default_tolerance
-from matchers.verdict import dtype_policy, judge
+from matchers.verdict.judge import dtype_policy, judge
+from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import EPSILON, default_tolerance
 from tests.builders import Op, op
 from tests.matchers.drift import made_up_log
 

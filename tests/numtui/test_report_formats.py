@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare, noise_floor
-from matchers.expectation import Expect, Expectation
 from matchers.logs.op_log import Phase
 from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method
 from matchers.rules.model import SECTIONS
 from matchers.status import Role, Status
+from matchers.verdict.expectation import Expect, Expectation
 from numtui.report.csv import COLUMNS
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS, FORMATS, ReportOptions, format_of

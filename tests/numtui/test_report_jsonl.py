@@ -18,8 +18,8 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method, Pairing
-from matchers.slots import SlotVerdict
 from matchers.status import Role, Status
+from matchers.verdict.slots import SlotVerdict
 from numtui.report.jsonl import write_jsonl
 from tests.builders import log_text, op, training_step
 

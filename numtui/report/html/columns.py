@@ -25,7 +25,7 @@ from matchers.comparison import Comparison
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing.pairing import Method
-from matchers.tolerance import EPSILON
+from matchers.verdict.tolerance import EPSILON
 from numtui.fields import FIELDS
 from numtui.safe import safe_text
 

@@ -14,8 +14,8 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
 from matchers.pairing.pairing import Pairing
-from matchers.relative_error import relative
 from matchers.status import Status
+from matchers.verdict.relative_error import relative
 
 __all__ = ["additions", "partial_sums"]
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from matchers.noise import NoiseFloor
+    from matchers.verdict.noise_floor import NoiseFloor
 
 __all__ = ["Expect", "Expectation"]
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.expectation import Expectation
 from matchers.logs.op_log import OpLog, Phase
-from matchers.noise import NoiseFloor
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import Note, Weight, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
-from matchers.relative_error import relative
-from matchers.tolerance import EPSILON, DtypePolicy, default_tolerance
+from matchers.verdict.expectation import Expectation
+from matchers.verdict.noise_floor import NoiseFloor
+from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
 __all__ = ["Comparability", "Note", "Weight", "comparability"]
 

@@ -17,11 +17,11 @@ from matchers.ops.run_info import divided_batch
 from matchers.ops.shards import Held, other_parts
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Pairing
-from matchers.relative_error import relative
-from matchers.slots import SlotVerdict
 from matchers.status import Status
-from matchers.tolerance import default_tolerance
-from matchers.verdict import Verdicts
+from matchers.verdict.judge import Verdicts
+from matchers.verdict.relative_error import relative
+from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.tolerance import default_tolerance
 
 __all__ = ["without_parts"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.tolerance import UNKNOWN_SCORES, elementwise, rounding
+from matchers.verdict.tolerance import UNKNOWN_SCORES, elementwise, rounding
 
 __all__ = ["HandedOn", "Side"]
 
@@ -35,7 +35,7 @@ class Side:
     Args:
         of: the pair of each record, -1 for none.
         handed: what the pairs hand on; it grows while this reads it.
-        coarsest: see `matchers.tolerance.rounding`.
+        coarsest: see `matchers.verdict.tolerance.rounding`.
     """
 
     def __init__(self, log: OpLog, of: Int32, flow: Ragged, handed: HandedOn, coarsest: float = 0.0) -> None:

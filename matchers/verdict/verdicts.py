@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64
-from matchers.expectation import Expect, Expectation
-from matchers.growth import Arithmetic, explain_by_arithmetic
-from matchers.judged import Judged, judge_again
+from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
-from matchers.verdict import Verdicts, dtype_policy
+from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.judge import Verdicts, dtype_policy, judge
+from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 
-__all__ = ["Judgement", "judge_all"]
+__all__ = ["Judged", "Judgement", "judge_again", "judge_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +83,48 @@ def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
 def _epsilons(log: OpLog) -> list[float]:
     """ε of the dtypes that a run computes in; those of eight bits only hold what is scaled elsewhere."""
     return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Pairs (i[k], j[k]), i ascending, and what was said about them; `rtol` as `judge` was given it."""
+
+    i: Int64
+    j: Int64
+    rtol: Float64
+    policy: DtypePolicy
+    verdicts: Verdicts
+
+
+def judge_again(
+    a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: DtypePolicy, before: Judged | None
+) -> Judged:
+    """As `judge`, but verdicts that still hold are taken over from `before`, which is about the same logs."""
+    if before is None or before.policy != policy:
+        return Judged(i, j, rtol, policy, judge(a, b, i, j, rtol, policy))
+    was = np.full(len(a), -1, np.int64)
+    was[before.i] = np.arange(len(before.i))
+    old = was[i]
+    holds = (old >= 0) & (before.j[old] == j) if len(before.j) else np.zeros(len(i), bool)
+    holds[holds] = _same(before.rtol[old[holds]], rtol[holds])
+    new = np.flatnonzero(~holds)
+    if not len(new) and len(i) == len(before.i):
+        return Judged(i, j, rtol, policy, before.verdicts)
+    fresh = judge(a, b, i[new], j[new], rtol[new], policy)
+    columns: dict[str, NDArray[np.generic]] = {}
+    for column in fields(Verdicts):
+        if column.name != "slots":
+            values = getattr(fresh, column.name)
+            columns[column.name] = out = np.empty(len(i), values.dtype)
+            out[holds], out[new] = getattr(before.verdicts, column.name)[old[holds]], values
+    slots = {int(new[k]): slot for k, slot in fresh.slots.items()}
+    if before.verdicts.slots:
+        now = np.full(len(before.i), -1, np.int64)
+        now[old[holds]] = np.flatnonzero(holds)
+        slots |= {int(now[k]): slot for k, slot in before.verdicts.slots.items() if now[k] >= 0}
+    verdicts = Verdicts(**columns, slots=dict(sorted(slots.items())))  # type: ignore[arg-type]
+    return Judged(i, j, rtol, policy, verdicts)
+
+
+def _same(x: Float64, y: Float64) -> Bool:
+    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))

@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.bits import Bits, altered_by_one_run, compare_bits
-from matchers.estimate import estimates
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
-from matchers.relative_error import relative
-from matchers.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.status import Status
-from matchers.tolerance import (
+from matchers.verdict.digests import Bits, altered_by_one_run, compare_bits
+from matchers.verdict.relative_error import relative
+from matchers.verdict.sketches import estimates
+from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
+from matchers.verdict.tolerance import (
     ACCUMULATED,
     EPSILON,
     EXTREMES,
@@ -40,7 +40,7 @@ from matchers.tolerance import (
     longer_sum,
     own_tolerance,
 )
-from matchers.user_hash import user_differences
+from matchers.verdict.user_hash import user_differences
 
 __all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Pairing
-from matchers.relative_error import relative
+from matchers.verdict.relative_error import relative
 
 __all__ = ["NoiseFloor", "measure_noise", "repeats_b"]
 

@@ -33,17 +33,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.estimate import estimates
-from matchers.handed_on import HandedOn, Side
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.noise import NoiseFloor
 from matchers.ops.dataflow import DataFlow
 from matchers.pairing.pairing import Pairing
-from matchers.partial_sums import additions
-from matchers.relative_error import relative
 from matchers.status import Status
-from matchers.tolerance import (
+from matchers.verdict.judge import Verdicts, longer_sums
+from matchers.verdict.noise_floor import NoiseFloor
+from matchers.verdict.partial_sums import additions
+from matchers.verdict.propagated import HandedOn, Side
+from matchers.verdict.relative_error import relative
+from matchers.verdict.sketches import estimates
+from matchers.verdict.tolerance import (
     ANYTHING,
     COPIES,
     DECIDED,
@@ -62,7 +63,6 @@ from matchers.tolerance import (
     rounding,
     systematic_share,
 )
-from matchers.verdict import Verdicts, longer_sums
 
 __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 

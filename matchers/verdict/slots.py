@@ -16,9 +16,9 @@ from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.outputs import Result, further_output, mutated, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
-from matchers.sketches import decode_sketches, distance
 from matchers.status import Status
-from matchers.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
+from matchers.verdict.sketches import decode_sketches, distance
+from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
 __all__ = ["Limits", "SlotVerdict", "judge_slots", "worst"]
 
@@ -27,7 +27,7 @@ _RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.D
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a pair is judged: see `matchers.verdict.judge`.
+    """How a pair is judged: see `matchers.verdict.judge.judge`.
 
     Attributes:
         rtol: the user's tolerance, NaN for the default.
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SlotVerdict:
-    """One slot: its name, status and relative error (NaN: nothing to compare), as in `matchers.verdict.Verdicts`."""
+    """One slot: its name, status and relative error (NaN: nothing to compare), as in `judge.Verdicts`."""
 
     name: str
     status: Status

@@ -1,0 +1,1 @@
+"""What the numbers of a pair say: equal, close, diverged, or not comparable."""
