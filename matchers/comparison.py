@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.consequences import Consequences, consequences, lasting_causes
+from matchers.causes.consequences import Consequences, consequences, lasting_causes
+from matchers.causes.first_causes import find_origins
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.origin import find_origins
 from matchers.pairing.matching import Matching, Names, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules

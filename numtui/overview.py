@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
-from matchers.consequences import Cause
 from matchers.explain import format_error
 from matchers.ops.run_info import Weight
 from matchers.status import Status

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64
+from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
-from matchers.consequences import Cause
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item

@@ -134,7 +134,7 @@ class RowFacts:
 
 @dataclass(frozen=True, slots=True)
 class CauseFacts:
-    """One first cause and what follows from it, see `matchers.consequences.Cause`.
+    """One first cause and what follows from it, see `matchers.causes.consequences.Cause`.
 
     Attributes:
         row: the first row that starts it; `rows` are all of them.

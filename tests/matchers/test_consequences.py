@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matchers.causes.consequences import Cause, consequences
 from matchers.comparison import Comparison, compare
-from matchers.consequences import Cause, consequences
 from matchers.logs.op_log import Phase
 from matchers.status import Status
 from tests.builders import Op, op

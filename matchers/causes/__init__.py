@@ -1,0 +1,1 @@
+"""First causes of a divergence, and what follows from each."""
