@@ -8,7 +8,7 @@ from functools import partial
 from itertools import zip_longest
 
 from matchers.comparison import Comparison
-from matchers.explain import Explanation, Fact, InputFact
+from matchers.explain.row import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
 from numtui.safe import safe_text
 from numtui.session import Session

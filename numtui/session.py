@@ -18,7 +18,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.drift import Suggestion, suggest
-from matchers.explain import Explanation
+from matchers.explain.row import Explanation
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located
 from numtui.edits import (

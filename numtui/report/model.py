@@ -127,7 +127,7 @@ class Report:
 
     def causes(self, limit: int) -> tuple[CauseFacts, ...]:
         """The first causes that explain most, of those that were followed."""
-        from matchers.explain import format_error
+        from matchers.explain.row import format_error
 
         c = self.comparison
         return tuple(
@@ -161,7 +161,7 @@ class Report:
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """One row of the comparison in words; `explained` with a sentence, which takes most of the time."""
-        from matchers.explain import (
+        from matchers.explain.row import (
             format_eps,
             format_error,
             headline,
@@ -281,7 +281,7 @@ def _follows(c: Comparison, cause: Cause) -> str:
         told.append(f"{len(cause.rows):,} rows of one place in the program start it")
     worst = max(cause.growth, key=lambda step: step.error, default=None)
     if worst is not None and len(cause.growth) > 1:
-        from matchers.explain import format_error
+        from matchers.explain.row import format_error
 
         error = format_error(worst.error, bool(c.bound[worst.row]))
         told.append(f"the largest error is {error}, at {_key(c, worst.row)}")

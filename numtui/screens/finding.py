@@ -12,7 +12,7 @@ from pathlib import Path
 from textual.app import SuspendNotSupported
 
 from matchers.errors import UserError
-from matchers.facts import format_error
+from matchers.explain.facts import format_error
 from numtui.grouping import By, RowGroup, grouped
 from numtui.overview import Entry
 from numtui.safe import safe_text

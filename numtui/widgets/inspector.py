@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matchers.explain import Explanation
+from matchers.explain.row import Explanation
 from numtui.inspection import Inspection, inspect
 from numtui.session import Session
 from numtui.text import Line

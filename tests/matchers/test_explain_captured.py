@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
-from matchers.explain import Explanation, explain
-from matchers.facts import Fact
+from matchers.explain.facts import Fact
+from matchers.explain.row import Explanation, explain
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from tests.builders import op

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.facts import (
+from matchers.explain.facts import (
     OTHER_BITS,
     Fact,
     InputFact,
     facts_of,
     format_eps,
     format_error,
+    ground_of,
     inputs_of,
     phase_label,
     relative_difference,
 )
-from matchers.grounds import ground_of
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import is_collective
 from matchers.ops.dataflow import consumers

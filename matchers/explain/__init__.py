@@ -1,0 +1,1 @@
+"""One row in words and numbers."""
