@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers import generalise
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion
-from matchers.drift.stepwise import Stepwise, stepwise
+from matchers.drift import Suggestion, generalise
+from matchers.drift.progressions import Stepwise, stepwise
 from matchers.errors import UserError
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Method

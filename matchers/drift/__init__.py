@@ -8,11 +8,11 @@ look at distinct names and at integer columns of rows, so that this is linear in
 from __future__ import annotations
 
 from matchers.comparison import Comparison
-from matchers.drift.lone import lone_families
-from matchers.drift.names import name_families
+from matchers.drift.naming import name_families
+from matchers.drift.pair_names import PairNames
 from matchers.drift.realign import realignments
 from matchers.drift.suggestion import Suggestion, compatible, together, weigh, with_more
-from matchers.drift.view import PairNames
+from matchers.drift.unpaired_ops import lone_families
 
 __all__ = ["Suggestion", "compatible", "realignments", "suggest", "together", "with_more"]
 

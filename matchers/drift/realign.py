@@ -13,10 +13,10 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.comparison import Comparison
-from matchers.drift.learn import Learner
-from matchers.drift.shifts import FINE, Shift, find_shifts
+from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
+from matchers.drift.pair_names import PairNames
 from matchers.drift.suggestion import Suggestion, instances, matched, parted
-from matchers.drift.view import PairNames
+from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import PairRule, Rule, TemplateRule
 from matchers.status import Status

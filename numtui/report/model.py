@@ -246,9 +246,9 @@ class Report:
 
         While there are pairs to realign, only those: wrong pairs look like drift.
         """
-        from matchers.drift.lone import lone_families
-        from matchers.drift.names import name_families
-        from matchers.drift.view import PairNames
+        from matchers.drift.naming import name_families
+        from matchers.drift.pair_names import PairNames
+        from matchers.drift.unpaired_ops import lone_families
 
         c = self.comparison
         if c.matching is None or self.realignments:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.drift import Suggestion, suggest, together, with_more
-from matchers.drift import names as drift_names
+from matchers.drift import naming as drift_names
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules

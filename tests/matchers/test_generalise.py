@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.generalise import NoTemplateError, Proposal, generalise
+from matchers.drift.generalise import NoTemplateError, Proposal, generalise
 from matchers.logs.parser import read_log
 from matchers.rules.model import ApartRule, ModuleRule, PairRule, Rule, RuleSet, TemplateRule
 from matchers.rules.resolve import resolve

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.drift.stepwise import stepwise
+from matchers.drift.progressions import stepwise
 from matchers.rules.model import PairRule, RuleSet
 from tests.builders import training_step
 from tests.matchers.drift import made_up_log

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from matchers.drift.learn import heads
-from matchers.drift.view import PairNames, Segments, key_segments
+from matchers.drift.pair_names import PairNames, Segments, key_segments
+from matchers.drift.templates import heads
 from matchers.ops.module_path import NO_MODULE
 from matchers.rules.model import ModuleRule
 from matchers.rules.pattern import Pattern

@@ -17,7 +17,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
-from matchers.drift.view import print_codes, twins
+from matchers.drift.pair_names import print_codes, twins
 from matchers.logs.hashing import mix
 from matchers.pairing.features import Features, Side
 from matchers.rules.model import TemplateRule

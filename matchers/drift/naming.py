@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Int64
-from matchers.drift.learn import Learner
-from matchers.drift.renames import find_renames, rename_rules
+from matchers.drift.module_renames import find_renames, rename_rules
+from matchers.drift.pair_names import PairNames
 from matchers.drift.suggestion import Finding, instances
-from matchers.drift.view import PairNames
+from matchers.drift.templates import Learner
 from matchers.ops.collectives import LOWERED_FROM, WAIT
 from matchers.ops.module_path import NO_MODULE
 from matchers.rules.key_index import key_reference

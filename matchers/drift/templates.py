@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Int64
+from matchers.drift.pair_names import PairNames, escaped, key_head
 from matchers.drift.progressions import NO_VALUE, Steps, progressions
-from matchers.drift.view import PairNames, escaped, key_head
 from matchers.rules.model import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]

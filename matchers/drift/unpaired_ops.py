@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Int64
+from matchers.drift.pair_names import PairNames, print_codes, twins
 from matchers.drift.suggestion import Finding, instances
-from matchers.drift.view import PairNames, print_codes, twins
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.pairing.features import Side
