@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion, generalise
+from matchers.drift import generalise
 from matchers.drift.progressions import Stepwise, stepwise
+from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Method

@@ -103,7 +103,7 @@ def suggest(request: OpenRequest, form: str, output: Path | None = None) -> None
         complain(text)
     if len(hints) > _MOST_WARNINGS:
         complain(f"{len(hints) - _MOST_WARNINGS} more rules are not needed for these two logs")
-    from matchers.drift import suggest as find
+    from matchers.drift.suggest import suggest as find
     from numtui.report.suggestions import write_suggestions
 
     suggestions = find(comparison)

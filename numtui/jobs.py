@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from matchers.comparison import Comparison, Progress
-from matchers.drift import Suggestion, realignments
+from matchers.drift.realign import realignments
+from matchers.drift.suggestion import Suggestion
 from matchers.rules.model import RuleSet
 from numtui.edits import (
     Edit,

@@ -1,6 +1,6 @@
 """How a comparison is written on a line: glyphs, numbers, columns. Pure text; nothing here knows a terminal.
 
-Lines are those of `numtui.text`. Text of a log has been made safe when it is in a piece, and is never read as markup.
+Text of a log has been made safe when it is in a piece, and is never read as markup.
 """
 
 from __future__ import annotations

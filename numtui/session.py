@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion, suggest
+from matchers.drift.suggest import suggest
+from matchers.drift.suggestion import Suggestion
 from matchers.explain.row import Explanation
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion, compatible, with_more
+from matchers.drift.suggestion import Suggestion, compatible, with_more
 from matchers.rules.emit import flow_item
 from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion
+from matchers.drift.suggestion import Suggestion
 from matchers.rules.emit import flow_item
 from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
 from numtui.safe import safe_text

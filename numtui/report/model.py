@@ -236,7 +236,7 @@ class Report:
     @cached_property
     def realignments(self) -> tuple[Family, ...]:
         """Runs of red pairs that other partners make equal, and what mends them."""
-        from matchers.drift import realignments  # programs that read rows do not wait for this
+        from matchers.drift.realign import realignments
 
         return tuple(Family(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
 

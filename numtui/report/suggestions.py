@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion, compatible
+from matchers.drift.suggestion import Suggestion, compatible
 from matchers.rules.emit import flow_item
 from matchers.rules.item import new_file
 from numtui.safe import safe_text

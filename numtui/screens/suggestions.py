@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.timer import Timer
 
 from matchers.comparison import Comparison
-from matchers.drift import Suggestion
+from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from numtui.edits import Edit, Effect
 from numtui.jobs import Job

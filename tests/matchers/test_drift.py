@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
-from matchers.drift import Suggestion, suggest, together, with_more
 from matchers.drift import naming as drift_names
+from matchers.drift.suggest import suggest
+from matchers.drift.suggestion import Suggestion, together, with_more
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
-from matchers.drift import Suggestion, compatible, realignments, suggest
+from matchers.drift.realign import realignments
+from matchers.drift.suggest import suggest
+from matchers.drift.suggestion import Suggestion, compatible
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method
