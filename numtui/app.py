@@ -24,10 +24,10 @@ from textual.screen import Screen
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.repaint import Shown
+from numtui.runtime_tuning import forget_what_stays, keep_what_is_there, take_short_turns
 from numtui.screens.opening import Opening
 from numtui.shims import come_back, crash_of, has_terminal, pass_on
-from numtui.terminal import drawing_on_terminal, is_hung_up, is_terminal
-from numtui.upkeep import forget_what_stays, keep_what_is_there, take_short_turns
+from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

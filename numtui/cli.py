@@ -43,7 +43,7 @@ from numtui.inputs import (
 )
 from numtui.report.options import SUFFIXES, Target, format_of
 from numtui.safe import safe_text
-from numtui.terminal import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard
+from numtui.terminal.tty import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard
 
 __all__ = ["ExitCode", "main", "run"]
 

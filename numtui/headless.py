@@ -16,12 +16,12 @@ from matchers.errors import InputError, RulesError
 from matchers.logs.parser import read_log
 from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
-from numtui.progress import ProgressLine
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions, Target
 from numtui.report.write import write
 from numtui.safe import safe_text
-from numtui.terminal import give_up_stdout, wants_color
+from numtui.terminal.progress import ProgressLine
+from numtui.terminal.tty import give_up_stdout, wants_color
 
 if TYPE_CHECKING:
     from numtui.report.model import Report

@@ -19,9 +19,9 @@ from matchers.single_run import single_run
 from numtui.expected import expectation_of
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
+from numtui.runtime_tuning import give_memory_back
 from numtui.session import Session
 from numtui.session_store import SessionStore
-from numtui.upkeep import give_memory_back
 
 __all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "load", "open_heads", "stamps_of", "warm"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
-from numtui.clipboard import copy_in_tmux
 from numtui.copying import copies_of
 from numtui.jobs import Job
 from numtui.listing import Details
 from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
+from numtui.terminal.clipboard import copy_in_tmux
 from numtui.view import Group, Order
 
 if TYPE_CHECKING:

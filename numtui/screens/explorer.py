@@ -31,12 +31,12 @@ from numtui.listing import Details
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.messages import Messages
 from numtui.query import Query
+from numtui.runtime_tuning import give_memory_back, keep_what_is_there
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
 from numtui.session import Search, Session
 from numtui.shims import bound_action, output_waits, pass_on, rebind
 from numtui.summary import all_agree, rule_trouble
-from numtui.upkeep import give_memory_back, keep_what_is_there
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header

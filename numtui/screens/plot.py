@@ -12,7 +12,7 @@ from numtui.overview import row_line
 from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.screens.modal import Modal
 from numtui.session import Session
-from numtui.terminal import speaks_unicode
+from numtui.terminal.tty import speaks_unicode
 from numtui.text import Line, wrap
 from numtui.widgets.lines import Lines
 

@@ -62,7 +62,7 @@ def test_ctrl_c_while_reading_ends_with_130(example_logs: tuple[str, str], tmp_p
 def test_keys_come_from_the_terminal_when_a_log_comes_through_a_pipe() -> None:
     """`cat a.log | numtui - b.log`: standard input is the log, and the keyboard is opened again."""
     read_both = (
-        "import sys; from numtui.terminal import reopen_keyboard;"
+        "import sys; from numtui.terminal.tty import reopen_keyboard;"
         "log = sys.stdin.read(); print('opened', reopen_keyboard(), sys.stdin.isatty(), flush=True);"
         "print(log + input())"
     )

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TextIO
 
 from numtui.safe import safe_text
-from numtui.terminal import is_dumb_terminal, is_terminal
+from numtui.terminal.tty import is_dumb_terminal, is_terminal
 
 __all__ = ["ProgressLine"]
 

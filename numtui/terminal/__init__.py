@@ -1,0 +1,1 @@
+"""The terminal without Textual: tty, clipboard, progress line."""
