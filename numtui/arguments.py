@@ -25,7 +25,7 @@ from numtui.inputs import (
     resolve_logs,
 )
 from numtui.report.options import CONDITIONS, FORMATS
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
     from numtui.commands import Command

@@ -42,8 +42,8 @@ from numtui.inputs import (
     resolve_logs,
 )
 from numtui.report.options import SUFFIXES, Target, format_of
-from numtui.safe import safe_text
 from numtui.terminal.tty import give_up_stdout, give_up_terminal, is_dumb_terminal, is_terminal, reopen_keyboard
+from numtui.text.safe import safe_text
 
 __all__ = ["ExitCode", "main", "run"]
 

@@ -1,7 +1,7 @@
 """How the names of a pair drifted: both keys with the segments marked in which they differ, and what one has to know of
 it: where a recomputed copy has its original, which wait carries the value of a collective.
 
-Pure text; lines are those of `numtui.text`.
+Pure text; lines are those of `numtui.text.lines`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.overview import Entry, row_line
 from numtui.present import number_of
-from numtui.safe import safe_text
-from numtui.text import Line, Piece, fit, width_of, wrap
+from numtui.text.lines import Line, Piece, fit, width_of, wrap
+from numtui.text.safe import safe_text
 
 __all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
 

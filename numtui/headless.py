@@ -19,9 +19,9 @@ from numtui.inputs import STDIN, OpenRequest
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions, Target
 from numtui.report.write import write
-from numtui.safe import safe_text
 from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import give_up_stdout, wants_color
+from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
     from numtui.report.model import Report

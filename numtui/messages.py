@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from numtui.safe import safe_text
-from numtui.text import Line
+from numtui.text.lines import Line
+from numtui.text.safe import safe_text
 
 __all__ = ["Messages"]
 

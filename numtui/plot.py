@@ -18,7 +18,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.status import Status
-from numtui.text import Line
+from numtui.text.lines import Line
 
 __all__ = ["ASCII", "AXIS", "BRAILLE", "MARGIN", "Plot", "Signs"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matchers.comparison import Comparison
 from matchers.errors import LogError
 from matchers.logs.raw_record import raw_record
-from numtui.safe import safe_text
-from numtui.text import Line
+from numtui.text.lines import Line
+from numtui.text.safe import safe_text
 
 __all__ = ["raw_lines"]
 

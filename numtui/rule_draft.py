@@ -28,7 +28,7 @@ from matchers.rules.model import (
 )
 from numtui.edits import Edit, EditError, Spot
 from numtui.rule_list import rule_text
-from numtui.text_editor import TextEditor
+from numtui.text.text_editor import TextEditor
 
 __all__ = ["Draft", "draft_of", "mending", "new_draft", "suggested_draft"]
 

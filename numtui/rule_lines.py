@@ -7,9 +7,9 @@ from itertools import pairwise
 from matchers.rules.model import Rule
 from numtui.rule_draft import Draft
 from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
-from numtui.safe import safe_text
-from numtui.text import Line, fit, width_of, wrap
-from numtui.text_editor import TextEditor
+from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.safe import safe_text
+from numtui.text.text_editor import TextEditor
 
 __all__ = ["HEADING", "detail", "draft_lines", "help_lines", "stand_line", "summary"]
 

@@ -11,7 +11,7 @@ from matchers.rules.file import RuleFile
 from matchers.rules.resolve import RuleUsage
 from numtui.headless import compared, deliver
 from numtui.inputs import OpenRequest
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["check_rules"]
 

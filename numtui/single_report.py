@@ -11,8 +11,8 @@ from matchers.logs.parser import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
 from numtui.headless import deliver
 from numtui.inputs import OpenRequest
-from numtui.safe import safe_text
 from numtui.terminal.progress import ProgressLine
+from numtui.text.safe import safe_text
 
 __all__ = ["report_single"]
 

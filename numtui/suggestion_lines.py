@@ -1,6 +1,6 @@
 """How suggestions are written: the tree of families, rules and operations, and all there is to know of one of them.
 
-Pure text; lines are those of `numtui.text`.
+Pure text; lines are those of `numtui.text.lines`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.rules.emit import flow_item
 from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
-from numtui.safe import safe_text
 from numtui.suggesting import Node, State, Suggested, rule_name
-from numtui.text import Line, fit, width_of, wrap
+from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.safe import safe_text
 
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 

@@ -12,12 +12,12 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.run_info import Weight
 from matchers.status import Status
-from numtui.glyphs import GLYPHS
 from numtui.present import short_dtype
-from numtui.safe import safe_text
 from numtui.session import Session
 from numtui.source import source_lines, split_location
-from numtui.text import Line, fit, width_of
+from numtui.text.glyphs import GLYPHS
+from numtui.text.lines import Line, fit, width_of
+from numtui.text.safe import safe_text
 from numtui.view import Group, Order
 
 __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]

@@ -15,7 +15,7 @@ from matchers.logs.parser import read_log
 from numtui.report.model import Report
 from numtui.report.options import FORMATS, ReportOptions
 from numtui.report.write import write
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 from tests.hostile import RAW_CONTROL, hostile_logs, small_log
 
 LOGS = dict(hostile_logs())

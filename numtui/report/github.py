@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 from numtui.report.model import Report
 from numtui.report.parts import RowFacts
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["write"]
 

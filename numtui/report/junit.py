@@ -18,7 +18,7 @@ from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS
 from numtui.report.parts import RowFacts, plural
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["write"]
 

@@ -10,7 +10,7 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion, compatible
 from matchers.rules.emit import flow_item
 from matchers.rules.item import new_file
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["write_suggestions"]
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts, plural
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["write_text"]
 

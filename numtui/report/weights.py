@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from matchers.weights.compare import Divergence, StepSummary, WeightsComparison
 from matchers.weights.log import TensorState, WeightLog
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]
 

@@ -8,7 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 
 from numtui.screens.modal import Modal
-from numtui.text import Line, wrap
+from numtui.text.lines import Line, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["Choice", "Dialog", "conflict", "overwrite", "quit_unsaved", "recovery"]

@@ -15,11 +15,11 @@ from matchers.errors import UserError
 from matchers.explain.facts import format_error
 from numtui.grouping import By, RowGroup, grouped
 from numtui.overview import Entry
-from numtui.safe import safe_text
 from numtui.screens.overviews import Overviews
 from numtui.screens.panel import Panel, Picked
 from numtui.source import editor_command, find_source, source_lines, split_location
-from numtui.text import fit
+from numtui.text.lines import fit
+from numtui.text.safe import safe_text
 from numtui.view import Order
 
 __all__ = ["SORTED", "Finding", "group_entries"]

@@ -17,8 +17,8 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 
 from numtui.inputs import OpenRequest
-from numtui.safe import safe_text
-from numtui.text import Line, fit
+from numtui.text.lines import Line, fit
+from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines
 
 __all__ = ["Opening", "first_keys"]

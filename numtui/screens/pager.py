@@ -8,10 +8,10 @@ from textual import events
 from textual.app import ComposeResult
 
 from numtui.actions import ACTIONS, Action, by_group
-from numtui.line_editor import LineEditor, Typed
-from numtui.safe import safe_text
 from numtui.screens.modal import Modal
-from numtui.text import Line, fit, width_of, wrap
+from numtui.text.line_editor import LineEditor, Typed
+from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines
 from numtui.widgets.status_line import editor_line
 

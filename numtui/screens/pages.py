@@ -8,7 +8,7 @@ from numtui.raw_view import raw_lines
 from numtui.screens.finding import Finding
 from numtui.screens.pager import Pager, help_lines
 from numtui.summary import info
-from numtui.text import Line
+from numtui.text.lines import Line
 
 __all__ = ["Pages"]
 

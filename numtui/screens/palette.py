@@ -14,8 +14,8 @@ from textual.widgets import Input
 from numtui.actions import Action, Group
 from numtui.fields import FIELDS
 from numtui.query import exactly
-from numtui.safe import safe_text
 from numtui.screens.asking import Asking
+from numtui.text.safe import safe_text
 
 __all__ = ["ActionProvider", "Palette", "PlaceProvider"]
 

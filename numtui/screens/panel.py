@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from numtui.overview import Entry
 from numtui.screens.modal import Modal
 from numtui.screens.pager import Pager
-from numtui.text import Line, fit
+from numtui.text.lines import Line, fit
 from numtui.widgets.lines import Lines
 
 __all__ = ["Panel", "Picked"]

@@ -13,7 +13,7 @@ from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.screens.modal import Modal
 from numtui.session import Session
 from numtui.terminal.tty import speaks_unicode
-from numtui.text import Line, wrap
+from numtui.text.lines import Line, wrap
 from numtui.widgets.lines import Lines
 
 __all__ = ["PlotScreen"]

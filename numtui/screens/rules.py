@@ -22,11 +22,11 @@ from numtui.jobs import Job
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import HEADING, detail, draft_lines, stand_line, summary
 from numtui.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
-from numtui.safe import safe_text
 from numtui.screens.trying import Trial
 from numtui.screens.typing_rule import Typing
 from numtui.session import Session
-from numtui.text import Line, fit, key_line, width_of, wrap
+from numtui.text.lines import Line, fit, key_line, width_of, wrap
+from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines
 
 __all__ = ["RulesPanel"]

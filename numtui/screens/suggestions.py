@@ -21,12 +21,12 @@ from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from numtui.edits import Edit, Effect
 from numtui.jobs import Job
-from numtui.safe import safe_text
 from numtui.screens.modal import Modal
 from numtui.session import Session
 from numtui.suggesting import Node, State
 from numtui.suggestion_lines import detail, heading, node_line
-from numtui.text import Line, fit, key_line
+from numtui.text.lines import Line, fit, key_line
+from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines
 
 __all__ = ["Suggestions"]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-from numtui.safe import safe_text
 from numtui.terminal.tty import is_dumb_terminal, is_terminal
+from numtui.text.safe import safe_text
 
 __all__ = ["ProgressLine"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from numtui.actions import ACTIONS, Action, key_label
 from numtui.jobs import Proposal
-from numtui.text import Line, width_of
+from numtui.text.lines import Line, width_of
 from numtui.widgets.lines import Lines
 
 __all__ = ["Footer"]

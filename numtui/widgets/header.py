@@ -5,7 +5,7 @@ from __future__ import annotations
 from matchers.comparison import Comparison
 from numtui.session import Session
 from numtui.summary import header
-from numtui.text import Line
+from numtui.text.lines import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Header"]

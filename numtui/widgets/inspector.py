@@ -5,7 +5,7 @@ from __future__ import annotations
 from matchers.explain.row import Explanation
 from numtui.inspection import Inspection, inspect
 from numtui.session import Session
-from numtui.text import Line
+from numtui.text.lines import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Inspector"]

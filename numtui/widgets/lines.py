@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from numtui.cells import cells_of, changes
-from numtui.text import Line, fit_line
+from numtui.text.lines import Line, fit_line
 
 __all__ = ["ROLES", "Lines", "differences"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from numtui.jobs import Proposal
-from numtui.line_editor import LineEditor
-from numtui.safe import safe_text
 from numtui.session import Session
 from numtui.summary import incomplete, join
-from numtui.text import Line, width_of, wrap
+from numtui.text.line_editor import LineEditor
+from numtui.text.lines import Line, width_of, wrap
+from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines
 
 __all__ = ["StatusLine", "editor_line"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numtui.present import Columns, RowWriter, map_pieces, usual_key
 from numtui.session import Session
-from numtui.text import Line, Piece
+from numtui.text.lines import Line, Piece
 from numtui.view import View
 from numtui.widgets.lines import Lines
 

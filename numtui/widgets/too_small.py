@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.geometry import Size
 
-from numtui.text import Line
+from numtui.text.lines import Line
 from numtui.widgets.lines import Lines
 
 __all__ = ["MINIMUM", "TooSmall"]

@@ -19,7 +19,7 @@ from matchers.status import Status
 from numtui.actions import ACTIONS
 from numtui.query import QueryError, parse_query
 from numtui.report.html import View
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 from numtui.view import Filter, Group, Order, build_view, sorted_rows
 from tests.browser.chromium import Chromium
 from tests.builders import log_text, training_step, write_log

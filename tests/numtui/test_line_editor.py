@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from numtui.line_editor import LineEditor, Typed
+from numtui.text.line_editor import LineEditor, Typed
 
 
 def typed(editor: LineEditor, *keys: str) -> LineEditor:

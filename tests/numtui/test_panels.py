@@ -12,7 +12,7 @@ from matchers.comparison import compare
 from matchers.status import Status
 from numtui.overview import cause_entries, causes_title, note_entries, place_entries, row_line
 from numtui.screens.explorer import Explorer
-from numtui.text import width_of
+from numtui.text.lines import width_of
 from tests.builders import Op, op, training_step
 from tests.matchers.drift import made_up_log
 from tests.numtui.fakes import comparison_of

@@ -18,7 +18,7 @@ from numtui.inspection import inspect
 from numtui.present import Columns, RowWriter, error_bar, short_dtype
 from numtui.session import Session
 from numtui.summary import breadcrumb, header, info, join
-from numtui.text import Line, fit, fit_line, width_of
+from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.view import Group
 from tests.numtui.fakes import comparison_of
 

@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from numtui.repaint import Shown
-from numtui.text import fit
+from numtui.text.lines import fit
 
 WIDTH, HEIGHT = 40, 8
 CONSOLE = Console(force_terminal=True, color_system="standard", width=WIDTH)

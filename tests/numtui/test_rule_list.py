@@ -32,7 +32,7 @@ from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary
 from numtui.rule_list import ORDER, RuleList, dropped, matches, moved, rule_behind, rule_text, toggled
-from numtui.text import width_of
+from numtui.text.lines import width_of
 from tests.builders import training_step
 from tests.matchers.drift import made_up_log
 from tests.matchers.test_rule_file import files

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numtui.safe import safe_text
 from numtui.terminal.clipboard import osc52
 from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import is_dumb_terminal, wants_color
+from numtui.text.safe import safe_text
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numtui.text_editor import TextEditor
+from numtui.text.text_editor import TextEditor
 
 KEYS = (
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "ctrl+a", "ctrl+e"),

@@ -25,12 +25,12 @@ from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.fields import FIELDS, STATUS_WORDS
-from numtui.glyphs import GLYPHS, STYLES
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
-from numtui.safe import safe_text
+from numtui.text.glyphs import GLYPHS, STYLES
+from numtui.text.safe import safe_text
 from numtui.view import Group, Order
 
 __all__ = ["View", "write"]

@@ -27,7 +27,7 @@ from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing.pairing import Method
 from matchers.verdict.tolerance import EPSILON
 from numtui.fields import FIELDS
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["Block", "block_of", "decimal"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts, plural
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["logs", "rules", "summary", "text"]
 

@@ -10,7 +10,7 @@ import textwrap
 
 from rich.cells import cell_len, set_cell_size
 
-from numtui.safe import safe_text
+from numtui.text.safe import safe_text
 
 __all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "side_titles", "width_of", "wrap"]
 
