@@ -18,10 +18,10 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.nonfinite import broken_kind
 from matchers.pairing.pairing import Method
 from matchers.status import Status
+from numtui.query.view import Order, Severity, View
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, Piece, fit, fit_line, side_titles, width_of
 from numtui.text.safe import safe_text
-from numtui.view import Order, Severity, View
 
 __all__ = [
     "CAUSE",

@@ -9,10 +9,10 @@ from matchers.comparison import Comparison
 from numtui.annotations import Annotations, Lost
 from numtui.edits import spot_of
 from numtui.listing import Details, Listing
-from numtui.query import QueryError
+from numtui.query.query import QueryError
+from numtui.query.view import Group, Order
 from numtui.session_store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
 from numtui.typed_lines import joined
-from numtui.view import Group, Order
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 

@@ -29,7 +29,7 @@ from matchers.rules.model import (
 from matchers.rules.resolve import RuleUsage, resolve
 from matchers.status import Status
 from numtui.edits import Edit, EditError
-from numtui.fields import rows_of_rule
+from numtui.query.fields import rows_of_rule
 
 __all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_behind", "rule_text", "toggled"]
 

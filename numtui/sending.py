@@ -8,12 +8,12 @@ from pathlib import Path
 
 from matchers.atomic_write import atomic_writer
 from matchers.errors import InputError
+from numtui.query.view import Group
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.session import Session
-from numtui.view import Group
 
 __all__ = ["Page", "free_path", "page_of", "row_of"]
 

@@ -33,10 +33,10 @@ from numtui.edits import (
     template_edits,
     unpair_edits,
 )
-from numtui.fields import rows_of_rule
 from numtui.jobs import Job, Look, Proposal
 from numtui.journal import Journal, Recovered
 from numtui.listing import Listing, Search
+from numtui.query.fields import rows_of_rule
 from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
 from numtui.session_store import SessionStore, Sitting
 from numtui.suggesting import Suggested

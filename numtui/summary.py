@@ -13,12 +13,12 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.run_info import Weight
 from matchers.status import Status
 from numtui.present import short_dtype
+from numtui.query.source_line import source_lines, split_location
+from numtui.query.view import Group, Order
 from numtui.session import Session
-from numtui.source import source_lines, split_location
 from numtui.text.glyphs import GLYPHS
 from numtui.text.lines import Line, fit, width_of
 from numtui.text.safe import safe_text
-from numtui.view import Group, Order
 
 __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 

@@ -14,10 +14,10 @@ from matchers.errors import UserError
 from numtui.copying import copies_of
 from numtui.jobs import Job
 from numtui.listing import Details
+from numtui.query.view import Group, Order
 from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
 from numtui.terminal.clipboard import copy_in_tmux
-from numtui.view import Group, Order
 
 if TYPE_CHECKING:
     from numtui.edits import Edit

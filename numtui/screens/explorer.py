@@ -30,7 +30,7 @@ from numtui.keys import LETTER, KeyReader
 from numtui.listing import Details
 from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.messages import Messages
-from numtui.query import Query
+from numtui.query.query import Query
 from numtui.runtime_tuning import give_memory_back, keep_what_is_there
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal

@@ -12,8 +12,8 @@ from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
 from numtui.actions import Action, Group
-from numtui.fields import FIELDS
-from numtui.query import exactly
+from numtui.query.fields import FIELDS
+from numtui.query.query import exactly
 from numtui.screens.asking import Asking
 from numtui.text.safe import safe_text
 

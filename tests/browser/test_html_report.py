@@ -17,10 +17,10 @@ from matchers.explain.row import explain, format_eps, format_error, row_epsilon
 from matchers.logs.parser import read_log
 from matchers.status import Status
 from numtui.actions import ACTIONS
-from numtui.query import QueryError, parse_query
+from numtui.query.query import QueryError, parse_query
+from numtui.query.view import Filter, Group, Order, build_view, sorted_rows
 from numtui.report.html import View
 from numtui.text.safe import safe_text
-from numtui.view import Filter, Group, Order, build_view, sorted_rows
 from tests.browser.chromium import Chromium
 from tests.builders import log_text, training_step, write_log
 

@@ -28,10 +28,10 @@ from numtui.app import Numtui
 from numtui.inputs import OpenRequest
 from numtui.journal import Journal
 from numtui.loading import load
+from numtui.query.view import Group
 from numtui.screens.explorer import Explorer
 from numtui.screens.opening import FirstRows, Opening
 from numtui.screens.pager import Pager, help_lines
-from numtui.view import Group
 from tests.builders import Op, op, training_step, write_log
 
 _HOPS = 4

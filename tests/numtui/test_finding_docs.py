@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from numtui.config import load_config
-from numtui.fields import FIELDS, NUMBERS
-from numtui.query import parse_query
+from numtui.query.fields import FIELDS, NUMBERS
+from numtui.query.query import parse_query
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "finding.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from matchers.status import Status
-from numtui.flow import consuming, producing, way_back
+from numtui.query.flow import consuming, producing, way_back
 from tests.builders import Op, training_step, write_log
 from tests.numtui.fakes import comparison_of
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matchers.status import Status
-from numtui.grouping import By, grouped
-from numtui.query import parse_query
+from numtui.query.grouping import By, grouped
+from numtui.query.query import parse_query
 from numtui.screens.finding import group_entries
 from tests.numtui.fakes import comparison_of
 

@@ -16,10 +16,10 @@ from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.inspection import inspect
 from numtui.present import Columns, RowWriter, error_bar, short_dtype
+from numtui.query.view import Group
 from numtui.session import Session
 from numtui.summary import breadcrumb, header, info, join
 from numtui.text.lines import Line, fit, fit_line, width_of
-from numtui.view import Group
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B

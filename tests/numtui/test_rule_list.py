@@ -27,7 +27,7 @@ from matchers.rules.model import (
 )
 from matchers.rules.resolve import RuleUsage
 from numtui.edits import Edit, EditError
-from numtui.query import completions, parse_query
+from numtui.query.query import completions, parse_query
 from numtui.rule_completion import complete
 from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary

@@ -12,10 +12,10 @@ from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.rules.model import IgnoreRule
 from matchers.status import Status
+from numtui.query.view import Group, Order
 from numtui.report.html import View, write
 from numtui.sending import free_path, page_of, row_of
 from numtui.session import Session
-from numtui.view import Group, Order
 from tests.builders import training_step, write_log
 
 

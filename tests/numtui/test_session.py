@@ -21,9 +21,9 @@ from matchers.status import Status
 from numtui.edits import EditError, Effect
 from numtui.journal import Journal
 from numtui.listing import Listing, Search
-from numtui.query import QueryError
+from numtui.query.query import QueryError
+from numtui.query.view import Group
 from numtui.session import Session
-from numtui.view import Group
 from tests.builders import Op, op, training_step, write_log
 from tests.numtui.fakes import comparison_of
 

@@ -16,9 +16,9 @@ from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.edits import spot_of
 from numtui.listing import Details
+from numtui.query.view import Group, Order
 from numtui.session import Session
 from numtui.session_store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
-from numtui.view import Group, Order
 from tests.numtui.fakes import comparison_of, log_of
 
 E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matchers.errors import InputError
-from numtui.source import editor_command, find_source, split_location
+from numtui.query.source_line import editor_command, find_source, split_location
 
 
 def test_a_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:

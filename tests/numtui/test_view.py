@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.query import QueryError, completions, exactly, parse_query
-from numtui.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, step, step_error, with_error
+from numtui.query.query import QueryError, completions, exactly, parse_query
+from numtui.query.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, step, step_error, with_error
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B

@@ -24,14 +24,14 @@ from matchers.logs.op_log import Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
-from numtui.fields import FIELDS, STATUS_WORDS
+from numtui.query.fields import FIELDS, STATUS_WORDS
+from numtui.query.view import Group, Order
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.safe import safe_text
-from numtui.view import Group, Order
 
 __all__ = ["View", "write"]
 

@@ -26,7 +26,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing.pairing import Method
 from matchers.verdict.tolerance import EPSILON
-from numtui.fields import FIELDS
+from numtui.query.fields import FIELDS
 from numtui.text.safe import safe_text
 
 __all__ = ["Block", "block_of", "decimal"]

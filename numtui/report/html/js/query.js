@@ -1,4 +1,4 @@
-/* The filter query, word for word that of the explorer (numtui/query.py, numtui/fields.py). */
+/* The filter query, word for word that of the explorer (numtui/query/query.py, numtui/query/fields.py). */
 
 const WORD = /(?:[^\s"]|"[^"]*(?:"|$))+/g;
 const PARTS = /^(-(?=.))?(?:([A-Za-z]+)(:|>=|<=|>|<))?(.*)$/s;

@@ -16,7 +16,7 @@ from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
 from matchers.ops.module_path import template
-from numtui.query import exactly
+from numtui.query.query import exactly
 
 __all__ = ["By", "RowGroup", "grouped"]
 

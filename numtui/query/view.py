@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
 from matchers.status import Status
-from numtui.fields import STATUS_WORDS
-from numtui.query import NO_QUERY, Query
+from numtui.query.fields import STATUS_WORDS
+from numtui.query.query import NO_QUERY, Query
 
 __all__ = [
     "FOLD_MIN",

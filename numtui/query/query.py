@@ -29,7 +29,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from numtui.fields import FIELDS, NUMBERS, keys_containing
+from numtui.query.fields import FIELDS, NUMBERS, keys_containing
 
 __all__ = ["NO_QUERY", "Query", "QueryError", "completions", "exactly", "parse_query"]
 

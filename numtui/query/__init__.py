@@ -1,0 +1,1 @@
+"""Which rows are listed: filter, fields, order, groups, data flow."""
