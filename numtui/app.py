@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from numtui.screens.explorer import Explorer
-    from numtui.session import Session
+    from numtui.session.session import Session
 
 __all__ = ["Numtui", "run_app"]
 
@@ -116,7 +116,7 @@ class Numtui(App[None], inherit_bindings=False):
     def _prepare(self) -> None:
         """In a worker's thread: what takes longer than a frame."""
         import numtui.screens.explorer  # noqa: F401 - imported here, so that it is there when the session is
-        from numtui.loading import open_heads
+        from numtui.session.loading import open_heads
 
         try:
             session = open_heads(self._request)

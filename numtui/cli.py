@@ -325,7 +325,7 @@ def _report_bug(error: Exception) -> None:
     import time
     import traceback
 
-    from numtui.journal import state_folder
+    from numtui.session.journal import state_folder
 
     details = "".join(traceback.format_exception(error))
     summary = f"internal error: {type(error).__name__}: {error}"

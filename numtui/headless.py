@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TextIO
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
 from matchers.logs.parser import read_log
-from numtui.expected import expectation_of
 from numtui.inputs import STDIN, OpenRequest
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions, Target
 from numtui.report.write import write
+from numtui.session.loading import expectation_of
 from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import give_up_stdout, wants_color
 from numtui.text.safe import safe_text

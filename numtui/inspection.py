@@ -10,7 +10,7 @@ from itertools import zip_longest
 from matchers.comparison import Comparison
 from matchers.explain.row import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.text.lines import LONGEST_TEXT, Line, fit, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from matchers.rules.model import Rule
-from numtui.rule_draft import Draft
-from numtui.rule_list import ORDER, RuleList, Stand, matches, rule_text
+from numtui.session.rule_draft import Draft
+from numtui.session.rule_list import ORDER, RuleList, Stand, matches, rule_text
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
 from numtui.text.text_editor import TextEditor

@@ -13,7 +13,7 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.rules.emit import flow_item
 from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
-from numtui.suggesting import Node, State, Suggested, rule_name
+from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
 

@@ -15,7 +15,7 @@ from matchers.status import Status
 from numtui.present import short_dtype
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Group, Order
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
 from numtui.text.lines import Line, fit, width_of
 from numtui.text.safe import safe_text

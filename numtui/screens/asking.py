@@ -15,7 +15,7 @@ from numtui.keys import KeyReader
 from numtui.messages import Messages
 from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.query.view import Filter
-from numtui.session import Search, Session
+from numtui.session.session import Search, Session
 from numtui.text.line_editor import LineEditor, Typed
 from numtui.widgets.inspector import Inspector
 from numtui.widgets.table import Table

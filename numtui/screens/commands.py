@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
-from numtui.copying import copies_of
-from numtui.jobs import Job
-from numtui.listing import Details
 from numtui.query.view import Group, Order
 from numtui.screens.finding import SORTED
 from numtui.screens.pages import Pages
+from numtui.session.export import copies_of
+from numtui.session.jobs import Job
+from numtui.session.listing import Details
 from numtui.terminal.clipboard import copy_in_tmux
 
 if TYPE_CHECKING:
-    from numtui.edits import Edit
-    from numtui.sending import Page
+    from numtui.session.export import Page
+    from numtui.session.rule_edits import Edit
 
 __all__ = ["Commands"]
 
@@ -368,7 +368,7 @@ class Commands(Pages):
 
     def action_copy_row(self) -> None:
         """The row under the cursor, for a discussion."""
-        from numtui.sending import row_of  # with the reports, which most sessions do not need
+        from numtui.session.export import row_of  # with the reports, which most sessions do not need
 
         row = row_of(self.session)
         if row:
@@ -377,7 +377,7 @@ class Commands(Pages):
 
     def action_html(self) -> None:
         """Ask where to; a free name is proposed."""
-        from numtui.sending import free_path
+        from numtui.session.export import free_path
 
         self.ask("page", "write an HTML page to: ", str(free_path()))
 
@@ -397,7 +397,7 @@ class Commands(Pages):
         self.app.push_screen(overwrite(str(path)), answered)
 
     def _start_page(self, path: Path) -> None:
-        from numtui.sending import page_of
+        from numtui.session.export import page_of
 
         page = page_of(self.session)
         self.say(f"writing {path}")

@@ -24,17 +24,17 @@ from textual.timer import Timer
 from matchers.errors import RulesError, UserError
 from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
-from numtui.jobs import Job, Look
-from numtui.journal import Recovered
 from numtui.keys import LETTER, KeyReader
-from numtui.listing import Details
-from numtui.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.messages import Messages
 from numtui.query.query import Query
 from numtui.runtime_tuning import give_memory_back, keep_what_is_there
 from numtui.screens.following import Following
 from numtui.screens.modal import Modal
-from numtui.session import Search, Session
+from numtui.session.jobs import Job, Look
+from numtui.session.journal import Recovered
+from numtui.session.listing import Details
+from numtui.session.loading import Cancelled, Loaded, Throttled, load, warm
+from numtui.session.session import Search, Session
 from numtui.shims import bound_action, output_waits, pass_on, rebind
 from numtui.summary import all_agree, rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
@@ -469,7 +469,7 @@ class Explorer(Following):
         if not loading.cancelled:
             self.post_message(self.Opened(loaded))
             warm(loaded)
-            import numtui.sending  # noqa: F401 - the reports take 50 ms to import: here nobody waits for them
+            import numtui.session.export  # noqa: F401 - the reports take 50 ms to import: here nobody waits for them
 
             self.post_message(self.Warmed())
 

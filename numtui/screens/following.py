@@ -9,8 +9,8 @@ from textual import on
 from textual.message import Message
 
 from numtui.inputs import OpenRequest
-from numtui.loading import Stamps, stamps_of
 from numtui.screens.commands import Commands
+from numtui.session.loading import Stamps, stamps_of
 
 __all__ = ["Following"]
 

@@ -11,7 +11,7 @@ from matchers.single_run import explained
 from numtui.overview import row_line
 from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.screens.modal import Modal
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.terminal.tty import speaks_unicode
 from numtui.text.lines import Line, wrap
 from numtui.widgets.lines import Lines

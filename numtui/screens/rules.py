@@ -17,14 +17,14 @@ from textual.message import Message
 from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.rules.model import SECTIONS, Rule, RuleProblem
-from numtui.edits import Edit, Effect
-from numtui.jobs import Job
-from numtui.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.rule_lines import HEADING, detail, draft_lines, stand_line, summary
-from numtui.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
 from numtui.screens.trying import Trial
 from numtui.screens.typing_rule import Typing
-from numtui.session import Session
+from numtui.session.jobs import Job
+from numtui.session.rule_draft import Draft, draft_of, mending, new_draft
+from numtui.session.rule_edits import Edit, Effect
+from numtui.session.rule_list import RuleList, Stand, dropped, matches, moved, rule_behind, toggled
+from numtui.session.session import Session
 from numtui.text.lines import Line, fit, key_line, width_of, wrap
 from numtui.text.safe import safe_text
 from numtui.widgets.lines import Lines

@@ -19,11 +19,11 @@ from textual.timer import Timer
 from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
-from numtui.edits import Edit, Effect
-from numtui.jobs import Job
 from numtui.screens.modal import Modal
-from numtui.session import Session
-from numtui.suggesting import Node, State
+from numtui.session.jobs import Job
+from numtui.session.rule_edits import Edit, Effect
+from numtui.session.session import Session
+from numtui.session.suggestion_tree import Node, State
 from numtui.suggestion_lines import detail, heading, node_line
 from numtui.text.lines import Line, fit, key_line
 from numtui.text.safe import safe_text
@@ -309,8 +309,8 @@ class Suggestions(Modal[int | None]):
 
     def _edit(self, node: Node) -> None:
         """The rule of a line in the editor; what is accepted there is in force."""
-        from numtui.rule_draft import draft_of, suggested_draft
         from numtui.screens.rules import RulesPanel
+        from numtui.session.rule_draft import draft_of, suggested_draft
 
         session = self._session
         rule, generation = session.suggested.rule(node), session.generation

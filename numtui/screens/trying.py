@@ -14,11 +14,11 @@ from textual import on
 from textual.message import Message
 
 from matchers.errors import UserError
-from numtui.edits import Edit, Effect
-from numtui.jobs import Job
-from numtui.loading import Cancelled
 from numtui.screens.modal import Modal
-from numtui.session import Session
+from numtui.session.jobs import Job
+from numtui.session.loading import Cancelled
+from numtui.session.rule_edits import Edit, Effect
+from numtui.session.session import Session
 
 __all__ = ["Trial", "Trying"]
 

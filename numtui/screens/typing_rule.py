@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 from textual import events
 from textual.timer import Timer
 
-from numtui.edits import Edit, EditError
-from numtui.jobs import Job
-from numtui.rule_completion import complete
-from numtui.rule_draft import Draft
 from numtui.rule_lines import help_lines
 from numtui.screens.trying import Trying
-from numtui.session import Session
+from numtui.session.jobs import Job
+from numtui.session.rule_completion import complete
+from numtui.session.rule_draft import Draft
+from numtui.session.rule_edits import Edit, EditError
+from numtui.session.session import Session
 
 __all__ = ["Typing"]
 

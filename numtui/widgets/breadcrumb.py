@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.summary import breadcrumb
 from numtui.widgets.lines import Lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from numtui.actions import ACTIONS, Action, key_label
-from numtui.jobs import Proposal
+from numtui.session.jobs import Proposal
 from numtui.text.lines import Line, width_of
 from numtui.widgets.lines import Lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matchers.comparison import Comparison
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.summary import header
 from numtui.text.lines import Line
 from numtui.widgets.lines import Lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matchers.explain.row import Explanation
 from numtui.inspection import Inspection, inspect
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.text.lines import Line
 from numtui.widgets.lines import Lines
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from numtui.jobs import Proposal
-from numtui.session import Session
+from numtui.session.jobs import Proposal
+from numtui.session.session import Session
 from numtui.summary import incomplete, join
 from numtui.text.line_editor import LineEditor
 from numtui.text.lines import Line, width_of, wrap

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numtui.present import Columns, RowWriter, map_pieces, usual_key
 from numtui.query.view import View
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.text.lines import Line, Piece
 from numtui.widgets.lines import Lines
 

@@ -12,7 +12,7 @@ from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.single_run import single_run
 from numtui.query.source_line import source_lines, split_location
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.summary import breadcrumb
 from tests.capture.runs import EXAMPLE, Examples, Run
 from tests.two_ranks import TwoRanks

@@ -26,12 +26,12 @@ from matchers.rules.file import RuleFile
 from numtui.actions import ACTIONS
 from numtui.app import Numtui
 from numtui.inputs import OpenRequest
-from numtui.journal import Journal
-from numtui.loading import load
 from numtui.query.view import Group
 from numtui.screens.explorer import Explorer
 from numtui.screens.opening import FirstRows, Opening
 from numtui.screens.pager import Pager, help_lines
+from numtui.session.journal import Journal
+from numtui.session.loading import load
 from tests.builders import Op, op, training_step, write_log
 
 _HOPS = 4

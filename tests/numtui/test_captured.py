@@ -17,7 +17,7 @@ from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.report.write import write
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.summary import info
 from tests.captured import Step, write_captured
 from tests.matchers.test_captured import AFTER, WEIGHTS, X, Y, mm, optimizer

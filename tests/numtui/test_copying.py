@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matchers.status import Status
-from numtui.copying import copies_of
+from numtui.session.export import copies_of
 from tests.numtui.fakes import comparison_of
 
 E, A = Status.EQUAL, Status.ONLY_A

@@ -8,8 +8,8 @@ import pytest
 
 from numtui.cli import main
 from numtui.inputs import OpenRequest
-from numtui.loading import load
-from numtui.session import Session
+from numtui.session.loading import load
+from numtui.session.session import Session
 from numtui.summary import header
 
 DATA = Path(__file__).parent.parent / "data"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual import events
 
-from numtui.loading import Loaded, load
+from numtui.session.loading import Loaded, load
 from tests.builders import training_step
 from tests.numtui.test_app import opened, press, request, screen, settled
 from tests.numtui.test_flow import diverging

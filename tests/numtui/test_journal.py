@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from numtui.journal import Journal, state_folder
+from numtui.session.journal import Journal, state_folder
 
 RULES = Path("overrides.yaml")
 SESSION = """
 import sys
 from pathlib import Path
-from numtui.journal import Journal
+from numtui.session.journal import Journal
 journal = Journal("a.log", "b.log", Path("overrides.yaml"), folder=Path(sys.argv[1]))
 journal.write("version: 1  # of another process\\n")
 print("written", flush=True)
@@ -71,7 +71,7 @@ def test_other_logs_are_another_matter(tmp_path: Path) -> None:
 
 def test_the_newest_of_several_is_offered_and_all_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 30.0, 20.0])
-    monkeypatch.setattr("numtui.journal.time.time", lambda: next(clock))
+    monkeypatch.setattr("numtui.session.journal.time.time", lambda: next(clock))
     for text in ("first", "newest", "middle"):
         session = new(tmp_path)
         session.write(text)
@@ -112,7 +112,7 @@ def test_without_locks_the_process_id_decides(tmp_path: Path, monkeypatch: pytes
     def no_locks(*_: object) -> None:
         raise OSError("no locks available")
 
-    monkeypatch.setattr("numtui.journal.fcntl.flock", no_locks)
+    monkeypatch.setattr("numtui.session.journal.fcntl.flock", no_locks)
     session = new(tmp_path)
     session.write("rules")
     assert new(tmp_path).pending() is None

@@ -17,7 +17,7 @@ from matchers.status import Status
 from numtui.inspection import inspect
 from numtui.present import Columns, RowWriter, error_bar, short_dtype
 from numtui.query.view import Group
-from numtui.session import Session
+from numtui.session.session import Session
 from numtui.summary import breadcrumb, header, info, join
 from numtui.text.lines import Line, fit, fit_line, width_of
 from tests.numtui.fakes import comparison_of

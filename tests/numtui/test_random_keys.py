@@ -25,11 +25,11 @@ from matchers.rules.file import parse_rules
 from numtui.actions import ACTIONS
 from numtui.app import Numtui
 from numtui.inputs import OpenRequest
-from numtui.journal import Journal
-from numtui.listing import Listing
-from numtui.resuming import sitting_of
 from numtui.screens.explorer import Explorer
-from numtui.session_store import Anchor, SessionStore
+from numtui.session.journal import Journal
+from numtui.session.listing import Listing
+from numtui.session.restore import sitting_of
+from numtui.session.store import Anchor, SessionStore
 from tests.conftest import EXAMPLES
 
 _ASKED = os.environ.get("RANDOM_KEYS")

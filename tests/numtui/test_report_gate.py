@@ -18,11 +18,11 @@ from matchers.rules.file import parse_rules
 from matchers.rules.model import IgnoreRule, RuleSet
 from matchers.status import Status
 from numtui.cli import main
-from numtui.edits import Effect
 from numtui.report.known_differences import AllowList, load_allow_list
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS, ReportOptions
 from numtui.report.write import write
+from numtui.session.rule_edits import Effect
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
 

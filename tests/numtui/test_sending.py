@@ -14,8 +14,8 @@ from matchers.rules.model import IgnoreRule
 from matchers.status import Status
 from numtui.query.view import Group, Order
 from numtui.report.html import View, write
-from numtui.sending import free_path, page_of, row_of
-from numtui.session import Session
+from numtui.session.export import free_path, page_of, row_of
+from numtui.session.session import Session
 from tests.builders import training_step, write_log
 
 

@@ -18,12 +18,12 @@ from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile, RulesChangedError
 from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
-from numtui.edits import EditError, Effect
-from numtui.journal import Journal
-from numtui.listing import Listing, Search
 from numtui.query.query import QueryError
 from numtui.query.view import Group
-from numtui.session import Session
+from numtui.session.journal import Journal
+from numtui.session.listing import Listing, Search
+from numtui.session.rule_edits import EditError, Effect
+from numtui.session.session import Session
 from tests.builders import Op, op, training_step, write_log
 from tests.numtui.fakes import comparison_of
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.edits import spot_of
-from numtui.listing import Details
 from numtui.query.view import Group, Order
-from numtui.session import Session
-from numtui.session_store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
+from numtui.session.listing import Details
+from numtui.session.rule_edits import spot_of
+from numtui.session.session import Session
+from numtui.session.store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
 from tests.numtui.fakes import comparison_of, log_of
 
 E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B
@@ -194,7 +194,7 @@ def session_of(c: Comparison, folder: Path) -> Session:
 def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("numtui.session_store._MOST", 3)
+    monkeypatch.setattr("numtui.session.store._MOST", 3)
     for number in range(6):
         made = SessionStore(f"{number}.log", "b.log", folder=tmp_path)
         made.save(Sitting(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))

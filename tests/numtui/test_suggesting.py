@@ -11,10 +11,10 @@ from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.rules.model import RuleSet
-from numtui.edits import EditError
-from numtui.session import Session
-from numtui.session_store import SessionStore
-from numtui.suggesting import Node, State, Suggested, rule_name
+from numtui.session.rule_edits import EditError
+from numtui.session.session import Session
+from numtui.session.store import SessionStore
+from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.suggestion_lines import detail, heading, node_line
 from tests.builders import Op, training_step
 from tests.conftest import REPOSITORY

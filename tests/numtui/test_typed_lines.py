@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numtui.typed_lines import TypedLines, joined
+from numtui.session.input_history import TypedLines, joined
 
 
 def test_a_line_is_kept_once_at_its_last_place() -> None:

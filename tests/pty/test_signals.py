@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from matchers.rules.file import parse_rules
-from numtui.journal import Journal
-from numtui.session_store import SessionStore
+from numtui.session.journal import Journal
+from numtui.session.store import SessionStore
 from tests.builders import training_step, write_log
 from tests.pty.raw import RawTerminal
 from tests.pty.test_actions import Seen

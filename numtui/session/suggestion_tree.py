@@ -21,7 +21,7 @@ from matchers.drift.suggestion import Suggestion, compatible, with_more
 from matchers.rules.emit import flow_item
 from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach
-from numtui.edits import Edit, EditError
+from numtui.session.rule_edits import Edit, EditError
 
 __all__ = ["Family", "Node", "State", "Suggested", "rule_name"]
 

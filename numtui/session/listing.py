@@ -15,11 +15,11 @@ from matchers.comparison import Comparison
 from matchers.explain.row import Explanation, InputFact
 from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
-from numtui.annotations import Annotations, row_of
-from numtui.edits import Spot, spot_of
 from numtui.query.fields import keys_containing
 from numtui.query.query import Query, parse_query
 from numtui.query.view import Filter, Group, Order, build_view, sorted_rows, step, step_error, with_error
+from numtui.session.annotations import Annotations, row_of
+from numtui.session.rule_edits import Spot, spot_of
 
 __all__ = ["Details", "Listing", "Search"]
 

@@ -8,7 +8,7 @@ from matchers.comparison import Comparison, Progress
 from matchers.drift.realign import realignments
 from matchers.drift.suggestion import Suggestion
 from matchers.rules.model import RuleSet
-from numtui.edits import (
+from numtui.session.rule_edits import (
     Edit,
     Effect,
 )

@@ -28,8 +28,8 @@ from matchers.rules.model import (
 )
 from matchers.rules.resolve import RuleUsage, resolve
 from matchers.status import Status
-from numtui.edits import Edit, EditError
 from numtui.query.fields import rows_of_rule
+from numtui.session.rule_edits import Edit, EditError
 
 __all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_behind", "rule_text", "toggled"]
 

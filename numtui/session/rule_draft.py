@@ -26,8 +26,8 @@ from matchers.rules.model import (
     TemplateRule,
     ToleranceRule,
 )
-from numtui.edits import Edit, EditError, Spot
-from numtui.rule_list import rule_text
+from numtui.session.rule_edits import Edit, EditError, Spot
+from numtui.session.rule_list import rule_text
 from numtui.text.text_editor import TextEditor
 
 __all__ = ["Draft", "draft_of", "mending", "new_draft", "suggested_draft"]

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
-from numtui.journal import state_folder
-from numtui.typed_lines import joined
+from numtui.session.input_history import joined
+from numtui.session.journal import state_folder
 
 __all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor", "spot_of_anchor"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from matchers.comparison import Comparison
-from numtui.edits import Spot
-from numtui.session_store import Anchor
+from numtui.session.rule_edits import Spot
+from numtui.session.store import Anchor
 
 __all__ = ["Annotations", "Lost", "row_of"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from matchers.comparison import Comparison
-from numtui.annotations import Annotations, Lost
-from numtui.edits import spot_of
-from numtui.listing import Details, Listing
 from numtui.query.query import QueryError
 from numtui.query.view import Group, Order
-from numtui.session_store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
-from numtui.typed_lines import joined
+from numtui.session.annotations import Annotations, Lost
+from numtui.session.input_history import joined
+from numtui.session.listing import Details, Listing
+from numtui.session.rule_edits import spot_of
+from numtui.session.store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 

@@ -7,15 +7,17 @@ from itertools import count
 from pathlib import Path
 
 from matchers.atomic_write import atomic_writer
+from matchers.comparison import Comparison
 from matchers.errors import InputError
 from numtui.query.view import Group
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
-from numtui.session import Session
+from numtui.session.rule_edits import Spot
+from numtui.session.session import Session
 
-__all__ = ["Page", "free_path", "page_of", "row_of"]
+__all__ = ["Page", "copies_of", "free_path", "page_of", "row_of"]
 
 _NAME = "numtui"
 
@@ -74,3 +76,18 @@ def free_path(folder: Path = Path()) -> Path:
     """A name that no file of the folder has: `numtui.html`, `numtui-2.html`, …"""
     names = (f"{_NAME}.html" if n == 1 else f"{_NAME}-{n}.html" for n in count(1))
     return next(folder / name for name in names if not (folder / name).exists())
+
+
+def copies_of(c: Comparison, spot: Spot) -> list[tuple[str, str]]:
+    """(what it is, the text) of the records of a and of b (-1: none), each text once; the key of a comes first."""
+    sides = [(side, log, record) for (side, log), record in zip(c.logs, spot, strict=False) if record >= 0]
+    found: dict[str, str] = {}
+    for what, texts in (
+        ("key", [(side, log.keys[record]) for side, log, record in sides]),
+        ("source line", [(side, log.location_text(record)) for side, log, record in sides]),
+    ):
+        alike = len({text for _, text in texts}) < len(sides) or len(sides) == 1
+        for side, text in texts:
+            if text:
+                found.setdefault(text, f"the {what}" if alike else f"{side}'s {what}")
+    return [(what, text) for text, what in found.items()]

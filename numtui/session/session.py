@@ -22,7 +22,13 @@ from matchers.drift.suggestion import Suggestion
 from matchers.explain.row import Explanation
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located
-from numtui.edits import (
+from numtui.query.fields import rows_of_rule
+from numtui.session.input_history import TypedLines, joined
+from numtui.session.jobs import Job, Look, Proposal
+from numtui.session.journal import Journal, Recovered
+from numtui.session.listing import Listing, Search
+from numtui.session.restore import find_again, resume, sitting_of, written_meanwhile
+from numtui.session.rule_edits import (
     Edit,
     EditError,
     Effect,
@@ -33,14 +39,8 @@ from numtui.edits import (
     template_edits,
     unpair_edits,
 )
-from numtui.jobs import Job, Look, Proposal
-from numtui.journal import Journal, Recovered
-from numtui.listing import Listing, Search
-from numtui.query.fields import rows_of_rule
-from numtui.resuming import find_again, resume, sitting_of, written_meanwhile
-from numtui.session_store import SessionStore, Sitting
-from numtui.suggesting import Suggested
-from numtui.typed_lines import TypedLines, joined
+from numtui.session.store import SessionStore, Sitting
+from numtui.session.suggestion_tree import Suggested
 
 __all__ = ["Search", "Session"]
 
