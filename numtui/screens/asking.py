@@ -12,11 +12,11 @@ from textual.screen import Screen
 
 from numtui.actions import ACTIONS, Action
 from numtui.keys import KeyReader
-from numtui.messages import Messages
 from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.query.view import Filter
 from numtui.session.session import Search, Session
 from numtui.text.line_editor import LineEditor, Typed
+from numtui.views.message_log import Messages
 from numtui.widgets.inspector import Inspector
 from numtui.widgets.table import Table
 

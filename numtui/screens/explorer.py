@@ -25,7 +25,6 @@ from matchers.errors import RulesError, UserError
 from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
 from numtui.keys import LETTER, KeyReader
-from numtui.messages import Messages
 from numtui.query.query import Query
 from numtui.runtime_tuning import give_memory_back, keep_what_is_there
 from numtui.screens.following import Following
@@ -36,7 +35,8 @@ from numtui.session.listing import Details
 from numtui.session.loading import Cancelled, Loaded, Throttled, load, warm
 from numtui.session.session import Search, Session
 from numtui.shims import bound_action, output_waits, pass_on, rebind
-from numtui.summary import all_agree, rule_trouble
+from numtui.views.message_log import Messages
+from numtui.views.run_summary import all_agree, rule_trouble
 from numtui.widgets.breadcrumb import Breadcrumb
 from numtui.widgets.footer import Footer
 from numtui.widgets.header import Header

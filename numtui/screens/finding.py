@@ -13,7 +13,6 @@ from textual.app import SuspendNotSupported
 
 from matchers.errors import UserError
 from matchers.explain.facts import format_error
-from numtui.overview import Entry
 from numtui.query.grouping import By, RowGroup, grouped
 from numtui.query.source_line import editor_command, find_source, source_lines, split_location
 from numtui.query.view import Order
@@ -21,6 +20,7 @@ from numtui.screens.overviews import Overviews
 from numtui.screens.panel import Panel, Picked
 from numtui.text.lines import fit
 from numtui.text.safe import safe_text
+from numtui.views.panels import Entry
 
 __all__ = ["SORTED", "Finding", "group_entries"]
 

@@ -11,14 +11,14 @@ from textual import events, on
 from textual.message import Message
 
 from matchers.comparison import Comparison
-from numtui.drift_view import drift_entries, drift_title
-from numtui.overview import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
 from numtui.query.flow import Way, consuming, producing, way_back
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.screens.asking import Asking
 from numtui.screens.panel import Panel, Picked
 from numtui.shims import pass_on
+from numtui.views.drift import drift_entries, drift_title
+from numtui.views.panels import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
 
 __all__ = ["Overviews"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from numtui.raw_view import raw_lines
 from numtui.screens.finding import Finding
 from numtui.screens.pager import Pager, help_lines
-from numtui.summary import info
 from numtui.text.lines import Line
+from numtui.views.raw_record import raw_lines
+from numtui.views.run_summary import info
 
 __all__ = ["Pages"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.overview import Entry
 from numtui.screens.modal import Modal
 from numtui.screens.pager import Pager
 from numtui.text.lines import Line, fit
+from numtui.views.panels import Entry
 from numtui.widgets.lines import Lines
 
 __all__ = ["Panel", "Picked"]

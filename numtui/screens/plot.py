@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from matchers.single_run import explained
-from numtui.overview import row_line
-from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.screens.modal import Modal
 from numtui.session.session import Session
 from numtui.terminal.tty import speaks_unicode
 from numtui.text.lines import Line, wrap
+from numtui.views.panels import row_line
+from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 from numtui.widgets.lines import Lines
 
 __all__ = ["PlotScreen"]

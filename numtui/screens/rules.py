@@ -17,7 +17,6 @@ from textual.message import Message
 from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.rules.model import SECTIONS, Rule, RuleProblem
-from numtui.rule_lines import HEADING, detail, draft_lines, stand_line, summary
 from numtui.screens.trying import Trial
 from numtui.screens.typing_rule import Typing
 from numtui.session.jobs import Job
@@ -27,6 +26,7 @@ from numtui.session.rule_list import RuleList, Stand, dropped, matches, moved, r
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, key_line, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.views.rules import HEADING, detail, draft_lines, stand_line, summary
 from numtui.widgets.lines import Lines
 
 __all__ = ["RulesPanel"]

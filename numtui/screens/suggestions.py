@@ -24,9 +24,9 @@ from numtui.session.jobs import Job
 from numtui.session.rule_edits import Edit, Effect
 from numtui.session.session import Session
 from numtui.session.suggestion_tree import Node, State
-from numtui.suggestion_lines import detail, heading, node_line
 from numtui.text.lines import Line, fit, key_line
 from numtui.text.safe import safe_text
+from numtui.views.suggestions import detail, heading, node_line
 from numtui.widgets.lines import Lines
 
 __all__ = ["Suggestions"]

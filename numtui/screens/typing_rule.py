@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 from textual import events
 from textual.timer import Timer
 
-from numtui.rule_lines import help_lines
 from numtui.screens.trying import Trying
 from numtui.session.jobs import Job
 from numtui.session.rule_completion import complete
 from numtui.session.rule_draft import Draft
 from numtui.session.rule_edits import Edit, EditError
 from numtui.session.session import Session
+from numtui.views.rules import help_lines
 
 __all__ = ["Typing"]
 

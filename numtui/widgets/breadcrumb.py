@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numtui.session.session import Session
-from numtui.summary import breadcrumb
+from numtui.views.run_summary import breadcrumb
 from numtui.widgets.lines import Lines
 
 __all__ = ["Breadcrumb"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matchers.comparison import Comparison
 from numtui.session.session import Session
-from numtui.summary import header
 from numtui.text.lines import Line
+from numtui.views.run_summary import header
 from numtui.widgets.lines import Lines
 
 __all__ = ["Header"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from matchers.explain.row import Explanation
-from numtui.inspection import Inspection, inspect
 from numtui.session.session import Session
 from numtui.text.lines import Line
+from numtui.views.inspector import Inspection, inspect
 from numtui.widgets.lines import Lines
 
 __all__ = ["Inspector"]

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from numtui.session.jobs import Proposal
 from numtui.session.session import Session
-from numtui.summary import incomplete, join
 from numtui.text.line_editor import LineEditor
 from numtui.text.lines import Line, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.views.run_summary import incomplete, join
 from numtui.widgets.lines import Lines
 
 __all__ = ["StatusLine", "editor_line"]

@@ -6,10 +6,10 @@ window over the view instead of a virtual canvas: no scroll bar, no animation, a
 
 from __future__ import annotations
 
-from numtui.present import Columns, RowWriter, map_pieces, usual_key
 from numtui.query.view import View
 from numtui.session.session import Session
 from numtui.text.lines import Line, Piece
+from numtui.views.table import Columns, RowWriter, map_pieces, usual_key
 from numtui.widgets.lines import Lines
 
 __all__ = ["Table"]

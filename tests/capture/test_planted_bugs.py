@@ -13,7 +13,7 @@ from matchers.rules.file import RuleFile
 from matchers.single_run import single_run
 from numtui.query.source_line import source_lines, split_location
 from numtui.session.session import Session
-from numtui.summary import breadcrumb
+from numtui.views.run_summary import breadcrumb
 from tests.capture.runs import EXAMPLE, Examples, Run
 from tests.two_ranks import TwoRanks
 

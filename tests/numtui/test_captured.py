@@ -18,7 +18,7 @@ from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.report.write import write
 from numtui.session.session import Session
-from numtui.summary import info
+from numtui.views.run_summary import info
 from tests.captured import Step, write_captured
 from tests.matchers.test_captured import AFTER, WEIGHTS, X, Y, mm, optimizer
 

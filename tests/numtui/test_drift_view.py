@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
-from numtui.drift_view import drift_entries, drift_title, key_lines, marked_keys
 from numtui.text.lines import Line, width_of
+from numtui.views.drift import drift_entries, drift_title, key_lines, marked_keys
 from tests.conftest import REPOSITORY
 
 DATA = REPOSITORY / "tests" / "data"

@@ -10,7 +10,7 @@ from numtui.cli import main
 from numtui.inputs import OpenRequest
 from numtui.session.loading import load
 from numtui.session.session import Session
-from numtui.summary import header
+from numtui.views.run_summary import header
 
 DATA = Path(__file__).parent.parent / "data"
 

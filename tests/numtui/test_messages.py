@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from numtui.messages import Messages
+from numtui.views.message_log import Messages
 
 
 def test_sentences_are_listed_the_last_first_with_the_time() -> None:

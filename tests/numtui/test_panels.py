@@ -10,9 +10,9 @@ from textual import events
 
 from matchers.comparison import compare
 from matchers.status import Status
-from numtui.overview import cause_entries, causes_title, note_entries, place_entries, row_line
 from numtui.screens.explorer import Explorer
 from numtui.text.lines import width_of
+from numtui.views.panels import cause_entries, causes_title, note_entries, place_entries, row_line
 from tests.builders import Op, op, training_step
 from tests.matchers.drift import made_up_log
 from tests.numtui.fakes import comparison_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.status import Status
-from numtui.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot, Signs
 from numtui.text.lines import width_of
+from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot, Signs
 from tests.numtui.fakes import comparison_of
 
 errors = st.lists(st.one_of(st.floats(1e-12, 10), st.sampled_from([0.0, math.nan, math.inf])), min_size=1, max_size=60)

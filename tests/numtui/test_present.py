@@ -14,12 +14,12 @@ from matchers.logs.columns import Strings
 from matchers.logs.op_log import Header, Problem
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.inspection import inspect
-from numtui.present import Columns, RowWriter, error_bar, short_dtype
 from numtui.query.view import Group
 from numtui.session.session import Session
-from numtui.summary import breadcrumb, header, info, join
 from numtui.text.lines import Line, fit, fit_line, width_of
+from numtui.views.inspector import inspect
+from numtui.views.run_summary import breadcrumb, header, info, join
+from numtui.views.table import Columns, RowWriter, error_bar, short_dtype
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B

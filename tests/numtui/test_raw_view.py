@@ -7,7 +7,7 @@ from pathlib import Path
 from matchers.comparison import compare
 from matchers.logs.parser import read_log
 from matchers.single_run import single_run
-from numtui.raw_view import raw_lines
+from numtui.views.raw_record import raw_lines
 from tests.builders import op, write_log
 
 

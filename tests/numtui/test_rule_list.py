@@ -27,12 +27,12 @@ from matchers.rules.model import (
 )
 from matchers.rules.resolve import RuleUsage
 from numtui.query.query import completions, parse_query
-from numtui.rule_lines import detail, draft_lines, help_lines, stand_line, summary
 from numtui.session.rule_completion import complete
 from numtui.session.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.session.rule_edits import Edit, EditError
 from numtui.session.rule_list import ORDER, RuleList, dropped, matches, moved, rule_behind, rule_text, toggled
 from numtui.text.lines import width_of
+from numtui.views.rules import detail, draft_lines, help_lines, stand_line, summary
 from tests.builders import training_step
 from tests.matchers.drift import made_up_log
 from tests.matchers.test_rule_file import files

@@ -15,7 +15,7 @@ from numtui.session.rule_edits import EditError
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
-from numtui.suggestion_lines import detail, heading, node_line
+from numtui.views.suggestions import detail, heading, node_line
 from tests.builders import Op, training_step
 from tests.conftest import REPOSITORY
 from tests.matchers.drift import made_up_log

@@ -14,11 +14,11 @@ from matchers.comparison import Comparison
 from matchers.explain.row import format_error
 from matchers.ops.run_info import Weight
 from matchers.status import Status
-from numtui.present import CAUSE, bar_of, number_of
 from numtui.query.flow import Hop, Neighbour, Way
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.views.table import CAUSE, bar_of, number_of
 
 __all__ = [
     "Entry",

@@ -12,10 +12,10 @@ from typing import Final
 from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.rules.emit import flow_item
-from numtui.drift_view import drift_facts, how_it_is, key_lines, marked_keys
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.views.drift import drift_facts, how_it_is, key_lines, marked_keys
 
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 

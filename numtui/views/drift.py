@@ -17,10 +17,10 @@ from matchers.comparison import Comparison
 from matchers.pairing.features import Side
 from matchers.pairing.pairing import Method
 from matchers.status import Status
-from numtui.overview import Entry, row_line
-from numtui.present import number_of
 from numtui.text.lines import Line, Piece, fit, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.views.panels import Entry, row_line
+from numtui.views.table import number_of
 
 __all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
 

@@ -12,13 +12,13 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.run_info import Weight
 from matchers.status import Status
-from numtui.present import short_dtype
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Group, Order
 from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
 from numtui.text.lines import Line, fit, width_of
 from numtui.text.safe import safe_text
+from numtui.views.table import short_dtype
 
 __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 

@@ -1,0 +1,1 @@
+"""Session or comparison → lines of text; pure, without Textual."""
