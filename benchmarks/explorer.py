@@ -117,11 +117,11 @@ _PLAN = (
 
 def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
     """The explorer; writes down when its event loop came late, by how much, and how much of that was work."""
-    import numtui.app
+    import numtui.tui.app
     from numtui.cli import run
 
-    class Watched(numtui.app.Numtui):
-        CSS_PATH = str(Path(numtui.app.__file__).with_name("app.tcss"))
+    class Watched(numtui.tui.app.Numtui):
+        CSS_PATH = str(Path(numtui.tui.app.__file__).with_name("app.tcss"))
 
         def _on_mount(self) -> None:
             loop = asyncio.get_running_loop()
@@ -138,7 +138,7 @@ def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
             beats.flush()
         loop.call_later(_BEAT, beat, loop, loop.time() + _BEAT, wait)
 
-    numtui.app.Numtui = Watched  # type: ignore[misc]
+    numtui.tui.app.Numtui = Watched  # type: ignore[misc]
     sys.argv[1:] = arguments
     run()
 

@@ -236,7 +236,7 @@ def _explore(request: OpenRequest) -> int:
             _complain("there is no terminal to read keys from; this is the text report")
             return _report(ready, Target("text"))
         ready = _configured(ready)
-        from numtui.app import run_app
+        from numtui.tui.app import run_app
 
         return run_app(ready)
 

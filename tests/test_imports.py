@@ -61,7 +61,7 @@ def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
 
 
 def test_the_explorer_imports_no_torch() -> None:
-    loaded = modules_after("import numtui.app, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
+    loaded = modules_after("import numtui.tui.app, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded
     assert "torch" not in loaded
 

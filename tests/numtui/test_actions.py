@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from numtui.actions import ACTIONS, by_group, key_label, main, readme_table, sequences, update_readme
-from numtui.keys import KeyReader
+from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -37,7 +37,7 @@ def test_no_key_that_screen_tmux_or_an_old_terminal_swallows() -> None:
 
 
 def test_every_action_has_a_method_and_a_binding_with_its_id() -> None:
-    from numtui.screens.explorer import Explorer
+    from numtui.tui.screens.explorer import Explorer
 
     bound = {binding.id: binding for binding in Explorer.BINDINGS if not isinstance(binding, tuple)}
     for action in ACTIONS:
@@ -48,7 +48,7 @@ def test_every_action_has_a_method_and_a_binding_with_its_id() -> None:
 
 
 def test_help_tells_every_action_with_its_keys() -> None:
-    from numtui.screens.pager import help_lines
+    from numtui.tui.screens.pager import help_lines
 
     text = "\n".join("".join(piece for piece, _ in line) for line in help_lines())
     for action in ACTIONS:

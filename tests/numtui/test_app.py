@@ -20,18 +20,18 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.worker import WorkerCancelled
 
-import numtui.app
+import numtui.tui.app
 from matchers.errors import InputError, LogError
 from matchers.rules.file import RuleFile
 from numtui.actions import ACTIONS
-from numtui.app import Numtui
 from numtui.inputs import OpenRequest
 from numtui.query.view import Group
-from numtui.screens.explorer import Explorer
-from numtui.screens.opening import FirstRows, Opening
-from numtui.screens.pager import Pager, help_lines
 from numtui.session.journal import Journal
 from numtui.session.loading import load
+from numtui.tui.app import Numtui
+from numtui.tui.screens.explorer import Explorer
+from numtui.tui.screens.opening import FirstRows, Opening
+from numtui.tui.screens.pager import Pager, help_lines
 from tests.builders import Op, op, training_step, write_log
 
 _HOPS = 4
@@ -471,7 +471,7 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         may_load.wait()
         return load(*arguments)
 
-    monkeypatch.setattr("numtui.screens.explorer.load", later)
+    monkeypatch.setattr("numtui.tui.screens.explorer.load", later)
     app = Numtui(request(tmp_path, rules=WRONG))
     async with app.run_test(size=(120, 30)) as pilot:
         while app.explorer is None or not app.explorer.reading:
@@ -539,7 +539,7 @@ def test_an_unknown_theme_is_an_error_of_the_user(tmp_path: Path) -> None:
 class OnlyOpening(App[None]):
     """The first frame, and nothing that would take its place."""
 
-    CSS_PATH = str(Path(numtui.app.__file__).with_name("app.tcss"))
+    CSS_PATH = str(Path(numtui.tui.app.__file__).with_name("app.tcss"))
 
     def __init__(self, asked: OpenRequest) -> None:
         super().__init__()

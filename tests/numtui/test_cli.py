@@ -250,7 +250,7 @@ def test_a_bug_is_one_line_and_a_file(
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[list[OpenRequest], list[bytes]]:
     """The requests that reach the explorer, which here ends at once with 1. Everything is a terminal."""
-    import numtui.app
+    import numtui.tui.app
 
     requests: list[OpenRequest] = []
     contents: list[bytes] = []
@@ -261,7 +261,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[list[OpenRequest], list[byt
         contents.append(Path(request.path_a).read_bytes())
         return 1
 
-    monkeypatch.setattr(numtui.app, "run_app", run_app)
+    monkeypatch.setattr(numtui.tui.app, "run_app", run_app)
     monkeypatch.setattr(cli, "is_terminal", lambda _: True)
     monkeypatch.setattr(cli, "reopen_keyboard", lambda: True)
     monkeypatch.setenv("TERM", "xterm")

@@ -89,7 +89,7 @@ async def test_reading_again_can_be_given_up(tmp_path: Path, monkeypatch: pytest
             go_on.wait()
             return load(*given)
 
-        monkeypatch.setattr("numtui.screens.explorer.load", slow)
+        monkeypatch.setattr("numtui.tui.screens.explorer.load", slow)
         explorer.action_reload()
         reading = explorer.reading
         explorer.action_reload()

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from numtui.widgets.lines import differences
+from numtui.tui.widgets.lines import differences
 
 STYLES = (None, Style(bold=True), Style(reverse=True))
 WIDTH = 40

@@ -10,8 +10,8 @@ from textual import events
 
 from matchers.comparison import compare
 from matchers.status import Status
-from numtui.screens.explorer import Explorer
 from numtui.text.lines import width_of
+from numtui.tui.screens.explorer import Explorer
 from numtui.views.panels import cause_entries, causes_title, note_entries, place_entries, row_line
 from tests.builders import Op, op, training_step
 from tests.matchers.drift import made_up_log
@@ -207,7 +207,7 @@ async def test_the_plot_leads_to_a_row(tmp_path: Path, size: tuple[int, int]) ->
 
 
 async def test_the_plot_without_braille(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numtui.screens.plot.speaks_unicode", lambda: False)
+    monkeypatch.setattr("numtui.tui.screens.plot.speaks_unicode", lambda: False)
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
         await press(pilot, "v")
         drawn = screen(pilot).splitlines()[:-5]

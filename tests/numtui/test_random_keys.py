@@ -23,13 +23,13 @@ from textual.worker import WorkerCancelled
 
 from matchers.rules.file import parse_rules
 from numtui.actions import ACTIONS
-from numtui.app import Numtui
 from numtui.inputs import OpenRequest
-from numtui.screens.explorer import Explorer
 from numtui.session.journal import Journal
 from numtui.session.listing import Listing
 from numtui.session.restore import sitting_of
 from numtui.session.store import Anchor, SessionStore
+from numtui.tui.app import Numtui
+from numtui.tui.screens.explorer import Explorer
 from tests.conftest import EXAMPLES
 
 _ASKED = os.environ.get("RANDOM_KEYS")

@@ -14,8 +14,8 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from numtui.repaint import Shown
 from numtui.text.lines import fit
+from numtui.tui.repaint.frame import Shown
 
 WIDTH, HEIGHT = 40, 8
 CONSOLE = Console(force_terminal=True, color_system="standard", width=WIDTH)

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from matchers.rules.file import RuleFile
 from matchers.rules.model import PairRule, TemplateRule
-from numtui.screens.rules import RulesPanel
+from numtui.tui.screens.rules import RulesPanel
 from tests.numtui.test_app import WRONG, opened, press, request, screen, settled
 
 RULES = f"""\

@@ -8,8 +8,8 @@ from pathlib import Path
 from matchers.rules.file import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
-from numtui.screens.suggestions import Suggestions
 from numtui.session.suggestion_tree import rule_name
+from numtui.tui.screens.suggestions import Suggestions
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
 from tests.numtui.test_app import opened, press, request, screen, settled

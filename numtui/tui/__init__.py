@@ -1,0 +1,1 @@
+"""Everything that imports Textual: app, screens, widgets, repainting."""

@@ -1,0 +1,136 @@
+"""The error over depth, over the whole screen: look at its shape, move on it, go to a row."""
+
+from __future__ import annotations
+
+import numpy as np
+from textual import events
+from textual.app import ComposeResult
+from textual.geometry import Size
+
+from matchers.single_run import explained
+from numtui.session.session import Session
+from numtui.terminal.tty import speaks_unicode
+from numtui.text.lines import Line, wrap
+from numtui.tui.screens.modal import Modal
+from numtui.tui.widgets.lines import Lines
+from numtui.views.panels import row_line
+from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
+
+__all__ = ["PlotScreen"]
+
+_SAID = 2
+"""Lines for what is known about the row under the cursor."""
+
+_CLOSEST = 16
+"""Rows that are shown at least."""
+
+
+class PlotScreen(Modal[int | None]):
+    """Dismissed with the row to go to, or with nothing."""
+
+    covers = True
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._row = max(session.cursor, 0)
+        self._range = (0, len(session.comparison))
+        self._plot: Plot | None = None
+
+    def prepared(self, size: Size) -> PlotScreen:
+        """This, with what a screen of this size will show drawn. For any thread, before the screen is there."""
+        self._plot_for(*_room(size)).prepare()
+        return self
+
+    def compose(self) -> ComposeResult:
+        yield _Canvas()
+
+    def _plot_for(self, width: int, height: int) -> Plot:
+        """The plot of what is looked at, made anew only when that or the size changes."""
+        plot, view = self._plot, self._session.view
+        wanted = (*self._range, max(width, 1), max(height, 1))
+        if plot is None or (plot.first, plot.last, plot.width, plot.height) != wanted:
+            signs = BRAILLE if speaks_unicode() else ASCII
+            plot = self._plot = Plot(view.comparison, view.passing, *wanted, signs)
+        return plot
+
+    def draw(self) -> None:
+        """The plot, what the row under the cursor is, and the keys."""
+        canvas = self.query_one(_Canvas)
+        width, height = canvas.size
+        if not width:
+            return
+        c = self._session.comparison
+        plot = self._plot_for(*_room(canvas.size))
+        first, last = self._range
+        part = "" if (first, last) == (0, len(c)) else f"   rows {first + 1:,} to {last:,}"
+        filtered = "   only what the filter lets through" if self._session.filter else ""
+        what = "largest value" if c.single else "error"
+        legend = _LEGEND if speaks_unicode() else _LEGEND_ASCII
+        title: Line = [(f" {what} over depth", "title"), (f"{part}{filtered}   {legend}", "dim")]
+        said = wrap(explained(c, self._row).headline, width - 2)[:_SAID]
+        lines: list[Line] = [title, *plot.lines(self._row), row_line(c, self._row, width, " ")]
+        lines += [[(f" {text}", "")] for text in said]
+        lines += [[] for _ in range(height - 1 - len(lines))]
+        canvas.paint([*lines[: height - 1], [(_KEYS, "dim")]])
+
+    def pressed(self, event: events.Key) -> None:
+        """Move, look closer, choose, close."""
+        key = event.character if event.character in ("+", "-", "0") else event.key
+        if key in ("q", "escape", "v", "ctrl+c"):
+            self.dismiss(None)
+        elif key == "enter":
+            self.dismiss(self._row)
+        elif key in _ZOOMS:
+            self._zoom(_ZOOMS[key])
+        else:
+            self._move(key)
+        if self.app.screen is self:
+            self.draw()
+
+    def _move(self, key: str) -> None:
+        view = self._session.view
+        if key in _COLUMNS and self._plot is not None:
+            self._row = self._plot.beside(self._row, _COLUMNS[key])
+        elif key in _STEPS:
+            which, by = _STEPS[key]
+            rows = np.sort(view.reds if which == "red" else view.causes)
+            if len(rows):
+                at = int(np.searchsorted(rows, self._row, side="right" if by > 0 else "left"))
+                self._row = int(rows[(at if by > 0 else at - 1) % len(rows)])
+        elif key in ("g", "home", "G", "end"):
+            self._row = 0 if key in ("g", "home") else len(view.comparison) - 1
+        self._keep_in_sight()
+
+    def _zoom(self, factor: float) -> None:
+        """Show so much of what is shown, around the cursor; 0: all."""
+        total = len(self._session.comparison)
+        first, last = self._range
+        size = min(max(round((last - first) * factor), min(_CLOSEST, total)), total) if factor else total
+        start = min(max(self._row - size // 2, 0), total - size)
+        self._range = (start, start + size)
+
+    def _keep_in_sight(self) -> None:
+        first, last = self._range
+        if not first <= self._row < last:
+            self._zoom(1)
+
+
+def _room(size: Size) -> tuple[int, int]:
+    """Columns and lines for the plot itself: without axes, title, what is said of a row, and the keys."""
+    return size.width - AXIS - 1, size.height - MARGIN - _SAID - 3
+
+
+_LEGEND = "● first cause  ┄ tolerance  ∞ NaN or Inf"
+_LEGEND_ASCII = "@ first cause  # red  + close  - tolerance  ! NaN or Inf"
+_KEYS = " ← → n N o O move · + - closer, wider, 0 all · enter goes there · q closes"
+_COLUMNS = {
+    "right": 1, "l": 1, "down": 1, "j": 1, "left": -1, "h": -1, "up": -1, "k": -1,
+    "pagedown": 10, "space": 10, "ctrl+d": 10, "pageup": -10, "b": -10, "ctrl+u": -10,
+}  # fmt: skip
+_STEPS = {"n": ("red", 1), "N": ("red", -1), "o": ("cause", 1), "O": ("cause", -1)}
+_ZOOMS = {"+": 0.5, "-": 2.0, "0": 0.0}
+
+
+class _Canvas(Lines):
+    """The drawing."""

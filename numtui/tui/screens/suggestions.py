@@ -1,0 +1,424 @@
+"""The suggestions: what kinds of drift there are, what rules would settle them, and what these would do.
+
+A tree over what there is to know of the line under the cursor. What a line would do is found out in a thread while the
+cursor rests on it, so that it stands there before it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.timer import Timer
+
+from matchers.comparison import Comparison
+from matchers.drift.suggestion import Suggestion
+from matchers.errors import UserError
+from numtui.session.jobs import Job
+from numtui.session.rule_edits import Edit, Effect
+from numtui.session.session import Session
+from numtui.session.suggestion_tree import Node, State
+from numtui.text.lines import Line, fit, key_line
+from numtui.text.safe import safe_text
+from numtui.tui.screens.modal import Modal
+from numtui.tui.widgets.lines import Lines
+from numtui.views.suggestions import detail, heading, node_line
+
+__all__ = ["Suggestions"]
+
+_REST: Final = 0.15
+"""Seconds that the cursor rests on a line before it is found out what that would do."""
+_SHARE: Final = 0.45
+"""Of the screen for the tree, when it is long."""
+
+_KEYS: Final = (
+    ("a", "accept"),
+    ("A", "accept all"),
+    ("x", "reject or take back"),
+    ("e", "edit"),
+    ("u", "undo"),
+    ("^s", "save"),
+    ("q", "close"),
+    ("→ ←", "open, close a line"),
+    ("enter", "to the row"),
+)
+"""The keys, those first that are told where there is little room."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What a change would do: `node` is the line it is about, None for everything at once."""
+
+    node: Node | None
+    edit: Edit
+    job: Job
+    effect: Effect
+
+
+class Suggestions(Modal[int | None]):
+    """Dismissed with the row to go to, or with nothing.
+
+    Args:
+        start: runs a job of the session in the background.
+        save: saves the rules.
+    """
+
+    covers = True
+
+    @dataclass
+    class Found(Message):
+        """It is known what there is to suggest."""
+
+        comparison: Comparison
+        found: tuple[Suggestion, ...]
+
+    @dataclass
+    class Tried(Message):
+        """It is known what a change would do."""
+
+        trial: _Trial
+
+    @dataclass
+    class Refused(Message):
+        """A change cannot be made."""
+
+        error: UserError
+
+    def __init__(self, session: Session, start: Callable[[Job | None], None], save: Callable[[], None]) -> None:
+        super().__init__()
+        self._session = session
+        self._start = start
+        self._save = save
+        self._unfolded: set[Node] = set()
+        self._at = 0
+        self._top = 0
+        self._trial: _Trial | None = None
+        self._wanted: Node | None = None
+        """The line that is to be accepted as soon as it is known what that does."""
+        self._busy = ""
+        self._told: tuple[str, str] = ("", "")
+        self._rest: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield _Body()
+
+    def on_mount(self) -> None:
+        """Look for drift, unless it has been done."""
+        self._look()
+
+    # -- what is known
+
+    def _look(self) -> None:
+        c = self._session.comparison
+        if self._session.suggested.comparison is c:
+            self._resting()
+            return
+        self._busy = "looking for drift …"
+        self.run_worker(partial(self._find, c), thread=True, group="find", exclusive=True)
+
+    def _find(self, c: Comparison) -> None:
+        """In a worker's thread: only messages leave it."""
+        self.post_message(self.Found(c, self._session.suggestions_in(c)))
+
+    @on(Found)
+    def _found(self, event: Found) -> None:
+        if event.comparison is not self._session.comparison:
+            return
+        self._busy = ""
+        suggested = self._session.suggested
+        under = self._under()
+        subject = self._subject()
+        unfolded = [suggested.title(node) for node in self._unfolded]
+        titles = [suggested.title(node) for node in (subject, under and Node(under.family)) if node is not None]
+        suggested.update(event.comparison, event.found)
+        self._unfolded = {node for title in unfolded if (node := suggested.named(*title)) is not None}
+        found = [suggested.named(*title) for title in titles]
+        listed = self._listed()
+        self._at = next((listed.index(node) for node in found if node in listed), 0)
+        # the same line may have another number now
+        self._wanted = found[0] if self._wanted is not None and found else None
+        self.draw()
+        self._resting()
+
+    def session_changed(self) -> None:
+        """What was accepted has been matched: what is left may be another thing."""
+        self._trial = None
+        if not self._session.suggested.families:
+            self._unfolded.clear()
+            self._at = 0
+        self._look()
+        self.draw()
+
+    def hear(self, message: str, *, trouble: bool) -> None:
+        """What the main screen has to say."""
+        self._told = message, "red" if trouble else ""
+        self.draw()
+
+    # -- what a line would do
+
+    def _resting(self) -> None:
+        """Find out what the line under the cursor would do, when the cursor stays there."""
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST, self._try)
+
+    def _subject(self) -> Node | None:
+        """What would be accepted: the line, or the rule (or family) that it is an operation of."""
+        node = self._under()
+        return node if node is None or node.instance < 0 else node.parent
+
+    def _try(self) -> None:
+        session, node = self._session, self._subject()
+        if node is None or self._busy or session.comparison.rules != session.rules:
+            return
+        if self._trial is not None and self._trial.node == node and self._current(self._trial):
+            return
+        if session.suggested.state(node) is not State.OPEN and self._wanted != node:
+            return
+        try:
+            edit = session.suggested.accept(node, session.rules)
+        except UserError as error:
+            self._refuse(error)
+            return
+        job = Job(session.generation, session.comparison, edit.rules)
+        self.run_worker(partial(self._run, node, edit, job), thread=True, group="try", exclusive=True)
+
+    def _run(self, node: Node | None, edit: Edit, job: Job) -> None:
+        """In a worker's thread."""
+        try:
+            after = job.run()
+            self._session.prepare(after)
+        except UserError as error:
+            self.post_message(self.Refused(error))
+        else:
+            self.post_message(self.Tried(_Trial(node, edit, job, Effect.between(job.base, after))))
+
+    def _run_all(self) -> None:
+        """In a worker's thread."""
+        session = self._session
+        generation, base = session.generation, session.comparison
+        try:
+            edit = session.suggested.accept_all(base.rules, base)
+        except UserError as error:
+            self.post_message(self.Refused(error))
+        else:
+            self._run(None, edit, Job(generation, base, edit.rules))
+
+    @on(Tried)
+    def _tried(self, event: Tried) -> None:
+        if event.trial.node is None:
+            self._busy = ""
+        if not self._current(event.trial):
+            return
+        self._trial = event.trial
+        if event.trial.node is not None and event.trial.node == self._wanted:
+            self._commit(event.trial)
+        self.draw()
+
+    @on(Refused)
+    def _refused(self, event: Refused) -> None:
+        self._busy = ""
+        self._refuse(event.error)
+
+    def _refuse(self, error: UserError) -> None:
+        self._wanted = None
+        self._told = str(error), "red"
+        self.draw()
+
+    def _current(self, trial: _Trial) -> bool:
+        return trial.job.generation == self._session.generation
+
+    def _commit(self, trial: _Trial) -> None:
+        """Put a change in force of which it has been seen what it does."""
+        self._wanted = self._trial = None
+        self._told = f"{trial.edit.title}: {trial.effect.sentence()}   (u undoes it)", "good"
+        job = self._session.change(trial.edit.rules, trial.edit.title)
+        job.result = trial.job.result
+        self._start(job)
+
+    # -- keys
+
+    def pressed(self, event: events.Key) -> None:
+        """Move, open, decide, close."""
+        key = event.character if event.character in ("A", "G", "R") else event.key
+        if self._trial is not None and self._trial.node is None:
+            trial, self._trial = self._trial, None
+            if key in ("enter", "A", "y"):
+                if self._current(trial):
+                    self._commit(trial)
+                self.draw()
+                return
+            self._told = "nothing was accepted", ""
+            if key == "escape":
+                self.draw()
+                return
+        else:
+            self._told = "", ""
+        self._wanted = None
+        self._do(key or "")
+        self.draw()
+
+    def _do(self, key: str) -> None:
+        page = max(self.size.height // 3, 1)
+        nodes = self._listed()
+        steps = {
+            "j": 1, "down": 1, "k": -1, "up": -1, "ctrl+d": page, "ctrl+u": -page, "space": page, "pagedown": page,
+            "pageup": -page, "b": -page, "g": -len(nodes), "home": -len(nodes), "G": len(nodes), "end": len(nodes),
+        }  # fmt: skip
+        if key in ("q", "escape", "s", "ctrl+c"):
+            self.dismiss(None)
+        elif key in steps:
+            self._at += steps[key]
+            self._resting()
+        elif key in ("u", "ctrl+r"):
+            job, message = self._session.undo() if key == "u" else self._session.redo()
+            self._told = message, ""
+            self._start(job)
+        elif key == "ctrl+s":
+            self._save()
+        elif (node := self._under()) is not None:
+            self._at_node(key, node)
+
+    def _at_node(self, key: str, node: Node) -> None:
+        session = self._session
+        if key == "enter" and node.instance >= 0:
+            i, j = session.suggested.records(node)
+            c = session.comparison
+            self.dismiss(int(c.at_a[i] if i >= 0 else c.at_b[j]))
+        elif key in ("enter", "l", "right", "tab"):
+            closed = node not in self._unfolded
+            self._unfolded.add(node)
+            if not closed and key == "enter":
+                self._unfolded.discard(node)
+        elif key in ("h", "left"):
+            self._close(node)
+        elif key == "a":
+            self._accept(node)
+        elif key == "A" and not self._busy:
+            self._busy = "finding out what all of it would do …"
+            self.run_worker(self._run_all, thread=True, group="try", exclusive=True)
+        elif key == "e":
+            self._edit(self._subject() or node)
+        elif key in ("x", "delete"):
+            self._reject(self._subject() or node)
+
+    def _edit(self, node: Node) -> None:
+        """The rule of a line in the editor; what is accepted there is in force."""
+        from numtui.session.rule_draft import draft_of, suggested_draft
+        from numtui.tui.screens.rules import RulesPanel
+
+        session = self._session
+        rule, generation = session.suggested.rule(node), session.generation
+        if rule is None:
+            self._told = "→ opens the line, e on one of its rules edits that", ""
+            return
+        in_force = rule in session.rules.rules
+        draft = (
+            draft_of(session.file, session.rules, session.rules.rules.index(rule))
+            if in_force
+            else suggested_draft(rule)
+        )
+
+        def edited(_: int | None) -> None:
+            if session.generation != generation:
+                self._told = "the rule as it was edited is in force   (u undoes it)", "good"
+                self.session_changed()
+
+        self.app.push_screen(RulesPanel(session, self._start, self._save, draft), edited)
+
+    def _close(self, node: Node) -> None:
+        if node in self._unfolded:
+            self._unfolded.discard(node)
+        elif (parent := node.parent) is not None:
+            self._unfolded.discard(parent)
+            self._at = self._listed().index(parent)
+
+    def _accept(self, node: Node) -> None:
+        subject = self._subject() or node
+        if self._trial is not None and self._trial.node == subject and self._current(self._trial):
+            self._commit(self._trial)
+        else:
+            self._wanted = subject
+            self._try()
+
+    def _reject(self, node: Node) -> None:
+        session = self._session
+        try:
+            if session.suggested.state(node) is State.ACCEPTED:
+                edit = session.suggested.take_back(node, session.rules)
+                self._told = f"{edit.title}   (u undoes it)", ""
+                self._start(session.change(edit.rules, edit.title))
+            else:
+                self._told = session.suggested.reject(node), ""
+                self._trial = None
+                self._resting()
+        except UserError as error:
+            self._refuse(error)
+
+    # -- drawing
+
+    def _listed(self) -> list[Node]:
+        return list(self._session.suggested.nodes(self._unfolded))
+
+    def _under(self) -> Node | None:
+        nodes = self._listed()
+        if not nodes:
+            return None
+        self._at = min(max(self._at, 0), len(nodes) - 1)
+        return nodes[self._at]
+
+    def draw(self) -> None:
+        """The tree, what there is to know of the line under the cursor, and the keys."""
+        session, body = self._session, self.query_one(_Body)
+        width, height = body.size
+        if not width or height < 4:
+            return
+        c, suggested, node = session.comparison, session.suggested, self._under()
+        nodes = self._listed()
+        room = height - 3
+        tree = min(len(nodes), max(int(room * _SHARE), 3))
+        self._top = min(max(self._top, self._at - tree + 1), self._at, max(len(nodes) - tree, 0))
+        unsaved = "   rules not saved" if session.dirty else ""
+        title: Line = [(" Suggestions   ", "title"), (self._busy or heading(suggested), "dim"), (unsaved, "close")]
+        shown = [node_line(c, suggested, n, n in self._unfolded, width) for n in nodes[self._top : self._top + tree]]
+        below = len(nodes) - self._top - tree
+        more = f"─ {below:,} more ↓ " if below > 0 else ""
+        rule: Line = [("─" * max(width - len(more), 0) + more, "dim")]
+        trial = self._trial if self._trial is not None and self._trial.node == self._subject() else None
+        told: list[Line] = []
+        if node is not None:
+            effect = _sentence(trial.effect) if trial is not None else ""
+            after = trial.job.result if trial is not None else None
+            told = detail(c, suggested, node, after, effect, width, room - tree - 2)
+        lines = [title, *shown, rule, *told]
+        blank: list[Line] = [[] for _ in range(height - 2 - len(lines))]
+        body.paint(
+            [*lines, *blank, self._message(width), key_line(_KEYS, width)],
+            reverse=1 + self._at - self._top if nodes else -1,
+        )
+
+    def _message(self, width: int) -> Line:
+        """What was said last; what accepting everything would do."""
+        if self._trial is not None and self._trial.node is None:
+            asked = f" {self._trial.effect.sentence()}   {safe_text(self._trial.edit.title, 300)}"
+            keys = "  enter: do it · esc: not "
+            return [(fit(asked, width - len(keys)), "good"), (keys, "key")]
+        text, role = self._told
+        return [(fit(f" {safe_text(text, 600)}", width), role)]
+
+
+def _sentence(effect: Effect) -> str:
+    """What a change does; where no pair changes, why it is worth it."""
+    told = effect.sentence()
+    return (
+        told if effect.paired or effect.cut or effect.ignored else f"{told}: pairs are your word and no guess any more"
+    )
+
+
+class _Body(Lines):
+    """All of it."""

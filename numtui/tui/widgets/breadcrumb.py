@@ -1,0 +1,16 @@
+"""The second line: where in the model the cursor is, and what is hidden."""
+
+from __future__ import annotations
+
+from numtui.session.session import Session
+from numtui.tui.widgets.lines import Lines
+from numtui.views.run_summary import breadcrumb
+
+__all__ = ["Breadcrumb"]
+
+
+class Breadcrumb(Lines):
+    """Module, phase, filters, place among the red rows."""
+
+    def show(self, session: Session) -> None:
+        self.paint([breadcrumb(session, self.size.width)])

@@ -1,0 +1,48 @@
+"""The last line: the keys that matter most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numtui.actions import ACTIONS, Action, key_label
+from numtui.session.jobs import Proposal
+from numtui.text.lines import Line, width_of
+from numtui.tui.widgets.lines import Lines
+
+__all__ = ["Footer"]
+
+
+class Footer(Lines):
+    """As many of the registry's footer actions as fit; help is always among them."""
+
+    def show(
+        self,
+        proposal: Proposal | None = None,
+        actions: Sequence[Action] = ACTIONS,
+        following: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """The keys that make sense now: with a proposal, those that answer it; after a prefix, those that go on."""
+        if following:
+            shown = [*following, ("esc", "nothing")]
+        elif proposal is not None:
+            shown = [("enter", "do it"), (proposal.key, "do it"), ("esc", "leave it")]
+            if len(proposal.edits) > 1:
+                shown.insert(2, ("tab", f"another way ({proposal.chosen + 1}/{len(proposal.edits)})"))
+        else:
+            shown = [(key_label(a.keys[0]), a.footer) for a in actions if a.footer is not None and a.keys]
+        *rest, last = shown or [("", "")]
+        room = self.size.width - _width(last)
+        line: Line = []
+        for item in rest:
+            if (room := room - _width(item)) < 0:
+                break
+            line += _item(item)
+        self.paint([line + _item(last)])
+
+
+def _item(item: tuple[str, str]) -> Line:
+    return [(f" {item[0]}", "key"), (f" {item[1]} ", "dim")]
+
+
+def _width(item: tuple[str, str]) -> int:
+    return sum(width_of(text) for text, _ in _item(item))

@@ -1,0 +1,24 @@
+"""The first line: whose runs these are, and what became of the comparison."""
+
+from __future__ import annotations
+
+from matchers.comparison import Comparison
+from numtui.session.session import Session
+from numtui.text.lines import Line
+from numtui.tui.widgets.lines import Lines
+from numtui.views.run_summary import header
+
+__all__ = ["Header"]
+
+
+class Header(Lines):
+    """Names, facts and counts; the progress of the work while there is any."""
+
+    _made: tuple[Comparison, int, str, Line] | None = None
+    """The line, and what it was made of: it says things about whole logs, and stays from key to key."""
+
+    def show(self, session: Session, work: str = "") -> None:
+        c, width, made = session.comparison, self.size.width, self._made
+        if made is None or made[0] is not c or made[1:3] != (width, work):
+            made = self._made = (c, width, work, header(session, width, work))
+        self.paint([made[3]])

@@ -1,0 +1,118 @@
+"""A widget that is a block of lines, and sends only those lines to the terminal that changed.
+
+Over a slow connection bytes are time. Textual repaints a widget whole; here the new lines are compared with the ones
+on the screen, so that moving the cursor repaints two lines, and an inspector that says the same says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from numtui.text.lines import Line, fit_line
+from numtui.tui.repaint.cells import cells_of, changes
+
+__all__ = ["ROLES", "Lines", "differences"]
+
+ROLES = ("red", "close", "alone", "cause", "good", "dim", "title", "key", "chosen", "drift")
+"""The roles a piece can play; `.lines--<role>` in app.tcss says what they look like."""
+
+
+class Lines(Widget):
+    """A block of lines; `paint` replaces them."""
+
+    @dataclass
+    class Resized(Message):
+        """The block has another size: what it shows has to be made anew."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{role}" for role in ROLES}
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._strips: list[Strip] = []
+        self._role_styles: dict[str, Style | None] = {"": None}
+
+    def on_resize(self) -> None:
+        """Widths decide what is written."""
+        self.post_message(self.Resized())
+
+    def notify_style_update(self) -> None:
+        """The theme or the stylesheet changed: forget what roles looked like."""
+        super().notify_style_update()
+        self._role_styles = {"": None}
+
+    def paint(self, lines: Sequence[Line], reverse: int = -1, bar: tuple[int, int] | None = None) -> None:
+        """Show these lines; `reverse` is the one to show in reverse video, from a cell to another (None: all of it)."""
+        width, height = self.size
+        strips = [self._strip(line, width) for line in lines[:height]]
+        if 0 <= reverse < len(strips):
+            strips[reverse] = _reversed(strips[reverse], *(bar or (0, width)))
+        old, self._strips = self._strips, strips
+        if not self.is_mounted or not width:
+            return
+        changed = []
+        for y in range(max(len(old), len(strips))):
+            before = old[y] if y < len(old) else None
+            after = strips[y] if y < len(strips) else None
+            if before is None or after is None:
+                changed.append(Region(0, y, width, 1))
+            else:
+                changed += [Region(start, y, end - start, 1) for start, end in differences(before, after)]
+        if changed:
+            self.refresh(*changed)
+
+    def render_line(self, y: int) -> Strip:
+        """A line for the compositor."""
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+    def _strip(self, line: Line, width: int) -> Strip:
+        segments: list[Segment] = []
+        for text, role in fit_line(line, width):
+            style = self._style(role)
+            if segments and segments[-1].style is style:
+                segments[-1] = Segment(segments[-1].text + text, style)
+            else:
+                segments.append(Segment(text, style))
+        return Strip(segments, width)
+
+    def _style(self, role: str) -> Style | None:
+        if role not in self._role_styles:
+            self._role_styles[role] = self.get_component_rich_style(f"lines--{role}", partial=True)
+        return self._role_styles[role]
+
+
+_REVERSE = Style(reverse=True)
+
+
+def _reversed(strip: Strip, start: int, end: int) -> Strip:
+    return Strip.join([strip.crop(0, start), strip.crop(start, end).apply_style(_REVERSE), strip.crop(end)])
+
+
+_GAP = 10
+"""Cells that agree between two that do not: for so few it is not worth to draw twice."""
+
+
+def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
+    """The stretches of cells, each as [start, end), in which two strips differ."""
+    if before is after or list(before) == list(after):
+        return []
+    old, new = cells_of(before), cells_of(after)
+    if len(old) != len(new):
+        return [(0, len(new))]
+    found: list[tuple[int, int]] = []
+    for x in changes(old, new):
+        # The second cell of a wide character belongs to the first, so that it is never drawn by halves.
+        end = x + 2 if x + 1 < len(new) and not new[x + 1][0] else x + 1
+        if found and x - found[-1][1] < _GAP:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((x, end))
+    return found

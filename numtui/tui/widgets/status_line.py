@@ -1,0 +1,112 @@
+"""The line above the footer: a proposed change and what it would do, else what was last said, else the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from numtui.session.jobs import Proposal
+from numtui.session.session import Session
+from numtui.text.line_editor import LineEditor
+from numtui.text.lines import Line, width_of, wrap
+from numtui.text.safe import safe_text
+from numtui.tui.widgets.lines import Lines
+from numtui.views.run_summary import incomplete, join
+
+__all__ = ["StatusLine", "editor_line"]
+
+_MOST = 4
+"""Lines that a message may take."""
+
+
+class StatusLine(Lines):
+    """One line of words; more for what does not fit into one, because the end of a message is its reason."""
+
+    def show(
+        self, session: Session, message: str = "", trouble: bool = False, typed: str = "", warning: str = ""
+    ) -> None:
+        """What matters most comes first: a proposal, a message, a warning, the mark, unsaved rules."""
+        width = self.size.width
+        right: Line = [(f"{typed} ", "key")] if typed else _state(session)
+        if session.proposal is not None:
+            left = _proposal(session.proposal)
+        elif message or warning:
+            told = ((message, "red" if trouble else ""), (warning, "close"))
+            left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
+        else:
+            left = _search(session)
+        if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
+            lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
+            if _width(lines[-1]) + _width(right) < width:
+                lines[-1] = join(lines[-1], right, width)
+            self._say(lines)
+        else:
+            self._say([join(left, right, width)])
+
+    def show_editor(self, editor: LineEditor) -> None:
+        """The line that is being typed, and what it has found so far."""
+        line = editor_line(editor)
+        role = "red" if editor.wrong is not None else "key"
+        room = self.size.width - _width(line) - 2
+        if editor.refused and width_of(editor.told) > room:
+            told = wrap(editor.told, self.size.width - 2)[: _MOST - 1]
+            self._say([*([(f" {text}", role)] for text in told), line])
+        else:
+            # While it is typed, the list above must not move with every letter.
+            self._say([join(line, [(f"{safe_text(editor.told, max(room, 8))} ", role)], self.size.width)])
+
+    def _say(self, lines: Sequence[Line]) -> None:
+        shown = list(lines[:_MOST])
+        if self.size.height != len(shown):
+            self.styles.height = len(shown)
+        self.paint(shown)
+
+
+def _width(line: Line) -> int:
+    return sum(width_of(text) for text, _ in line)
+
+
+def editor_line(editor: LineEditor) -> Line:
+    """What is being typed, with the cursor, and what is wrong with it in red."""
+    text = editor.text + " "
+    start, end = editor.wrong if editor.wrong is not None else (len(text), len(text))
+    cuts = sorted({0, editor.at, editor.at + 1, min(start, len(text)), min(end, len(text)), len(text)})
+    pieces = [
+        (safe_text(text[i:j]), "chosen" if i == editor.at else "red" if start <= i < end else "")
+        for i, j in pairwise(cuts)
+    ]
+    return [(f" {editor.sign}", "key"), *pieces]
+
+
+def _proposal(p: Proposal) -> Line:
+    effect = p.effect.sentence() if p.effect is not None else "…"
+    return [(f" {effect}", "good"), (f"   {safe_text(p.edit.title, 400)}", "")]
+
+
+def _search(session: Session) -> Line:
+    if session.search is None:
+        return []
+    text, rows = session.search.text, session.search.rows
+    place = session.search.place(session.cursor)
+    return [(f" /{safe_text(text, 60)}  {place or '–'}/{len(rows)}", ""), ("  ; next  , previous", "dim")]
+
+
+def _state(session: Session) -> Line:
+    out: Line = []
+    if session.journal is not None and session.journal.problem:
+        out.append((f"{safe_text(session.journal.problem, 60)}  ", "red"))
+    if session.store is not None and session.store.problem:
+        out.append((f"{safe_text(session.store.problem, 60)}  ", "red"))
+    if session.outdated:
+        out.append((" the logs have changed: R reads them ", "close"))
+    if session.mark is not None:
+        out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
+    if session.dirty:
+        out.append(("rules not saved ", "close"))
+    c = session.comparison
+    for side, log in c.logs:
+        if incomplete(log):
+            out.append((f" {side} cut off: I ", "close"))
+        elif not len(log) and not log.partial:
+            out.append((f" {side} empty: I ", "close"))
+    return out

@@ -1,0 +1,113 @@
+"""The list of operations: both runs side by side, a line each.
+
+Only the lines on the screen are ever formatted, so a million rows cost as much as a hundred. The widget keeps its own
+window over the view instead of a virtual canvas: no scroll bar, no animation, and it knows exactly which lines differ.
+"""
+
+from __future__ import annotations
+
+from numtui.query.view import View
+from numtui.session.session import Session
+from numtui.text.lines import Line, Piece
+from numtui.tui.widgets.lines import Lines
+from numtui.views.table import Columns, RowWriter, map_pieces, usual_key
+
+__all__ = ["Table"]
+
+
+class Table(Lines):
+    """The rows of a session's view around its cursor. The first line is the heading."""
+
+    top = 0
+    """The line of the view under the heading."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._writer: RowWriter | None = None
+        self._width = 0
+        self._map: tuple[View, int, list[Piece]] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Lines of the view that fit."""
+        return max(self.size.height - 1, 1)
+
+    def scroll_pages(self, session: Session, pages: float) -> None:
+        """Move the window and the cursor by so many screens, keeping two lines of what was seen."""
+        by = round(pages * self.rows)
+        if abs(pages) >= 1:
+            by -= 2 * (1 if by > 0 else -1)
+        last = max(len(session.view) - self.rows, 0)
+        self.top = min(max(self.top + by, 0), last)
+        session.move(by)
+
+    def align(self, session: Session, where: float) -> None:
+        """Put the cursor's line at a height of the window: 0 the top, 0.5 the middle, 1 the bottom."""
+        self.top = session.line - round(where * (self.rows - 1))
+
+    def show(self, session: Session) -> None:
+        """Bring the screen up to the session: the window follows the cursor, and moves only when it must."""
+        view, line = session.view, session.line
+        rows = self.rows
+        if not self.top <= line < self.top + rows:
+            near = min(abs(line - self.top), abs(line - self.top - rows + 1)) <= 3
+            # A step over the edge scrolls by as much; a jump shows what is around its target.
+            if near:
+                self.top = line if line < self.top else line - rows + 1
+            else:
+                self.top = line - rows // 3
+        self.top = min(max(self.top, 0), max(len(view) - rows, 0))
+        lines = self._lines(session)
+        # The map is no part of the row; what stands right of the key stays as it is: half the bytes, and red stays red.
+        bar = self._writer.columns.cursor if self._writer is not None else None
+        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar)
+
+    def _lines(self, session: Session) -> list[Line]:
+        view, c = session.view, session.comparison
+        if not self.size.width:
+            return []
+        writer = self._writer_for(session)
+        lines: list[Line] = [writer.heading(session.names, session.order)]
+        if not len(view):
+            lines.append(
+                [("   no row is listed: esc drops the filters" if len(c) else "   the logs hold no operation", "dim")]
+            )
+            return lines
+        pieces = self._map_for(view)
+        first, last = self._window(view)
+        marked = session.row_of(session.mark) if session.mark is not None else -1
+        tags = {row: '"' for row, _ in session.annotations.noted(c)} | {
+            row: letters[-1] for row, letters in session.annotations.letters(c).items()
+        }
+        search = session.search
+        for y in range(min(self.rows, len(view) - self.top)):
+            line = self.top + y
+            window = "┃" if first <= y <= last else " "
+            row, fold = int(view.row[line]), int(view.fold[line])
+            if fold:
+                lines.append(writer.fold(fold, pieces[y], window, self.size.width))
+            else:
+                hit = "/" if search is not None and search.text and search.finds(c, row) else " "
+                lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, hit)))
+        lines.extend([pieces[y], (" ", "")] for y in range(len(view) - self.top, self.rows))
+        return lines
+
+    def _window(self, view: View) -> tuple[int, int]:
+        """First and last line of the map that stand for what is on the screen."""
+        rows, n = self.rows, max(len(view), 1)
+        if n <= rows:
+            return 0, -1
+        first = self.top * rows // n
+        return first, max(first, ((self.top + rows) * rows - 1) // n)
+
+    def _writer_for(self, session: Session) -> RowWriter:
+        c, width = session.comparison, self.size.width
+        if self._writer is None or self._writer.comparison is not c or self._width != width:
+            self._width = width
+            self._writer = RowWriter(c, Columns.of(width, len(c), usual_key(c.a), usual_key(c.b), single=c.single))
+        return self._writer
+
+    def _map_for(self, view: View) -> list[Piece]:
+        if self._map is None or self._map[0] is not view or self._map[1] != self.rows:
+            self._map = (view, self.rows, map_pieces(view, self.rows))
+        return self._map[2]
