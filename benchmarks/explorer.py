@@ -118,7 +118,7 @@ _PLAN = (
 def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
     """The explorer; writes down when its event loop came late, by how much, and how much of that was work."""
     import numtui.tui.app
-    from numtui.cli import run
+    from numtui.cli.main import run
 
     class Watched(numtui.tui.app.Numtui):
         CSS_PATH = str(Path(numtui.tui.app.__file__).with_name("app.tcss"))

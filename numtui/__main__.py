@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numtui.cli import run
+from numtui.cli.main import run
 
 if __name__ == "__main__":
     run()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from numtui import cli
+from numtui.cli import main as cli
 from tests.conftest import REPOSITORY
 from tests.two_ranks import TwoRanks
 

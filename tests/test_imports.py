@@ -12,7 +12,7 @@ from numtui.report.options import FORMATS
 
 _RUN = """
 import json, sys
-from numtui.cli import main
+from numtui.cli.main import main
 for arguments in json.loads(sys.argv[1]):
     try:
         main(arguments)

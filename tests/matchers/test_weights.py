@@ -15,7 +15,7 @@ from capture.log_format import render_weights_footer, render_weights_header
 from matchers.errors import LogError
 from matchers.weights.compare import compare_weights, first_divergent_steps
 from matchers.weights.log import read_weights
-from numtui.cli import main
+from numtui.cli.main import main
 
 NAMES = ("embed.weight", "layers.0.wq.weight", "norm.weight")
 PARTS = ("grad", "weight", "exp_avg")

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from numtui import __version__, cli
-from numtui.cli import ExitCode, main
+from numtui import __version__
+from numtui.cli import main as cli
+from numtui.cli.main import ExitCode, main
 from numtui.inputs import OpenRequest
 from tests.builders import op, training_step, write_log
 from tests.conftest import EXAMPLES

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from numtui.arguments import commands
-from numtui.cli import main
-from numtui.completion import SHELLS, completion
-from numtui.man_page import man_page
+from numtui.cli.arguments import commands
+from numtui.cli.completion import SHELLS, completion
+from numtui.cli.main import main
+from numtui.cli.man_page import man_page
 from tests.conftest import REPOSITORY
 
 
@@ -64,7 +64,7 @@ def test_a_command_of_every_word_that_the_program_takes() -> None:
 
 
 def test_the_manual_page_is_current() -> None:
-    """`python -m numtui.man_page > docs/numtui.1` brings it up to date."""
+    """`python -m numtui.cli.man_page > docs/numtui.1` brings it up to date."""
     page = (REPOSITORY / "docs" / "numtui.1").read_text(encoding="utf-8")
     assert page == man_page(commands())
     assert page.isascii()

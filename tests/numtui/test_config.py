@@ -8,7 +8,7 @@ import pytest
 
 from matchers.errors import InputError
 from numtui.actions import ACTIONS, conflicts, remapped
-from numtui.config import Config, config_path, load_config
+from numtui.cli.config import Config, config_path, load_config
 
 
 def load(folder: Path, text: str) -> Config:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matchers.rules.file import LARGEST, load_rules
-from numtui.cli import ExitCode, main
+from numtui.cli.main import ExitCode, main
 
 CSV = "# for run 7\na/op_0_x, b/op_1_x\n"
 YAML = "version: 1\n\npairs:\n  # for run 7\n  - a: a/op_0_x\n    b: b/op_1_x\n"

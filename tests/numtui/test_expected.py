@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from numtui.cli import main
+from numtui.cli.main import main
 from numtui.inputs import OpenRequest
 from numtui.session.loading import load
 from numtui.session.session import Session

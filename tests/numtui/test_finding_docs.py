@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from numtui.config import load_config
+from numtui.cli.config import load_config
 from numtui.query.fields import FIELDS, NUMBERS
 from numtui.query.query import parse_query
 from tests.conftest import REPOSITORY

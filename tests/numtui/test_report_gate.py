@@ -17,7 +17,7 @@ from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.rules.model import IgnoreRule, RuleSet
 from matchers.status import Status
-from numtui.cli import main
+from numtui.cli.main import main
 from numtui.report.known_differences import AllowList, load_allow_list
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS, ReportOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from numtui.cli import main
+from numtui.cli.main import main
 from tests.builders import training_step, write_log
 
 GOOD = "pairs:\n  - a: layers.0.attention.wq/op_0_mm\n    b: layers.0.attention.wq/op_0_mm\n"

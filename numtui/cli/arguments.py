@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from numtui import __version__
-from numtui.completion import SHELLS
+from numtui.cli.completion import SHELLS
 from numtui.inputs import (
     DEFAULT_RULES,
     DEMOS,
@@ -28,7 +28,7 @@ from numtui.report.options import CONDITIONS, FORMATS
 from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
-    from numtui.commands import Command
+    from numtui.cli.parser_model import Command
 
 __all__ = [
     "WEIGHT_FORMATS",
@@ -85,7 +85,7 @@ exit codes:
 
 def commands() -> tuple[Command, ...]:
     """What the command line accepts, for completions and the manual page."""
-    from numtui.commands import commands_of
+    from numtui.cli.parser_model import commands_of
 
     return commands_of(
         {

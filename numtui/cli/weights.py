@@ -8,7 +8,7 @@ from pathlib import Path
 from matchers.errors import InputError
 from matchers.weights.compare import compare_weights, first_divergent_steps
 from matchers.weights.log import WeightLog, read_weights
-from numtui.headless import complain, deliver
+from numtui.cli.diff import complain, deliver
 from numtui.report import weights as writers
 
 __all__ = ["report_weights"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from numtui.commands import Argument, Command
+from numtui.cli.parser_model import Argument, Command
 
 __all__ = ["SHELLS", "completion"]
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from matchers.errors import InputError, UserError
 from numtui import __version__
-from numtui.arguments import (
+from numtui.cli.arguments import (
     WEIGHT_FORMATS,
     commands,
     completion_parser,
@@ -161,28 +161,28 @@ def _suggest(args: argparse.Namespace) -> int:
     for path in (args.a, args.b):
         if is_weight_log(path):
             raise InputError(f"{path}: is a log of weights over steps, which has no operations to pair")
-    from numtui.headless import suggest
+    from numtui.cli.diff import suggest
 
     suggest(requested(args), args.format, None if args.output in {None, "-"} else Path(args.output))
     return ExitCode.SAME
 
 
 def _weights(logs: Sequence[str], form: str, output: str | None) -> int:
-    from numtui.weights import report_weights
+    from numtui.cli.weights import report_weights
 
     parts = report_weights(logs, form, None if output in {None, "-"} else Path(str(output)))
     return ExitCode.RED if parts else ExitCode.SAME
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from numtui.convert import convert_overrides
+    from numtui.cli.rules import convert_overrides
 
     convert_overrides(args.source, None if args.output in {None, "-"} else Path(args.output), force=args.force)
     return ExitCode.SAME
 
 
 def _check(args: argparse.Namespace) -> int:
-    from numtui.rules_check import check_rules
+    from numtui.cli.rules import check_rules
 
     if args.a is not None and args.b is None:
         raise InputError(f"a rule file is about two logs, and only {args.a} was given")
@@ -192,7 +192,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _completion(shell: str) -> int:
-    from numtui.completion import completion
+    from numtui.cli.completion import completion
 
     sys.stdout.write(completion(shell, commands()))
     return ExitCode.SAME
@@ -247,7 +247,7 @@ def _configured(request: OpenRequest) -> OpenRequest:
     Raises:
         InputError: the settings mean nothing.
     """
-    from numtui.config import load_config
+    from numtui.cli.config import load_config
 
     config = load_config()
     return replace(
@@ -265,10 +265,10 @@ def _report(
     request: OpenRequest, *targets: Target, fail_on: tuple[str, ...] = ("diverged",), allow: Path | None = None
 ) -> int:
     if request.single:
-        from numtui.single_report import report_single
+        from numtui.cli.single_run import report_single
 
         return ExitCode.RED if report_single(request) else ExitCode.SAME
-    from numtui.headless import report
+    from numtui.cli.diff import report
 
     return ExitCode.RED if report(request, targets, fail_on=fail_on, allow=allow) else ExitCode.SAME
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchers.logs.parser import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
-from numtui.headless import deliver
+from numtui.cli.diff import deliver
 from numtui.inputs import OpenRequest
 from numtui.terminal.progress import ProgressLine
 from numtui.text.safe import safe_text

@@ -1,0 +1,1 @@
+"""The command line: arguments, sub-commands, configuration; no Textual at import."""
