@@ -24,11 +24,12 @@ settings.load_profile("numtui")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = REPOSITORY / "examples"
+DATA = REPOSITORY / "tests" / "data"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The one option of these tests."""
-    parser.addoption("--update-snapshots", action="store_true", help="write the screens of tests/numtui/snapshots anew")
+    parser.addoption("--update-snapshots", action="store_true", help="write the snapshots of screens anew")
 
 
 @pytest.fixture(autouse=True)

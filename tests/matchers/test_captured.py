@@ -22,7 +22,7 @@ from matchers.status import Role, Status
 from matchers.verdict.slots import SlotVerdict
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
-from tests.matchers.drift import made_up_log
+from tests.matchers.drifted_logs import made_up_log
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(16, 32)).astype(np.float32)

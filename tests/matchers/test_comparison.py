@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,11 +18,10 @@ from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, Toler
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
 from tests.builders import op, training_step
-from tests.conftest import EXAMPLES
-from tests.matchers.drift import made_up_log, pairs_of_logs
+from tests.conftest import DATA, EXAMPLES
+from tests.matchers.drifted_logs import made_up_log, pairs_of_logs
 from tests.matchers.invariants import check, same
 
-DATA = Path(__file__).parent.parent / "data"
 REAL = (
     ("eager", "traced"),
     ("ac_none", "ac_selective"),

@@ -1,6 +1,6 @@
 """What the program looks like in its main situations: as text that a test compares, and as pictures for the README.
 
-`python -m tests.numtui.scenes` writes the pictures to docs/screenshots; `pytest tests/numtui/test_snapshots.py
+`python -m tests.numtui.scenes` writes the pictures to docs/screenshots; `pytest tests/numtui/tui/test_snapshots.py
 --update-snapshots` writes the texts. Both are to be looked at before they are committed.
 """
 
@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 
 from numtui.inputs import OpenRequest
 from tests.conftest import REPOSITORY
-from tests.numtui.test_app import opened, press, screen
+from tests.numtui.tui.test_app import opened, press, screen
 
 __all__ = ["PICTURES", "SCENES", "Scene", "picture", "played", "snapshot", "words_of"]
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.builders import training_step, write_log
+from tests.conftest import DATA
 from tests.pty.tmux import Terminal
 
-DATA = Path(__file__).parents[1] / "data"
 NUMTUI = [sys.executable, "-m", "numtui"]
 
 

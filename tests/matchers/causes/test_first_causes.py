@@ -1,0 +1,308 @@
+"""Where a divergence starts, on data flows small enough to follow with a finger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.row import explain
+from matchers.ops.dataflow import consumers, sources
+from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
+from matchers.status import Role, Status
+from tests.builders import Op, op
+from tests.matchers.drifted_logs import made_up_log
+
+Step = tuple[str, float, Sequence[str | float]]
+"""(op, value, inputs): an input is the op that made it, or the value of a parameter."""
+
+NAN = float("nan")
+
+CHAIN: tuple[Step, ...] = (
+    ("embedding", 1.0, [50.0]),
+    ("mul", 2.0, ["embedding", 60.0]),
+    ("mm", 3.0, ["mul", 70.0]),
+    ("softmax", 4.0, ["mm"]),
+    ("bmm", 5.0, ["softmax", "mul"]),
+)
+
+
+def flow(steps: Sequence[Step], *, named: bool = True) -> list[Op]:
+    """The records of some steps. `named`: the log names the producers, otherwise only the values tell."""
+    made: dict[str, Op] = {}
+    for name, value, reads in steps:
+        made[name] = op(
+            f"m/op_{len(made)}_{name}",
+            value,
+            inputs=[made[read].outputs[0] if isinstance(read, str) else read for read in reads],
+            producers=[made[read].key if isinstance(read, str) else "" for read in reads] if named else (),
+        )
+    return list(made.values())
+
+
+def changed(steps: Sequence[Step], values: Mapping[str, float]) -> list[Step]:
+    """The steps with other values for some ops."""
+    return [(name, values.get(name, value), reads) for name, value, reads in steps]
+
+
+def told(c: Comparison) -> dict[str, tuple[Role, bool]]:
+    """Role of each red row, and whether it is a first cause, by op."""
+    out = {}
+    for row in range(len(c)):
+        record_a, record_b = int(c.row_a[row]), int(c.row_b[row])
+        name = c.a.op_name(record_a) if record_a >= 0 else c.b.op_name(record_b)
+        if c.red[row] or c.cause[row]:
+            out[name] = (Role(c.role[row]), bool(c.cause[row]))
+    return out
+
+
+def compared(a: Sequence[Op], b: Sequence[Op]) -> Comparison:
+    return compare(made_up_log(a), made_up_log(b))
+
+
+ORIGIN, RECEIVER, UNKNOWN = (Role.ORIGIN, True), (Role.RECEIVER, False), (Role.UNKNOWN, True)
+
+
+def test_where_nothing_is_red_nothing_is_a_cause() -> None:
+    assert told(compared(flow(CHAIN), flow(CHAIN))) == {}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["producers named", "by value"])
+def test_the_origin_has_equal_inputs_and_another_output(named: bool) -> None:
+    """What reads it receives, also by a way around; what stands before it is clean."""
+    other = changed(CHAIN, {"mm": 3.3, "softmax": 4.4, "bmm": 5.5})
+    c = compared(flow(CHAIN, named=named), flow(other, named=named))
+    assert told(c) == {"mm": ORIGIN, "softmax": RECEIVER, "bmm": RECEIVER}
+
+
+def test_a_difference_that_is_overcome_ends() -> None:
+    other = changed(CHAIN, {"mm": 3.3})
+    assert told(compared(flow(CHAIN), flow(other))) == {"mm": ORIGIN}
+
+
+def test_noise_before_the_first_red_row_is_no_reason() -> None:
+    """An input that is close agrees; after the first red row only an equal one does."""
+    other = changed(CHAIN, {"embedding": 1.000005, "mul": 2.00001, "mm": 3.3, "softmax": 4.4, "bmm": 5.5})
+    c = compared(flow(CHAIN), flow(other))
+    assert told(c) == {"mm": ORIGIN, "softmax": RECEIVER, "bmm": RECEIVER}
+    assert c.counts[Status.CLOSE] == 2
+
+
+def test_two_divergences_that_know_nothing_of_each_other_are_two_causes() -> None:
+    steps: list[Step] = [*CHAIN, ("conv", 7.0, [80.0]), ("relu", 8.0, ["conv"])]
+    other = changed(steps, {"mm": 3.3, "softmax": 4.4, "bmm": 5.5, "conv": 7.7, "relu": 8.8})
+    causes = {name for name, (_, cause) in told(compared(flow(steps), flow(other))).items() if cause}
+    assert causes == {"mm", "conv"}
+
+
+def test_an_input_that_differs_and_that_nobody_made_is_unknown() -> None:
+    """A parameter, or an operation that the log leaves out: look one hop before."""
+    other: list[Step] = [*CHAIN[:2], ("mm", 3.3, ["mul", 77.0]), *changed(CHAIN[3:], {"softmax": 4.4, "bmm": 5.5})]
+    assert told(compared(flow(CHAIN), flow(other))) == {"mm": UNKNOWN, "softmax": RECEIVER, "bmm": RECEIVER}
+
+
+def test_an_input_without_a_hash_is_unknown() -> None:
+    steps: list[Step] = [*CHAIN[:2], ("mm", 3.0, ["mul", NAN]), *CHAIN[3:]]
+    other = changed(steps, {"mm": 3.3, "softmax": 4.4, "bmm": 5.5})
+    assert told(compared(flow(steps), flow(other)))["mm"] == UNKNOWN
+
+
+def test_another_number_of_inputs_is_unknown() -> None:
+    other: list[Step] = [*CHAIN[:2], ("mm", 3.3, ["mul"]), *changed(CHAIN[3:], {"softmax": 4.4, "bmm": 5.5})]
+    assert told(compared(flow(CHAIN), flow(other)))["mm"] == UNKNOWN
+
+
+def test_nan_has_an_origin_too() -> None:
+    other = changed(CHAIN, {"mm": NAN, "softmax": NAN, "bmm": NAN})
+    c = compared(flow(CHAIN), flow(other))
+    assert told(c) == {"mm": ORIGIN, "softmax": RECEIVER, "bmm": RECEIVER}
+    assert c.counts[Status.NAN] == 3
+
+
+def negated() -> list[Op]:
+    """The chain with `softmax` reading the negated `mm`; every L1 and L2 norm stays what it was."""
+    steps: list[Step] = [
+        *CHAIN[:3],
+        ("neg", 3.0, ["mm"]),
+        ("softmax", 4.4, ["neg"]),
+        ("bmm", 5.5, ["softmax", "mul"]),
+    ]
+    ops = flow(steps)
+    ops[3].min, ops[3].max = -7.0, 1.0
+    return ops
+
+
+def test_an_operation_that_only_b_has_can_be_the_cause() -> None:
+    c = compared(flow(CHAIN), negated())
+    assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert c.status[row] == Status.ONLY_B
+
+
+def test_an_operation_that_only_a_has_can_be_the_cause() -> None:
+    c = compared(negated(), flow(CHAIN))
+    assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert c.status[row] == Status.ONLY_A
+
+
+def test_nan_begins_in_an_operation_that_only_one_run_has() -> None:
+    """A softmax written out, against one operation: what reads it is the first pair that could be red."""
+    written_out: list[Step] = [
+        *CHAIN[:3],
+        ("scale", 30.0, ["mm"]),
+        ("exp", math.inf, ["scale"]),
+        ("sum", math.inf, ["exp"]),
+        ("div", NAN, ["exp", "sum"]),
+        ("bmm", NAN, ["div", "mul"]),
+        ("neg", NAN, ["bmm"]),
+        ("out", NAN, ["neg"]),
+    ]
+    one = [*CHAIN, ("out", 5.0, ["bmm"])]
+    c = compared(flow(one), flow(written_out))
+    assert told(c) == {"exp": (Role.NONE, True), "bmm": RECEIVER, "out": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert explain(c, row).headline == "FIRST CAUSE: only b has this operation, which returns Inf"
+    back = compared(flow(written_out), flow(one))
+    assert told(back) == told(c)
+
+
+def test_nan_that_both_runs_have_where_they_differ_blames_neither() -> None:
+    """Both write the softmax out, each in its own way, and both lose it: which of them was first wrong is not known."""
+    one = [*CHAIN[:3], ("exp", NAN, ["mm"]), ("bmm", NAN, ["exp", "mul"])]
+    other = [*CHAIN[:3], ("pow", NAN, ["mm"]), ("bmm", NAN, ["pow", "mul"])]
+    assert told(compared(flow(one), flow(other)))["bmm"][1]
+
+
+def test_an_extra_operation_that_changes_nothing_is_no_cause() -> None:
+    """A `clone` more is how runs differ; only what reads it and diverges makes it suspect."""
+    steps: list[Step] = [*CHAIN[:3], ("clone", 3.0, ["mm"]), ("softmax", 4.0, ["clone"]), CHAIN[4]]
+    assert told(compared(flow(CHAIN), flow(steps))) == {}
+
+
+def test_an_extra_operation_behind_the_divergence_is_no_cause() -> None:
+    steps: list[Step] = [
+        *CHAIN[:2],
+        ("mm", 3.3, ["mul", 70.0]),
+        ("neg", 3.4, ["mm"]),
+        ("softmax", 4.4, ["neg"]),
+        CHAIN[4],
+    ]
+    causes = {name for name, (_, cause) in told(compared(flow(CHAIN), flow(steps))).items() if cause}
+    assert causes == {"mm"}
+
+
+def test_what_a_rule_ignores_stays_the_cause_of_what_follows_from_it() -> None:
+    other = changed(CHAIN, {"mm": 3.3, "softmax": 4.4})
+    c = compared(flow(CHAIN), flow(other)).with_rules(RuleSet((IgnoreRule(op="mm"),)))
+    assert told(c) == {"mm": (Role.NONE, True), "softmax": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert explain(c, row).headline == (
+        "FIRST CAUSE, though a rule ignores it: the output differs by ≥9.7e-02 (8e5 ε), and what follows from it is red"
+    )
+    assert [cause.red for cause in c.consequences.causes] == [1]
+
+
+def test_what_a_rule_ignores_is_no_cause_where_nothing_is_red_behind_it() -> None:
+    c = compared(flow(CHAIN), flow(changed(CHAIN, {"mm": 3.3}))).with_rules(RuleSet((IgnoreRule(op="mm"),)))
+    assert told(c) == {}
+
+
+def test_what_a_rule_ignores_is_no_cause_of_what_another_one_explains() -> None:
+    """Garbage that is ignored, and is read beside something that went wrong by itself."""
+    steps: list[Step] = [("empty", 1.0, []), ("mm", 3.0, [70.0]), ("add", 4.0, ["empty", "mm"])]
+    other = changed(steps, {"empty": 9.0, "mm": 3.3, "add": 4.4})
+    both = compared(flow(steps), flow(other))
+    assert {name for name, (_, cause) in told(both).items() if cause} == {"empty", "mm"}
+    assert told(both.with_rules(RuleSet((IgnoreRule(op="empty"),)))) == {"mm": ORIGIN, "add": RECEIVER}
+
+
+def test_an_operation_of_one_run_stays_the_cause_though_a_rule_ignores_it() -> None:
+    c = compared(flow(CHAIN), negated()).with_rules(RuleSet((IgnoreRule(op="neg"),)))
+    assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert "a rule ignores it: only b has this operation" in explain(c, row).headline
+
+
+def test_red_rows_that_explain_each_other_in_a_circle_still_have_a_first() -> None:
+    """Two pairs that cross, by a rule: each reads, on one side, what the other made."""
+    log = made_up_log(
+        [
+            op("m/op_0_add", 1.0, inputs=[2.0], producers=[""]),
+            op("m/op_1_add", 2.0, inputs=[3.0], producers=["m/op_0_add"]),
+        ]
+    )
+    c = compare(log, log, RuleSet((PairRule(a=("m/op_0_add",), b=("m/op_1_add",)),)))
+    assert len(c.pairing) == 2
+    assert c.red.all()
+    assert c.cause.any()
+
+
+def test_a_group_is_not_explained_by_its_own_members() -> None:
+    """The last of a chain reads what the one before it made; both are the operation that diverges."""
+    a: list[Step] = [("mul", 1.0, [2.0]), ("addmm", 5.0, ["mul"]), ("sum", 7.0, ["addmm"])]
+    b: list[Step] = [("mul", 1.0, [2.0]), ("mm", 4.0, ["mul"]), ("add", 5.5, ["mm"]), ("sum", 7.7, ["add"])]
+    rules = RuleSet((OpRule(a=("addmm",), b=("mm", "add")),))
+    c = compare(made_up_log(flow(a)), made_up_log(flow(b)), rules)
+    assert c.pairing.grouped.sum() == 1
+    found = told(c)
+    assert found["sum"] == RECEIVER
+    assert found["addmm"][1]
+
+
+# ---------------------------------------------------------------------- the data flow itself
+
+
+def test_producers_that_the_log_names_are_taken_at_their_word() -> None:
+    log = made_up_log(flow(CHAIN))
+    assert [sources(log)[row].tolist() for row in range(5)] == [[-1], [0, -1], [1, -1], [2], [3, 1]]
+
+
+def test_producers_that_the_log_does_not_name_are_found_by_value() -> None:
+    log = made_up_log(flow(CHAIN, named=False))
+    assert [sources(log)[row].tolist() for row in range(5)] == [[-1], [0, -1], [1, -1], [2], [3, 1]]
+
+
+def test_the_last_record_before_that_made_the_value_is_its_source() -> None:
+    same = [op("m/op_0_add", 1.0), op("m/op_1_add", 1.0), op("m/op_2_mul", 2.0, inputs=[3.0]), op("m/op_3_add", 1.0)]
+    assert sources(made_up_log(same))[2].tolist() == [1]
+
+
+def test_zero_nan_and_a_buffer_not_yet_filled_are_nobodys_value() -> None:
+    made = [
+        op("m/op_0_add", 0.0),
+        op("m/op_1_add", NAN),
+        op("m/op_2__allgather_base_", 5.0),
+        op("m/op_3_mul", 2.0, inputs=[0.0, NAN, 15.0]),
+    ]
+    assert sources(made_up_log(made))[3].tolist() == [-1, -1, -1]
+
+
+def test_who_reads_a_value() -> None:
+    log = made_up_log(flow(CHAIN))
+    assert consumers(log, 1) == [2, 4]
+    assert consumers(log, 4) == []
+
+
+def test_a_wait_reads_what_the_collective_has_yet_to_fill() -> None:
+    made = [
+        op("m/op_0_all_reduce", 5.0, inputs=[7.0]),
+        op("m/op_1_mul", 2.0, inputs=[15.0]),
+        op("m/op_2_wait_tensor", 5.0, inputs=[15.0]),
+    ]
+    assert made[0].outputs == [15.0]
+    assert [sources(made_up_log(made))[row].tolist() for row in (1, 2)] == [[-1], [0]]
+
+
+def test_a_lone_wait_for_what_was_red_before_its_collective_is_no_cause() -> None:
+    """The collective itself is not judged: it was logged before it was done."""
+    a: list[Step] = [("mul", 1.0, [2.0]), ("all_reduce", 3.0, ["mul"]), ("wait_tensor", 4.0, ["all_reduce"])]
+    a.append(("sum", 7.0, ["wait_tensor"]))
+    b: list[Step] = [("mul", 1.5, [2.0]), ("all_reduce", 3.5, ["mul"]), ("sum", 7.7, ["all_reduce"])]
+    found = told(compared(flow(a), flow(b)))
+    assert found["mul"] == ORIGIN
+    assert "wait_tensor" not in found
+    assert found["sum"] == RECEIVER

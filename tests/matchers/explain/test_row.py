@@ -1,0 +1,225 @@
+"""What a row says: one sentence for each kind, true of its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.row import Explanation, explain, format_eps, format_error
+from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
+from matchers.status import Status
+from tests.builders import Op, op
+from tests.matchers.causes.test_first_causes import CHAIN, NAN, changed, flow, negated
+from tests.matchers.drifted_logs import made_up_log
+from tests.matchers.test_comparison import REAL, compared
+
+FLASH = "layers.2.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu"
+
+
+def explained(a: list[Op], b: list[Op], name: str, rules: RuleSet | None = None) -> Explanation:
+    """What is said of the row with this op in a, or in b where a has none."""
+    c = compare(made_up_log(a), made_up_log(b), rules)
+    return explain(c, row_of(c, name))
+
+
+def row_of(c: Comparison, name: str) -> int:
+    for row in range(len(c)):
+        in_a, in_b = c.members(row)
+        ops = [c.a.op_name(record) for record in in_a] or [c.b.op_name(record) for record in in_b]
+        if name in ops:
+            return row
+    raise AssertionError(name)
+
+
+def first_cause(a: str, b: str) -> Explanation:
+    c = compared(a, b)
+    return explain(c, int(np.flatnonzero(c.cause)[0]))
+
+
+# ---------------------------------------------------------------------- red rows of real logs
+
+
+def test_an_origin() -> None:
+    told = first_cause("bug_base", "bug_attn_scale_l2")
+    assert told.headline == "FIRST CAUSE: all its inputs agree, the output differs by ≥8.4e-05 (708 ε)"
+    assert "the tolerance is 1.5e-05" in told.notes
+    assert "same module, op, counter, phase, location" in told.notes
+    facts = {fact.name: fact for fact in told.facts}
+    assert facts["L1 of output 0"] == replace(
+        facts["L1 of output 0"], a="3.895632e+03", b="3.895961e+03", difference="8.4e-05", agrees=False
+    )
+    assert facts["min"].agrees is True
+    assert facts["shape"].a == "[1, 16, 256, 16]"
+    assert [fact.position for fact in told.inputs] == [0, 1, 2]
+    assert all(fact.agrees for fact in told.inputs)
+
+
+def test_a_receiver_names_what_it_received() -> None:
+    c = compared("bug_base", "bug_attn_scale_l2")
+    row = int(c.at_a[c.a.keys[:].index("layers.2.attention.wo/op_0_mm")])
+    told = explain(c, row)
+    assert told.headline == f"CONSEQUENCE: the output differs by ≥8.7e-05 (726 ε), as does input 0, made by {FLASH}"
+    assert "error out over error in: 1 (by the norms)" in told.notes
+
+
+def test_an_unknown_says_where_to_look() -> None:
+    told = first_cause("bug_base", "bug_rope_theta_l3")
+    assert told.headline == (
+        "FIRST CAUSE, as far as was captured: the output differs by ≥1.3e-03 (10878 ε), and inputs 0, 1 differ already "
+        "though no captured "
+        "operation is to blame: suspect what was not captured one hop before"
+    )
+
+
+def test_a_cause_that_only_one_run_has() -> None:
+    told = first_cause("bug_base", "bug_neg_attn_l2")
+    assert told.headline == "FIRST CAUSE: only b has this operation, and what reads its result diverges"
+
+
+# ---------------------------------------------------------------------- every kind of row
+
+
+def test_same_in_print_says_what_norms_cannot_see() -> None:
+    told = explained(flow(CHAIN), flow(CHAIN), "mm")
+    assert told.headline == "same in print: every printed number is equal"
+    assert any("norms of seven digits cannot see" in note for note in told.notes)
+    assert told.pairing.startswith("paired by their values: the same numbers, inputs included, occur nowhere else")
+
+
+def test_same_in_print_of_an_operation_without_output() -> None:
+    record = op("m/op_0_add_", shape=None, outputs=[], inputs=[1.0])
+    told = explained([record], [record], "add_")
+    assert "the log says only what went in: what the operation did is not known" in told.notes
+
+
+def test_equal() -> None:
+    record = op("m/op_0_add", extra={"Digest": "00000000000000ff"})
+    told = explained([record], [record], "add")
+    assert told.headline == "equal: the digests agree, the bits are the same"
+    assert any((fact.name, fact.a, fact.agrees) == ("digest", "00000000000000ff", True) for fact in told.facts)
+
+
+def test_close() -> None:
+    told = explained(flow(CHAIN), flow(changed(CHAIN, {"bmm": 5.00003})), "bmm")
+    assert told.headline == "close: differs by ≥6.4e-06 (54 ε), within the tolerance of 1.5e-05"
+
+
+@pytest.mark.parametrize(("a", "b"), REAL)
+def test_what_is_called_within_the_tolerance_is(a: str, b: str) -> None:
+    """Whatever limit a row was judged by, the sentence names that limit."""
+    c = compared(a, b)
+    for row in np.flatnonzero(c.status == Status.CLOSE).tolist():
+        headline = explain(c, row).headline
+        if "within the tolerance of" in headline:
+            assert c.error[row] <= float(headline.rpartition(" ")[2]) * 1.05, (row, headline)
+
+
+def test_nan_says_on_which_side() -> None:
+    broken = changed(CHAIN, {"bmm": NAN})
+    assert explained(flow(CHAIN), flow(broken), "bmm").headline == "FIRST CAUSE: NaN, only in b"
+    assert explained(flow(broken), flow(CHAIN), "bmm").headline == "FIRST CAUSE: NaN, only in a"
+    assert explained(flow(broken), flow(broken), "bmm").headline == "FIRST CAUSE: NaN in both runs"
+
+
+def test_shape() -> None:
+    other = flow(CHAIN)
+    other[2].dtype = "bfloat16"
+    assert explained(flow(CHAIN), other, "mm").headline == "FIRST CAUSE: dtype differs: float32 against bfloat16"
+
+
+def test_sharded() -> None:
+    rules = RuleSet((PairRule(a=("m/op_0_mm",), b=("m/op_0_mm",)),))
+    wait = op("m/op_1_wait_tensor", 5.0)
+    told = explained([op("m/op_0_mm", shape=(8, 4)), wait], [op("m/op_0_mm", 0.7, shape=(4, 4)), wait], "mm", rules)
+    assert told.headline.startswith("sharded: the two sides hold different parts of one tensor")
+
+
+def test_unfinished() -> None:
+    told = explained([op("m/op_0_allreduce_", 1.0)], [op("m/op_0_allreduce_", 99.0)], "allreduce_")
+    assert told.headline.startswith("unfinished: the numbers were taken before the communication was done")
+
+
+def test_a_recomputed_copy_names_its_original() -> None:
+    copy = op("mm/op_9_mm", 3.0, inputs=[6.0, 70.0], phase="backward")
+    c = compare(made_up_log(flow(CHAIN)), made_up_log([*flow(CHAIN), copy]))
+    row = len(c) - 1
+    assert c.status[row] == Status.RECOMPUTE
+    assert explain(c, row).headline == "recomputed copy of m/op_2_mm: the backward pass ran it again"
+
+
+def test_only_on_one_side() -> None:
+    extra = op("other/op_0_erf", 77.0)
+    assert explained(flow(CHAIN), [*flow(CHAIN), extra], "erf").headline == "only b has this operation"
+    told = explained([*flow(CHAIN), extra], flow(CHAIN), "erf")
+    assert told.headline == "only a has this operation"
+    assert told.pairing.startswith("no partner: ")
+    assert all(fact.b == "" and fact.agrees is None for fact in told.facts)
+
+
+def test_the_headline_of_a_lone_cause_names_its_side() -> None:
+    told = explained(negated(), flow(CHAIN), "neg")
+    assert told.headline == "FIRST CAUSE: only a has this operation, and what reads its result diverges"
+
+
+def test_ignored() -> None:
+    told = explained(flow(CHAIN), flow(changed(CHAIN, {"mm": 9.0})), "mm", RuleSet((IgnoreRule(op="mm"),)))
+    assert told.headline == "ignored by a rule"
+
+
+def test_paired_by_a_rule() -> None:
+    rules = RuleSet((PairRule(a=("m/op_2_mm",), b=("m/op_2_mm",)),))
+    assert explained(flow(CHAIN), flow(CHAIN), "mm", rules).pairing == "paired by a rule"
+
+
+def test_a_group_names_its_members() -> None:
+    a = [op("m/op_0_addmm", 5.0)]
+    b = [op("m/op_0_mm", 4.0), op("m/op_1_add", 5.0)]
+    told = explained(a, b, "addmm", RuleSet((OpRule(a=("addmm",), b=("mm", "add")),)))
+    assert told.pairing.endswith("; mm + add together are this one operation, compared at the last")
+
+
+def test_inputs_name_who_made_them() -> None:
+    told = explained(flow(CHAIN), flow(changed(CHAIN, {"mm": 3.3})), "softmax")
+    (fact,) = told.inputs
+    assert (fact.a, fact.b, fact.agrees) == ("9.000000e+00", "9.900000e+00", False)
+    assert (fact.producer_a, fact.producer_b) == (2, 2)
+
+
+def test_a_runner_up_whose_name_repeats_can_be_told_from_the_partner() -> None:
+    """`wait_tensor` occurs several times under one name; the rival is another of them."""
+    c = compared("fsdp2_sac", "fsdp2_traced")
+    for row in np.flatnonzero(c.pair >= 0).tolist():
+        told = explain(c, row).pairing
+        assert f"runner-up {c.b.keys[int(c.row_b[row])]} " not in told
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("error", "bound", "text"),
+    [
+        (NAN, True, "—"),
+        (float("inf"), True, "∞"),
+        (0.0, True, "0"),
+        (0.00123, True, "≥1.2e-03"),
+        (2.0, False, "≈2.0e+00"),
+    ],
+)
+def test_errors_as_they_are_shown(error: float, bound: bool, text: str) -> None:
+    assert format_error(error, bound) == text
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "text"),
+    [(0.0, ""), (0.04, "0.0 ε"), (3.94, "3.9 ε"), (147.2, "147 ε"), (99_999, "99999 ε"), (2e6, "2e6 ε")],
+)
+def test_errors_in_units_of_epsilon(epsilons: float, text: str) -> None:
+    assert format_eps(epsilons * 2.0**-23, 2.0**-23) == text
+
+
+def test_no_epsilons_where_there_is_no_number() -> None:
+    assert format_eps(NAN, 0.1) == format_eps(float("inf"), 0.1) == format_eps(0.1, NAN) == ""

@@ -1,0 +1,253 @@
+"""What is said of two runs before any of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.ops.run_info import compare_run_info, cut_gradients
+from matchers.verdict.comparability import Weight
+from tests.builders import op, write_log
+from tests.captured import Step, captured_log
+from tests.conftest import DATA
+
+RUN: dict[str, Any] = {
+    "step": 1,
+    "rank": 0,
+    "seed": 42,
+    "world_size": 1,
+    "launcher": "single process",
+    "parameter_digests": {"embedding.weight": "aa", "layers.0.wq.weight": "bb"},
+    "batch": [{"shape": [2, 8], "dtype": "int64", "digest": "cc"}],
+    "parameters": {"count": 2, "elements": 80, "dtypes": {"float32": 2}, "devices": {"cpu": 2}, "frozen": 0},
+    "rng_digests": {"torch": "11", "python": "22"},
+    "deterministic": {"algorithms": True},
+    "versions": {"torch": "2.13.0", "python": "3.11"},
+    "command": ["python", "-m", "capture", "-o", "x", "--", "train.py"],
+}
+
+
+def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
+    """Kind to (weight, text) of the notes about a run and the same with other entries."""
+    found = compare_run_info(RUN, {**RUN, **changed}, draws=draws)
+    return {note.kind: (note.weight.label, note.text) for note in found}
+
+
+def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
+    return [
+        text.removeprefix("a tensor is cut off from its gradient (detach) at ")
+        for text in cut_gradients({**RUN, "detached": a}, {**RUN, "detached": b})
+    ]
+
+
+def test_where_only_one_run_cuts_a_gradient() -> None:
+    both = {"train.py:74": 1}
+    assert cuts(both, both) == []
+    assert cuts(both, {**both, "model.py:125": 1}) == ["model.py:125 only in b"]
+    assert cuts({**both, "model.py:125": 1}, both) == ["model.py:125 only in a"]
+    assert cuts({"model.py:9": 2}, {"model.py:9": 3}) == ["model.py:9 2 times in a and 3 in b"]
+    assert cuts({"model.py:9": 2}, {"model.py:11": 2}) == [], "the lines have moved"
+    assert cuts({"x.py:1": "many"}, {}) == []  # type: ignore[dict-item]
+    many = cuts({}, {f"x.py:{line}": 1 for line in range(5)})
+    assert many[-1] == "and at 2 more source lines one run detaches more tensors than the other"
+    assert len(many) == 4
+    assert notes(detached={"model.py:9": 1})["detach"][0] == "harmless"
+    assert list(cut_gradients({}, {"detached": {"model.py:9": 1}})) == []
+
+
+def test_the_same_run_info_says_nothing() -> None:
+    assert notes() == {}
+    assert notes(command=["python", "-m", "capture", "-o", "elsewhere", "--", "train.py"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "weight", "text"),
+    [
+        ({"seed": 43}, "seed", "suspicious", "the seed is 42 in a and 43 in b"),
+        ({"step": 2}, "step", "fatal", "the captured step is 1 in a and 2 in b"),
+        (
+            {"parameter_digests": {"embedding.weight": "aa", "layers.0.wq.weight": "00"}},
+            "parameters",
+            "fatal",
+            "1 of 2 parameters differ before the step, layers.0.wq.weight first",
+        ),
+        ({"batch": [{"shape": [2, 8], "dtype": "int64", "digest": "00"}]}, "batch", "fatal", "the batches differ"),
+        (
+            {"batch": [{"shape": [2, 8], "dtype": "int32", "digest": "00"}]},
+            "batch",
+            "suspicious",
+            "the dtype of the first batch is int64 in a and int32 in b",
+        ),
+        (
+            {"batch": [{"shape": [4, 8], "digest": "00"}]},
+            "batch",
+            "suspicious",
+            "the shape of the first batch is [2, 8] in a and [4, 8] in b",
+        ),
+        (
+            {"deterministic": {"algorithms": False}},
+            "determinism",
+            "suspicious",
+            "deterministic algorithms is true in a and false in b",
+        ),
+        (
+            {"versions": {"torch": "2.12.0"}},
+            "versions",
+            "suspicious",
+            "version of torch is 2.13.0 in a and 2.12.0 in b",
+        ),
+        ({"versions": {"python": "3.12"}}, "versions", "harmless", "version of python is 3.11 in a and 3.12 in b"),
+        (
+            {"launcher": "fake backend"},
+            "layout",
+            "harmless",
+            "the launcher is single process in a and fake backend in b",
+        ),
+        ({"mesh": {"tp": 2}}, "layout", "suspicious", 'the device mesh is not set in a and {"tp": 2} in b'),
+        (
+            {"parameters": {**RUN["parameters"], "elements": 81}},
+            "model",
+            "fatal",
+            "the model's number of weights is 80 in a and 81 in b",
+        ),
+        (
+            {"command": ["python", "-m", "capture", "--", "train.py", "--lr", "1"]},
+            "command",
+            "harmless",
+            "the command lines differ: --lr 1 only in b",
+        ),
+    ],
+)
+def test_every_difference_is_named_with_its_weight(changed: dict[str, Any], kind: str, weight: str, text: str) -> None:
+    assert notes(**changed)[kind] == (weight, text)
+
+
+def test_the_fake_backend_against_a_real_one_is_no_comparison() -> None:
+    found = compare_run_info(RUN, {**RUN, "launcher": "fake backend"}, draws=False)
+    assert found[0].weight == Weight.FATAL
+    assert "its numbers mean nothing" in found[0].text
+
+
+def test_bits_of_other_dtypes_or_shards_say_nothing_about_values() -> None:
+    other = {"embedding.weight": "00", "layers.0.wq.weight": "01"}
+    half = {**RUN["parameters"], "dtypes": {"bfloat16": 2}}
+    assert notes(parameter_digests=other, parameters=half).keys() == {"dtype"}
+    assert notes(parameter_digests=other, world_size=2).keys() == {"layout"}
+
+
+def test_parameters_are_known_under_the_names_of_wrappers() -> None:
+    wrapped = {"_orig_mod.embedding.weight": "aa", "layers.0._checkpoint_wrapped_module.wq.weight": "bb"}
+    assert notes(parameter_digests=wrapped) == {}
+
+
+def test_what_only_one_call_was_given_is_no_other_batch() -> None:
+    assert notes(batch=[*RUN["batch"], {"shape": [2, 8], "digest": "labels"}]) == {}
+
+
+def test_the_state_of_the_generators_matters_where_numbers_are_drawn() -> None:
+    other = {"torch": "99", "python": "22"}
+    assert notes(rng_digests=other)["generators"][0] == "harmless"
+    assert notes(draws=True, rng_digests=other)["generators"][0] == "suspicious"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+_ENTRY = st.sampled_from([*RUN, "mesh", "autocast", "environment", "settings", "git"])
+
+
+@given(a=st.dictionaries(_ENTRY, _JSON, max_size=6), b=st.dictionaries(_ENTRY, _JSON, max_size=6), known=st.booleans())
+def test_any_run_info_is_compared(a: dict[str, Any], b: dict[str, Any], known: bool) -> None:
+    """It is text from a file: nothing in it may end the comparison."""
+    one = {**RUN, **a} if known else a
+    for note in compare_run_info(one, b, draws=True):
+        assert note.kind
+        assert note.text
+
+
+# Logs
+
+
+def captured(run: dict[str, Any], scale: float = 1.0) -> OpLog:
+    values = np.linspace(0.1, 1, 16, dtype=np.float32)
+    weight = np.full(4, 2.0, np.float32)
+    return captured_log([Step(key="wq/op_0_mm", gives=[values * scale], reads=[values * scale, weight])], **run)
+
+
+def test_one_sentence_for_seed_batch_and_weights() -> None:
+    other = {
+        **RUN,
+        "seed": 43,
+        "batch": [{"shape": [2, 8], "dtype": "int64", "digest": "00"}],
+        "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"},
+    }
+    found = compare(captured(RUN), captured(other, 3.0)).comparability
+    assert found.weight == Weight.FATAL
+    assert found.sentence == (
+        "Not comparable: all 2 parameters differ before the step, embedding.weight first; the batches differ; "
+        "the seed is 42 in a and 43 in b."
+    )
+
+
+def test_weights_that_differ_by_rounding_can_be_compared() -> None:
+    other = {**RUN, "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"}}
+    found = compare(captured(RUN), captured(other, 1 + 1e-6)).comparability
+    assert found.weight == Weight.SUSPICIOUS
+    assert "by no more than rounding" in found.sentence
+
+
+def test_half_a_log_is_named() -> None:
+    whole = captured(RUN)
+    cut = replace(whole, complete=False, header=replace(whole.header, declared=7))
+    assert compare(whole, cut).comparability.sentence == "Compare with care: b is cut off, 1 of 7 operations are there."
+
+
+def of(name: str) -> OpLog:
+    return read_log(DATA / f"{name}.log.gz")
+
+
+def test_logs_without_run_info_tell_of_another_dtype() -> None:
+    found = compare(of("bug_base"), of("dtype_bf16")).comparability
+    assert any(note.kind == "dtype" and note.weight == Weight.SUSPICIOUS for note in found.notes)
+
+
+def started(folder: Path, weights: float, tokens: float) -> Comparison:
+    """A log of torchtitan's form against one of other weights and tokens."""
+
+    def log(w: float, t: float) -> OpLog:
+        ops = [op("embed/op_0_embedding", w, inputs=(w, t))]
+        for k in range(4):
+            ops.append(op(f"layers.{k}/op_0_mm", w + k + t / 9, inputs=(ops[-1].outputs[0], w + k + 0.5)))
+        return read_log(write_log(folder / f"{w}-{t}.log", ops))
+
+    return compare(log(7.0, 100.0), log(weights, tokens))
+
+
+def test_other_tokens_and_weights_are_seen_at_the_first_operations(tmp_path: Path) -> None:
+    assert started(tmp_path, 7.0, 100.0).comparability.sentence == ""
+    other = started(tmp_path, 7.0, 101.0).comparability
+    assert other.sentence == "Not comparable: the batches differ: embed/op_0_embedding reads other tokens."
+    found = started(tmp_path, 7.1, 100.0).comparability
+    assert [note.kind for note in found.notes] == ["parameters"]
+    assert "other weights before the step" in found.sentence
+
+
+@pytest.mark.parametrize("bug", ["bug_rope_theta_l3", "bug_attn_scale_l2", "bug_neg_attn_l2"])
+def test_a_bug_in_the_model_is_no_other_start(bug: str) -> None:
+    assert compare(of("bug_base"), of(bug)).comparability.notes == ()
+
+
+def test_that_only_one_run_communicates_is_seen() -> None:
+    found = compare(of("ac_none"), of("fsdp2")).comparability
+    assert any(note.kind == "layout" and "communicates" in note.text for note in found.notes)

@@ -1,0 +1,306 @@
+"""What float arithmetic explains: real runs that differ in the order of sums, and made-up ones for each case."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare, noise_floor
+from matchers.explain.row import explain
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.rules.file import parse_rules
+from matchers.status import Role, Status
+from matchers.verdict.error_propagation import Ground
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.tolerance import systematic_share
+from tests.builders import op
+from tests.captured import Step, captured_log, summary
+from tests.conftest import DATA
+from tests.matchers.drifted_logs import made_up_log
+
+ORDER = Expectation(preset=Expect.REDUCTION_ORDER)
+Array = NDArray[np.float32]
+
+
+@cache
+def of(name: str) -> OpLog:
+    return read_log(DATA / f"order_{name}.log.gz")
+
+
+def noisy(dtype: str, other: str) -> Comparison:
+    a, b, third = of(f"{dtype}_a"), of(f"{dtype}_{other}"), of(f"{dtype}_noise")
+    return compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
+
+
+def causes(c: Comparison) -> list[str]:
+    return [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.cause)]
+
+
+# Real runs
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_another_order_of_sums_is_nothing_red(dtype: str) -> None:
+    c = compare(of(f"{dtype}_a"), of(f"{dtype}_b"), expectation=ORDER)
+    assert c.counts[Status.CLOSE] > 200, "the runs do differ"
+    assert not c.red.any()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_factor_of_one_percent_on_top_is_the_first_cause(dtype: str) -> None:
+    """In bfloat16 the factor is of the size of the noise."""
+    c = compare(of(f"{dtype}_a"), of(f"{dtype}_bug"), expectation=ORDER)
+    assert causes(c) == ["layers.1.attention/op_5_mul"]
+    (row,) = np.flatnonzero(c.cause)
+    assert c.role[row] == Role.ORIGIN
+    assert "more than float arithmetic explains" in explain(c, int(row)).headline
+
+
+def test_with_a_log_of_noise_no_preset_is_needed() -> None:
+    assert not noisy("bf16", "b").red.any()
+    assert causes(noisy("bf16", "bug")) == ["layers.1.attention/op_5_mul"]
+
+
+def test_a_log_of_noise_says_what_it_is() -> None:
+    c = noisy("bf16", "b")
+    (note,) = [note.text for note in c.comparability.notes if note.kind == "noise"]
+    assert note.startswith("the log of noise repeats a, perturbed: ")
+    row = int(np.flatnonzero(c.status == Status.CLOSE)[-1])
+    assert any(fact.name == "noise" for fact in explain(c, row).facts)
+
+
+def test_a_repetition_to_the_bit_shows_no_noise() -> None:
+    a, b = of("f32_a"), of("f32_b")
+    c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, a)))
+    assert "repeats a to the bit and shows no noise" in c.comparability.sentence
+    assert not c.red.any(), "what is unknown is judged by its inputs"
+
+
+def test_bitwise_any_difference_is_red() -> None:
+    c = compare(of("f32_a"), of("f32_b"), expectation=Expectation(preset=Expect.BITWISE))
+    assert not c.counts[Status.CLOSE]
+    assert c.red.sum() > 200
+    assert not compare(of("f32_a"), of("f32_a"), expectation=Expectation(preset=Expect.BITWISE)).red.any()
+
+
+def test_another_dtype_is_low_precision() -> None:
+    c = compare(of("f32_a"), of("bf16_a"), expectation=Expectation(preset=Expect.LOW_PRECISION))
+    assert not c.red.any()
+    # sums in another order are no rounding: their parts are no tensors that both runs have
+    assert c.error[c.status == Status.CLOSE].max() < 0.1
+    assert c.error[c.status == Status.PARTIAL].max() > 0.5
+    assert c.counts[Status.CLOSE] > 200
+
+
+def test_a_tolerance_for_everything() -> None:
+    a, b = of("bf16_a"), of("bf16_bug")
+    assert not compare(a, b, expectation=Expectation(rtol=1.0)).red.any()
+    assert compare(a, b, expectation=Expectation(rtol=0.0)).red.sum() > 200
+
+
+def test_rules_say_more_than_what_is_expected() -> None:
+    rules = parse_rules("version: 1\ntolerance:\n  - match: 'layers.1.*'\n    rtol: 0.5\n")
+    c = compare(of("bf16_a"), of("bf16_bug"), rules, expectation=ORDER)
+    assert not c.red.any()
+
+
+def test_other_rules_leave_the_expectation() -> None:
+    c = compare(of("bf16_a"), of("bf16_bug"), expectation=ORDER)
+    rules = parse_rules("version: 1\ntolerance:\n  - match: 'layers.1.attention/*'\n    rtol: 0.5\n")
+    again, anew = c.with_rules(rules), compare(c.a, c.b, rules, expectation=ORDER)
+    assert np.array_equal(again.status, anew.status)
+    assert np.array_equal(again.tolerance, anew.tolerance, equal_nan=True)
+    assert np.array_equal(c.with_rules(c.rules).status, c.status)
+
+
+# Made-up runs
+
+
+def values(n: int = 4096, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=n).astype(np.float32)
+
+
+def off(x: Array, error: float, seed: int) -> Array:
+    """The array with a relative error in all directions."""
+    return (x * (1 + error * np.random.default_rng(seed).normal(size=x.shape))).astype(np.float32)
+
+
+def chain(steps: list[Array], op: str = "mm", dtype: str = "float32") -> OpLog:
+    """Operations in a row, each reading the one before."""
+    out: list[Step] = []
+    for k, x in enumerate(steps):
+        reads = [summary(steps[k - 1], dtype=dtype)] if k else []
+        made = [out[-1].key] if k else []
+        out.append(Step(key=f"layers.{k}/op_0_{op}", gives=[summary(x, dtype=dtype)], reads=reads, made=made))
+    return captured_log(out)
+
+
+def ground(c: Comparison, k: int) -> Ground:
+    assert c.arithmetic is not None
+    return Ground(c.arithmetic.ground[int(np.flatnonzero(c.pairing.lead_a == k)[0])])
+
+
+def test_an_error_that_grows_by_little_is_explained_however_large() -> None:
+    """Each step doubles it: far beyond any fixed tolerance in the end, and no step did anything wrong."""
+    exact = [values(seed=k) for k in range(16)]
+    other = [off(x, 1e-6 * 2**k, 100 + k) for k, x in enumerate(exact)]
+    assert compare(chain(exact), chain(other)).red.any()
+    assert not compare(chain(exact), chain(other), expectation=ORDER).red.any()
+
+
+def test_an_error_that_jumps_is_not() -> None:
+    exact = [values(seed=k) for k in range(8)]
+    other = [off(x, 1e-6 if k < 4 else 1e-3, 100 + k) for k, x in enumerate(exact)]
+    c = compare(chain(exact), chain(other), expectation=ORDER)
+    assert causes(c) == ["layers.4/op_0_mm"]
+    assert ground(c, 4) == Ground.TOO_LARGE
+    assert c.red.tolist() == [False] * 4 + [True] * 4, "what reads a red row is excused by nothing"
+
+
+def test_a_factor_moves_the_norm_and_noise_does_not() -> None:
+    exact = [values(seed=k) for k in range(3)]
+    noise = [off(x, 6e-3, 100 + k) for k, x in enumerate(exact)]
+    assert not compare(chain(exact, dtype="bfloat16"), chain(noise, dtype="bfloat16"), expectation=ORDER).red.any()
+    wrong = [noise[0], noise[1] * np.float32(1.01), noise[2]]
+    c = compare(chain(exact, dtype="bfloat16"), chain(wrong, dtype="bfloat16"), expectation=ORDER)
+    assert ground(c, 1) == Ground.SYSTEMATIC
+    assert "the norm changed by" in explain(c, 1).headline
+
+
+def test_float32_that_reads_bfloat16_is_no_more_exact_than_it() -> None:
+    def log(first: Array, second: Array) -> OpLog:
+        one = Step(key="a/op_0_mm", gives=[summary(first, dtype="bfloat16")])
+        reads = [summary(first, dtype="bfloat16")]
+        return captured_log([one, Step(key="a/op_1__to_copy", gives=[second], reads=reads, made=[one.key])])
+
+    x = values()
+    y = off(x, 3e-3, 1)
+    assert compare(log(x, x), log(y, y)).red.any()
+    assert not compare(log(x, x), log(y, y), expectation=ORDER).red.any()
+
+
+def test_a_mask_does_not_hide_the_error_from_what_comes_behind_it() -> None:
+    """The lowest number beside the scores makes their relative error vanish; the softmax brings it back."""
+
+    def log(scores: Array) -> OpLog:
+        masked = scores.copy()
+        masked[:, ::2] = np.finfo(np.float32).min
+        soft = np.exp(scores) * (masked > -1e30)
+        soft = (soft / soft.sum(axis=1, keepdims=True)).astype(np.float32)
+        first = Step(key="a/op_0_mm", gives=[scores])
+        mask = Step(key="a/op_1_masked_fill", gives=[masked], reads=[scores], made=[first.key])
+        last = Step(key="a/op_2__softmax", gives=[soft], reads=[masked], made=[mask.key])
+        return captured_log([first, mask, last])
+
+    x = values().reshape(64, 64) * np.float32(3)
+    c = compare(log(x), log(off(x, 1e-5, 1)), expectation=ORDER)
+    assert c.error[1] < 1e-30
+    assert not c.red.any()
+
+
+def test_what_only_one_run_has_hands_errors_on() -> None:
+    x, z = values(), values(seed=9)
+
+    def log(first: Array, last: Array, between: bool) -> OpLog:
+        steps = [Step(key="a/op_0_mm", gives=[first])]
+        if between:
+            steps.append(Step(key="a/op_1_clone", gives=[first], reads=[first], made=[steps[-1].key]))
+        steps.append(Step(key="a/op_2_bmm", gives=[last], reads=[first], made=[steps[-1].key]))
+        return captured_log(steps)
+
+    e = 1e-5
+    right = compare(log(x, z, False), log(off(x, e, 1), off(z, e, 2), True), expectation=ORDER)
+    assert not right.red.any()
+    wrong = compare(log(x, z, False), log(off(x, e, 1), off(z, 100 * e, 2), True), expectation=ORDER)
+    assert causes(wrong) == ["a/op_2_bmm"]
+
+
+def test_whole_numbers_do_not_round() -> None:
+    def log(index: NDArray[np.int64]) -> OpLog:
+        return captured_log([Step(key="router/op_0_topk", gives=[index])])
+
+    c = compare(log(np.arange(8)), log(np.arange(8)[::-1].copy()), expectation=ORDER)
+    assert c.red.all()
+
+
+def test_what_only_one_run_does_to_a_tensor_excuses_nothing() -> None:
+    """A factor that is an operation of its own, which the other run does not have."""
+    x, z = values(), values(seed=9)
+
+    def log(factor: float) -> OpLog:
+        steps = [Step(key="a/op_0_mm", gives=[x])]
+        seen = x * np.float32(factor)
+        if factor != 1:
+            steps.append(Step(key="a/op_1_mul", gives=[seen], reads=[x], made=[steps[-1].key]))
+        steps.append(Step(key="a/op_2_bmm", gives=[z * np.float32(factor)], reads=[seen], made=[steps[-1].key]))
+        return captured_log(steps)
+
+    c = compare(log(1), log(1.01), expectation=ORDER)
+    assert c.red.any()
+    assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == ["a/op_1_mul"]
+
+
+def routed(scores: Array, k: int = 2, offset: float = 0.0) -> OpLog:
+    """A router that sends rows of values to the places with the highest scores."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.take_along_axis(scores, order, axis=1) + np.float32(offset)
+    table = np.random.default_rng(5).normal(size=(scores.shape[1], 8)).astype(np.float32)
+    first = Step(key="router/op_0_mm", gives=[scores])
+    top = Step(key="router/op_1_topk", gives=[best, order], reads=[scores], made=[first.key])
+    odd = Step(key="router/op_2_remainder", gives=[order % 2], reads=[order], made=[top.key])
+    picked = Step(key="router/op_3_index", gives=[table[order]], reads=[table, order], made=["", top.key])
+    return captured_log([first, top, odd, picked])
+
+
+def test_a_near_tie_may_be_decided_otherwise() -> None:
+    scores = values(4096).reshape(512, 8)
+    scores[:8, 1] = scores[:8, 0] = 9.0
+    noise = off(scores, 1e-6, 1)
+    c = compare(routed(scores), routed(noise))
+    assert [Status(s) for s in c.status[1:]] == [Status.DIVERGED] * 3, "whole numbers do not round"
+    assert not compare(routed(scores), routed(noise), expectation=ORDER).red.any()
+
+
+def test_ranks_of_other_values_are_no_near_tie() -> None:
+    scores = values(4096).reshape(512, 8)
+    noise = off(scores, 1e-6, 1)
+    wrong = compare(routed(scores), routed(np.roll(noise, 1, axis=0)), expectation=ORDER)
+    assert wrong.red.all()
+    shifted = compare(routed(scores), routed(noise, offset=0.01), expectation=ORDER)
+    assert causes(shifted) == ["router/op_1_topk"]
+
+
+def test_operations_that_are_not_steady_are_named() -> None:
+    x, y = values(), values(seed=3)
+
+    def log(last: Array) -> OpLog:
+        first = Step(key="a/op_0_mm", gives=[x])
+        return captured_log([first, Step(key="a/op_1_index_add", gives=[last], reads=[x], made=[first.key])])
+
+    a, b, third = log(y), log(off(y, 2e-4, 1)), log(off(y, 2e-4, 2))
+    c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
+    assert not c.red.any()
+    assert any(
+        "not deterministic in one configuration" in n.text and "a/op_1_index_add" in n.text
+        for n in c.comparability.notes
+    )
+    assert compare(a, b, expectation=ORDER).red.any(), "without the third run it is more than rounding"
+
+
+def test_the_share_of_rounding_in_a_norm() -> None:
+    share = systematic_share(np.array([1.0, 100.0, 1e4, 1e8, np.nan]))
+    assert share.tolist() == pytest.approx([1.0, 0.625, 0.175, 0.1255, 1.0])
+
+
+def test_noise_is_that_of_the_run_whose_results_it_is_near_where_both_have_the_same_keys() -> None:
+    def run(scale: float) -> OpLog:
+        return made_up_log([op(f"layers.{k}/op_0_mm", scale * (k + 2)) for k in range(4)])
+
+    good, bad, bad_again = run(1.0), run(1.5), run(1.5 + 1e-7)
+    assert noise_floor(good, bad, bad_again).side == "b"
+    assert noise_floor(bad, good, bad_again).side == "a"
+    assert noise_floor(good, good, bad_again).side == "a"

@@ -1,0 +1,78 @@
+"""(x + g) + h against x + (g + h)."""
+
+from __future__ import annotations
+
+from matchers.comparison import Comparison, compare
+from matchers.status import Status
+from tests.builders import Op, op
+from tests.matchers.drifted_logs import made_up_log
+
+X, G, H = 1.0, 0.3, 0.5
+
+
+def summed(order: str, *, total: float = X + G + H, cast: str = "", more: tuple[Op, ...] = ()) -> list[Op]:
+    """Three terms added up from the left or from the right; `cast` is the op between, `view` for one not captured."""
+    left = order == "left"
+    terms = [op(f"m/op_{k}_mul", value, inputs=[value + 9]) for k, value in enumerate((X, G, H))]
+    made = [term.outputs[0] for term in terms]
+    partial = op(
+        "m/op_3_add",
+        X + G if left else G + H,
+        inputs=made[:2] if left else made[1:],
+        producers=["m/op_0_mul", "m/op_1_mul"] if left else ["m/op_1_mul", "m/op_2_mul"],
+    )
+    out, read, maker = [*terms, partial], float(partial.outputs[0]), partial.key
+    if cast == "_to_copy":
+        out.append(op("m/op_4__to_copy", (X + G if left else G + H) * 1.001, inputs=[read], producers=[maker]))
+        maker = out[-1].key
+    if cast:
+        read *= 1.001
+    if cast == "view":
+        maker = ""
+    last, value = ("m/op_2_mul", made[2]) if left else ("m/op_0_mul", made[0])
+    out.append(op("m/op_5_add", total, inputs=[read, value], producers=[maker, last]))
+    return [*out, op("m/op_6_mm", total * 3, inputs=[out[-1].outputs[0]], producers=["m/op_5_add"]), *more]
+
+
+def compared(a: list[Op], b: list[Op]) -> Comparison:
+    return compare(made_up_log(a), made_up_log(b))
+
+
+def status(c: Comparison, key: str) -> Status:
+    return Status(c.status[c.at_a[list(c.a.keys).index(key)]])
+
+
+def test_the_part_is_not_red_where_the_total_agrees() -> None:
+    c = compared(summed("left"), summed("right"))
+    assert status(c, "m/op_3_add") == Status.PARTIAL
+    assert status(c, "m/op_5_add") == Status.SAME_PRINT
+    assert not c.red.any()
+    assert not c.cause.any()
+
+
+def test_nor_where_a_cast_came_between() -> None:
+    for cast in ("_to_copy", "view"):
+        assert status(compared(summed("left"), summed("right", cast=cast)), "m/op_3_add") == Status.PARTIAL
+        assert status(compared(summed("left", cast=cast), summed("right")), "m/op_3_add") == Status.PARTIAL
+
+
+def test_it_is_red_where_the_total_is() -> None:
+    c = compared(summed("left"), summed("right", total=2.0))
+    assert status(c, "m/op_3_add") == Status.DIVERGED
+    assert status(c, "m/op_5_add") == Status.DIVERGED
+
+
+def test_it_is_red_where_something_else_reads_it() -> None:
+    read = op("m/op_7_neg", X + G, inputs=[(X + G) * 3], producers=["m/op_3_add"])
+    other = op("m/op_7_neg", G + H, inputs=[(G + H) * 3], producers=["m/op_3_add"])
+    c = compared(summed("left", more=(read,)), summed("right", more=(other,)))
+    assert status(c, "m/op_3_add") == Status.DIVERGED
+
+
+def test_infinite_parts_are_no_parts() -> None:
+    """Nothing is known of them, and nothing is warned of."""
+    endless = [
+        op("m/op_3_add", 1.0, outputs=["inf"]) if o.key == "m/op_3_add" else o for o in summed("left", cast="view")
+    ]
+    c = compared(endless, summed("right"))
+    assert status(c, "m/op_3_add") == Status.NAN

@@ -1,0 +1,255 @@
+"""The panels over the list, on a screen that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from matchers.comparison import compare
+from matchers.status import Status
+from numtui.text.lines import width_of
+from numtui.tui.screens.explorer import Explorer
+from numtui.views.panels import cause_entries, causes_title, note_entries, place_entries, row_line
+from tests.builders import Op, op, training_step
+from tests.matchers.drifted_logs import made_up_log
+from tests.numtui.fakes import comparison_of
+from tests.numtui.query.test_flow import diverging
+from tests.numtui.tui.test_app import opened, press, request, screen, settled
+
+CAUSE = "layers.1.attention.wk/op_0_mm"
+
+
+def key(explorer: Explorer) -> str:
+    session = explorer.session
+    found: str = session.comparison.a.keys[session.spot[0]]
+    return found
+
+
+def test_the_title_counts_what_the_header_counts_too() -> None:
+    def apart(scale: float, layers: int, places: int) -> list[Op]:
+        return [
+            op(
+                f"layers.{k}/op_0_mm",
+                scale * (k + 2),
+                inputs=[37.0 * (k + 1)],
+                producers=[""],
+                location=f"model.py:{k % places}",
+            )
+            for k in range(layers)
+        ]
+
+    def title(layers: int, places: int) -> str:
+        return causes_title(compare(made_up_log(apart(1.0, layers, places)), made_up_log(apart(1.1, layers, places))))
+
+    assert title(3, 1) == "first causes (1, 3 rows start them)"
+    assert title(3, 3) == "first causes (3)"
+    assert title(70, 70) == "first causes (the earliest 62 of 70)"
+
+
+async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "C")
+        shown = screen(pilot)
+        assert "first causes (1)" in shown
+        assert "explains all red rows" in shown
+        assert "growth: forward 1–2" in shown
+        await press(pilot, "enter")
+        assert key(explorer) == CAUSE
+        await press(pilot, "g", "C", "f")
+        session = explorer.session
+        assert session.filter.query.text == "cause:1"
+        assert key(explorer) == CAUSE
+        assert len(session.view) == session.comparison.red.sum()
+        await press(pilot, "C", "q")
+        assert pilot.app.screen is explorer
+
+
+async def test_why_is_this_red(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "w")
+        assert "this row is not red" in screen(pilot)
+        await press(pilot, "G", "N", "w")
+        assert "steps back to its first cause" in screen(pilot)
+        await press(pilot, "enter")
+        assert key(explorer) == CAUSE, "the first cause is chosen at first"
+        await press(pilot, "w")
+        assert "no red row explains it" in screen(pilot)
+        await press(pilot, "ctrl+o", "w", "k", "enter")
+        assert key(explorer) == "layers.1.attention/op_0_bmm", "the hop before it"
+
+
+async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
+    """What has to be found out first takes a while in large logs; a person types on."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        for name in ("C", "enter", "j"):
+            pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        session = explorer.session
+        assert session.comparison.a.keys[session.comparison.row_a[session.cursor - 1]] == CAUSE
+        at = session.cursor
+        for name in ("C", "escape", "j"):
+            pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
+        await settled(pilot)
+        assert pilot.app.screen is explorer, "esc gives up"
+        assert session.cursor == at + 1
+
+
+async def test_keys_in_a_burst_are_for_the_panel_that_the_first_of_them_opens(tmp_path: Path) -> None:
+    """The list can still be seen under a panel, but what is typed is not for it."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        for name in ("v", "o", "q", "j"):
+            pilot.app.post_message(events.Key(name, name))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        assert explorer.session.cursor == 1
+
+
+async def test_the_data_flow_around_a_row(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "/", *"0.attention/op_1__softmax", "enter", "P")
+        shown = screen(pilot)
+        assert "← 0" in shown
+        assert "layers.0.attention/op_2_bmm" in shown
+        await press(pilot, "enter")
+        assert key(explorer) == "layers.0.attention/op_0_bmm"
+        await press(pilot, "P", "G", "enter")
+        assert key(explorer) == "layers.0.attention/op_1__softmax"
+        await press(pilot, "apostrophe", "apostrophe")
+        assert key(explorer) == "layers.0.attention/op_0_bmm"
+
+
+async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, "J")
+        assert "no row is marked" in screen(pilot)
+        await press(pilot, *"7G", "M", "b", "G", "apostrophe", "b")
+        assert session.cursor == 6
+        await press(pilot, "apostrophe", "x")
+        assert "nothing is marked x; there are b" in screen(pilot)
+        await press(pilot, "quotation_mark", *"[odd] one", "enter")
+        assert "note: [odd] one" in screen(pilot)
+        assert session.annotations.noted(session.comparison) == [(6, "[odd] one")]
+        await press(pilot, "g", "J")
+        shown = screen(pilot)
+        assert "'b" in shown
+        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, the last one first")
+        await press(pilot, "j", "enter")
+        assert session.cursor == 6
+        await press(pilot, "quotation_mark", "ctrl+u", "enter")
+        assert session.annotations.notes == {}
+        await press(pilot, "colon", *"go-mark", "enter", "b")
+        assert session.cursor == 6, "by its name an action waits for the letter"
+
+
+async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "exclamation_mark")
+        assert "nothing is known that stands against" in screen(pilot)
+    async with opened(request(tmp_path, training_step(), training_step(seed=1)), size=(80, 24)) as (pilot, explorer):
+        await press(pilot, "exclamation_mark")
+        shown = screen(pilot)
+        assert "not comparable" in shown
+        assert "other weights before the step" in shown
+        await pilot.resize_terminal(120, 30)
+        await settled(pilot)
+        assert "not comparable (!)" in screen(pilot)
+        await press(pilot, "j", "exclamation_mark")
+        assert explorer.is_current
+
+
+async def test_a_note_stays_with_its_operation_when_rules_change_the_rows(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        session = explorer.session
+        await press(pilot, *"12G", "quotation_mark", *"look", "enter")
+        before = key(explorer)
+        await press(pilot, *"5G", "x", "enter", "J", "enter")
+        assert key(explorer) == before
+        assert session.annotations.note(session.comparison, session.cursor) == "look"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    c = comparison_of(
+        [Status.EQUAL, Status.DIVERGED, Status.ONLY_B, Status.NAN],
+        causes=[1],
+        errors=[0, 1e-3, float("nan"), float("inf")],
+    )
+    lines = [row_line(c, row, width, "  tag ", "aside") for row in range(len(c))]
+    for entry in (
+        *cause_entries(c, ["explains all"], width),
+        *place_entries(c, {1: "ab"}, [(2, "x" * 300)], [3], width),
+        *note_entries(c, width),
+    ):
+        lines += entry.lines
+    assert max(sum(width_of(text) for text, _ in line) for line in lines) <= width
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_the_plot_leads_to_a_row(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), size) as (pilot, explorer):
+        await press(pilot, "v")
+        shown = screen(pilot)
+        assert "error over depth" in shown
+        assert "forward" in shown.splitlines()[-5]
+        await press(pilot, "o")
+        assert CAUSE in screen(pilot)
+        await press(pilot, "+", "+")
+        assert "rows " in screen(pilot).splitlines()[0]
+        await press(pilot, "right", "left", "enter")
+        assert key(explorer) == CAUSE
+        await press(pilot, "v", "n", "0", "q")
+        assert key(explorer) == CAUSE, "closing it leaves the cursor where it was"
+
+
+async def test_the_plot_without_braille(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numtui.tui.screens.plot.speaks_unicode", lambda: False)
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
+        await press(pilot, "v")
+        drawn = screen(pilot).splitlines()[:-5]
+        assert all(line.isascii() for line in drawn)
+        assert any("@" in line for line in drawn[1:])
+
+
+async def test_one_log_by_itself(tmp_path: Path) -> None:
+    """From any NaN back to the operation that made the first one, over the operations that handed it on."""
+    culprit = "layers.1.attention/op_1__softmax"
+    step = training_step(3)
+    start = next(i for i, op in enumerate(step) if op.key == culprit)
+    spoilt: set[float | str] = set()
+    for i in range(start, len(step)):
+        reads: list[float | str] = ["nan" if value in spoilt else value for value in step[i].inputs]
+        if i == start or "nan" in reads:
+            spoilt.update(step[i].outputs)
+            step[i] = replace(step[i], outputs=["nan"], l2="nan", min="nan", max="nan", mean="nan", inputs=reads)
+    async with opened(replace(request(tmp_path, step), path_b="")) as (pilot, explorer):
+        await press(pilot, "G", "w")
+        assert "steps back to its first cause" in screen(pilot)
+        assert "NaN" in screen(pilot)
+        await press(pilot, "enter")
+        assert key(explorer) == culprit
+        await press(pilot, "P", "G", "enter")
+        assert key(explorer) == "layers.1.attention/op_2_bmm"
+        await press(pilot, "v")
+        assert "largest value over depth" in screen(pilot)
+
+
+async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) -> None:
+    """Rules may change the rows while a way back is looked for."""
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        session = explorer.session
+        shown: list[int] = []
+
+        def work() -> int:
+            session.show_comparison(replace(session.comparison))
+            return 1
+
+        explorer.learn("looking", work, shown.append)
+        await settled(pilot)
+        assert shown == []
+        await press(pilot, "j")
+        assert session.cursor == 1, "keys are for the list again"

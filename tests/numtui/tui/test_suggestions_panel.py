@@ -1,0 +1,153 @@
+"""The suggestions on a screen that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from matchers.rules.file import load_rules
+from matchers.status import Status
+from numtui.inputs import OpenRequest
+from numtui.session.suggestion_tree import rule_name
+from numtui.tui.screens.suggestions import Suggestions
+from tests.builders import training_step, write_log
+from tests.conftest import REPOSITORY
+from tests.numtui.tui.test_app import opened, press, request, screen, settled
+
+DATA = REPOSITORY / "tests" / "data"
+
+
+def checkpointed(folder: Path) -> OpenRequest:
+    return replace(
+        request(folder),
+        path_a=str(DATA / "fsdp2_sac.log.gz"),
+        path_b=str(DATA / "fsdp2_traced.log.gz"),
+    )
+
+
+async def test_accept_look_undo_save(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        await press(pilot, "s")
+        await press(pilot, "j", "a")
+        assert "✓ checkpointed names" in screen(pilot)
+        assert "accept checkpointed names (12 rules): pairs nothing anew · 0 red as before   (u undoes it)" in screen(
+            pilot
+        )
+        assert len(explorer.session.rules.rules) == 12
+        await press(pilot, "u")
+        assert "undone: accept checkpointed names" in screen(pilot)
+        assert "  checkpointed names" in screen(pilot)
+        await press(pilot, "ctrl+r", "ctrl+s")
+        assert "saved to" in screen(pilot)
+        assert len(load_rules(tmp_path / "overrides.yaml").rules) == 12
+        await press(pilot, "x")
+        assert "take back checkpointed names (12 rules)" in screen(pilot)
+        assert "rules not saved" in screen(pilot)
+        await press(pilot, "x")
+        assert "✗ checkpointed names" in screen(pilot)
+        await press(pilot, "a")
+        assert "accepted or rejected already" in screen(pilot)
+        # down to an operation, and to its row
+        await press(pilot, "G", "right", "j", "enter")
+        assert pilot.app.screen is explorer
+        assert explorer.session.comparison.status[explorer.session.cursor] == Status.RECOMPUTE
+        await press(pilot, "s", "q")
+        assert pilot.app.screen is explorer
+
+
+async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        await press(pilot, "s")
+        await press(pilot, "j", "right", "j", "j", "j", "a")
+        [accepted] = explorer.session.rules.rules
+        await press(pilot, "x")
+        assert "take back checkpointed names (1 rule)" in screen(pilot)
+        assert not explorer.session.rules.rules
+        await press(pilot, "x")
+        assert explorer.session.suggested.rejected == {rule_name(accepted)}
+        assert "11 rules settle" in screen(pilot)
+
+
+async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
+        await press(pilot, "s", "A")
+        assert "enter: do it · esc: not" in screen(pilot)
+        await press(pilot, "escape")
+        assert "nothing was accepted" in screen(pilot)
+        assert isinstance(pilot.app.screen, Suggestions), "esc answered the question"
+        assert not explorer.session.dirty
+        await press(pilot, "A")
+        await press(pilot, "j")
+        assert "enter: do it" not in screen(pilot), "another key is no yes"
+        assert not explorer.session.dirty
+        await press(pilot, "A")
+        await press(pilot, "A")
+        assert "all that rules can settle is settled" in screen(pilot)
+        assert len(explorer.session.rules.rules) == 73
+        await press(pilot, "A")
+        assert "there is nothing left to accept" in screen(pilot)
+
+
+async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        await press(pilot, "s", "j", "e")
+        assert "e on one of its rules edits that" in screen(pilot)
+        await press(pilot, "right", "j", "e")
+        assert "templates: a new rule" in screen(pilot)
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, Suggestions)
+        assert not explorer.session.dirty
+        await press(pilot, "e", "down", "down", "end", *", says Kim", "ctrl+s")
+        assert isinstance(pilot.app.screen, Suggestions)
+        assert "the rule as it was edited is in force" in screen(pilot)
+        [rule] = explorer.session.rules.rules
+        assert rule.why == "checkpointing runs inner modules directly, says Kim"
+        assert "11 more rules settle 66" in screen(pilot)
+        await press(pilot, "u")
+        assert "12 rules settle 72" in screen(pilot)
+
+
+async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
+    """What was found in a log is not shown of a shorter one that has taken its place."""
+    ops = training_step(3)
+    asked = request(tmp_path, ops, [replace(o, key=o.key.replace("silu", "silu_")) for o in ops])
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "s", "right", "right")
+        assert "equivalent ops" in screen(pilot)
+        for path in (asked.path_a, asked.path_b):
+            write_log(Path(path), training_step(1))
+        explorer.read_again()
+        await settled(pilot)
+        assert "no known kind of drift" in screen(pilot)
+        assert len(explorer.session.comparison.a) == len(training_step(1))
+
+
+async def test_nothing_to_suggest(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "s")
+        assert "no known kind of drift" in screen(pilot)
+        for key in ("a", "A", "x", "enter", "h", "l", "j", "G", "u", "ctrl+s", "escape"):
+            await press(pilot, key)
+        assert pilot.app.screen is explorer
+
+
+async def test_names_of_a_row_side_by_side(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
+        c = explorer.session.comparison
+        copy = next(
+            row
+            for row in range(len(c))
+            if c.row_a[row] >= 0 and c.a.keys[int(c.row_a[row])].startswith("attention_norm/")
+        )
+        explorer.session.go(copy)
+        await press(pilot, "D")
+        assert "how the names differ" in screen(pilot)
+        await press(pilot, "enter")
+        assert c.a.keys[int(c.row_a[explorer.session.cursor])] == "layers.5.attention_norm/op_0_pow"
+
+
+async def test_one_log_by_itself_has_no_drift(tmp_path: Path) -> None:
+    asked = replace(request(tmp_path, training_step()), path_b="")
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "s")
+        assert pilot.app.screen is explorer
