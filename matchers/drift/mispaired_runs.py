@@ -19,7 +19,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.drift.pair_names import print_codes, twins
 from matchers.logs.hashing import mix
-from matchers.pairing.features import Features, Side
+from matchers.pairing.features import Features, LogFeatures
 from matchers.rules.model import TemplateRule
 from matchers.rules.resolve import resolve
 from matchers.status import Status
@@ -251,12 +251,12 @@ def _made_by(c: Comparison) -> Int64:
     return out
 
 
-def _where(side: Side) -> Int64:
+def _where(side: LogFeatures) -> Int64:
     """Records of one op and phase in one module have the same number."""
     return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * 4 + side.phase
 
 
-def _varied(side: Side) -> Bool:
+def _varied(side: LogFeatures) -> Bool:
     """Records whose numbers can tell them from others: neither zero nor one number throughout."""
     first = side.log.outputs.first()
     _, _, low, high, _ = side.log.stats

@@ -16,7 +16,7 @@ from matchers.drift.suggestion import instances
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.module_path import canonical
-from matchers.pairing.features import Side
+from matchers.pairing.features import LogFeatures
 from matchers.pairing.matching import Matching
 from matchers.pairing.pairing import Method
 
@@ -114,7 +114,7 @@ def key_head(pattern: Segments, holes: Sequence[str]) -> str:
     return ".".join(key_segments(pattern, holes))
 
 
-def print_codes(side: Side, rows: Int64, shapes: int) -> Hash:
+def print_codes(side: LogFeatures, rows: Int64, shapes: int) -> Hash:
     """A hash of what is printed of each record's result: phase, shape (one of so many) and all numbers."""
     code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
     stats = side.log.stats[:, rows]

@@ -13,9 +13,8 @@ from matchers.drift.pair_names import PairNames, print_codes, twins
 from matchers.drift.suggestion import Finding, instances
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
-from matchers.pairing.features import Side
-from matchers.rules.model import IgnoreRule, OpRule
-from matchers.rules.model import Side as RuleSide
+from matchers.pairing.features import LogFeatures
+from matchers.rules.model import IgnoreRule, OpRule, Side
 from matchers.status import Status
 
 __all__ = ["lone_families"]
@@ -212,7 +211,7 @@ def _batches(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding
         )
 
 
-def _ran_again(side: Side, lone: Int64, other: Side) -> Int64:
+def _ran_again(side: LogFeatures, lone: Int64, other: LogFeatures) -> Int64:
     """The lone rows of places that this run comes through k times as often as the other one; k is the same for most of
     them, else there are none. The optimizer steps once, however many micro-batches there are.
     """
@@ -247,7 +246,7 @@ def _communication(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[F
             f"For example {log.keys[int(rows[0])]}.",
             instances(rows, -1) if side == "a" else instances(-1, rows),
             tuple(
-                IgnoreRule(side=RuleSide(side), op=op, why="only this run communicates")
+                IgnoreRule(side=Side(side), op=op, why="only this run communicates")
                 for op in ops
                 if ops[op] == of_ops[op]
             ),

@@ -14,10 +14,10 @@ from typing import Any
 
 from matchers.ops.module_path import canonical
 
-__all__ = ["DividedBatch", "Note", "Weight", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
+__all__ = ["DividedBatch", "Note", "Severity", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
 
 
-class Weight(IntEnum):
+class Severity(IntEnum):
     """What a difference of two runs means for their comparison.
 
     HARMLESS: at most the order of a sum, or what was written down. SUSPICIOUS: may by itself explain differences.
@@ -42,7 +42,7 @@ class Note:
         text: a sentence without its capital and its stop. May quote the logs: whoever prints it makes it safe.
     """
 
-    weight: Weight
+    severity: Severity
     kind: str
     text: str
 
@@ -67,29 +67,29 @@ class DividedBatch:
 _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
 """Entries that the capture leaves out where there is nothing to say."""
 
-_ENTRIES: tuple[tuple[str, str, str, Weight], ...] = (
-    # entry, kind, what it is, weight; where the entry is a table each line of it counts by itself
-    ("step", "step", "the captured step", Weight.FATAL),
-    ("rank", "rank", "the rank", Weight.SUSPICIOUS),
-    ("seed", "seed", "the seed", Weight.SUSPICIOUS),
-    ("cuda_seed", "seed", "the seed of the GPU", Weight.SUSPICIOUS),
-    ("world_size", "layout", "the number of ranks", Weight.SUSPICIOUS),
-    ("mesh", "layout", "the device mesh", Weight.SUSPICIOUS),
-    ("launcher", "layout", "the launcher", Weight.HARMLESS),
-    ("backend", "layout", "the communication backend", Weight.HARMLESS),
-    ("autocast", "dtype", "autocast", Weight.SUSPICIOUS),
-    ("mixed_precision", "dtype", "the mixed precision policy", Weight.SUSPICIOUS),
-    ("deterministic", "determinism", "deterministic", Weight.SUSPICIOUS),
-    ("precision", "precision", "precision", Weight.SUSPICIOUS),
-    ("attention", "kernels", "the choice of attention kernels", Weight.SUSPICIOUS),
-    ("device", "device", "the device", Weight.SUSPICIOUS),
-    ("versions", "versions", "version of", Weight.SUSPICIOUS),
-    ("activation_checkpointing", "checkpointing", "activation checkpointing", Weight.HARMLESS),
-    ("threads", "threads", "threads", Weight.HARMLESS),
-    ("environment", "environment", "environment variable", Weight.HARMLESS),
-    ("git", "code", "git", Weight.HARMLESS),
-    ("settings", "capture", "the capture's setting", Weight.HARMLESS),
-    ("host", "host", "the host", Weight.HARMLESS),
+_ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
+    # entry, kind, what it is, severity; where the entry is a table each line of it counts by itself
+    ("step", "step", "the captured step", Severity.FATAL),
+    ("rank", "rank", "the rank", Severity.SUSPICIOUS),
+    ("seed", "seed", "the seed", Severity.SUSPICIOUS),
+    ("cuda_seed", "seed", "the seed of the GPU", Severity.SUSPICIOUS),
+    ("world_size", "layout", "the number of ranks", Severity.SUSPICIOUS),
+    ("mesh", "layout", "the device mesh", Severity.SUSPICIOUS),
+    ("launcher", "layout", "the launcher", Severity.HARMLESS),
+    ("backend", "layout", "the communication backend", Severity.HARMLESS),
+    ("autocast", "dtype", "autocast", Severity.SUSPICIOUS),
+    ("mixed_precision", "dtype", "the mixed precision policy", Severity.SUSPICIOUS),
+    ("deterministic", "determinism", "deterministic", Severity.SUSPICIOUS),
+    ("precision", "precision", "precision", Severity.SUSPICIOUS),
+    ("attention", "kernels", "the choice of attention kernels", Severity.SUSPICIOUS),
+    ("device", "device", "the device", Severity.SUSPICIOUS),
+    ("versions", "versions", "version of", Severity.SUSPICIOUS),
+    ("activation_checkpointing", "checkpointing", "activation checkpointing", Severity.HARMLESS),
+    ("threads", "threads", "threads", Severity.HARMLESS),
+    ("environment", "environment", "environment variable", Severity.HARMLESS),
+    ("git", "code", "git", Severity.HARMLESS),
+    ("settings", "capture", "the capture's setting", Severity.HARMLESS),
+    ("host", "host", "the host", Severity.HARMLESS),
 )
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
 _HARMLESS_VERSIONS = ("python", "numpy")
@@ -112,9 +112,9 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_generators(a, b, draws),
         *_commands(a, b),
         *_simulations(a, b),
-        *(Note(Weight.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
+        *(Note(Severity.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
     ]
-    return tuple(sorted(notes, key=lambda note: -note.weight))
+    return tuple(sorted(notes, key=lambda note: -note.severity))
 
 
 def tells_start(run: Mapping[str, Any]) -> bool:
@@ -171,7 +171,7 @@ def _file(location: str) -> str:
 
 
 def _entry(
-    a: Mapping[str, Any], b: Mapping[str, Any], name: str, kind: str, what: str, weight: Weight
+    a: Mapping[str, Any], b: Mapping[str, Any], name: str, kind: str, what: str, severity: Severity
 ) -> Iterator[Note]:
     if name in _TABLES:
         of_a, of_b = _table(a, name), _table(b, name)
@@ -180,11 +180,11 @@ def _entry(
             x, y = of_a.get(line), of_b.get(line)
             if x != y and (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y)):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
-                yield Note(Weight.HARMLESS if light else weight, kind, _against(f"{what} {line}", x, y))
+                yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
     x, y = a.get(name), b.get(name)
     if x != y and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
-        yield Note(weight, kind, _against(what, x, y))
+        yield Note(severity, kind, _against(what, x, y))
 
 
 def _against(what: str, x: object, y: object) -> str:
@@ -211,19 +211,19 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         many = "the parameter" if known == 1 else f"all {known} parameters" if len(differ) == known else ""
         many = many or f"{len(differ)} of {known} parameters"
         verb = "differs" if len(differ) == known == 1 else "differ"
-        yield Note(Weight.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
+        yield Note(Severity.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
     if of_a and of_b and known < max(len(of_a), len(of_b)):
         sides = [
             f"{len(only)} only {side} has ({only[0]})"
             for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
             if (only := [name for name in one if name not in other])
         ]
-        yield Note(Weight.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
+        yield Note(Severity.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
     divided = divided_batch(a, b)
     if divided is None:
         yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
     else:
-        yield Note(Weight.SUSPICIOUS, "batch", _said_of(divided))
+        yield Note(Severity.SUSPICIOUS, "batch", _said_of(divided))
 
 
 def _said_of(divided: DividedBatch) -> str:
@@ -246,12 +246,12 @@ def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
     for what in ("shape", "dtype"):
         x, y = one[0].get(what), other[0].get(what)
         if x != y:
-            yield Note(Weight.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
+            yield Note(Severity.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
             return
     if together:
-        yield Note(Weight.FATAL, "batch", "the batches differ")
+        yield Note(Severity.FATAL, "batch", "the batches differ")
     else:
-        yield Note(Weight.SUSPICIOUS, "batch", "the batches of these ranks differ")
+        yield Note(Severity.SUSPICIOUS, "batch", "the batches of these ranks differ")
 
 
 def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
@@ -260,18 +260,18 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         return
     sizes = of_a.get("elements"), of_b.get("elements")
     if sizes[0] != sizes[1]:
-        weight = Weight.FATAL if _same_layout(a, b) else Weight.SUSPICIOUS
-        yield Note(weight, "model", _against("the model's number of weights", *sizes))
+        severity = Severity.FATAL if _same_layout(a, b) else Severity.SUSPICIOUS
+        yield Note(severity, "model", _against("the model's number of weights", *sizes))
     if _dtypes(a) != _dtypes(b):
         x, y = (", ".join(map(_shown, _dtypes(run))) for run in (a, b))
         told = _against("the parameters' dtype", x, y) if x != y else "other parameters have another dtype"
-        yield Note(Weight.SUSPICIOUS, "dtype", told)
+        yield Note(Severity.SUSPICIOUS, "dtype", told)
     if of_a.get("frozen") != of_b.get("frozen"):
         told = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
-        yield Note(Weight.SUSPICIOUS, "model", told)
+        yield Note(Severity.SUSPICIOUS, "model", told)
     x, y = (", ".join(map(_shown, sorted(_table(table, "devices")))) for table in (of_a, of_b))
     if x != y:
-        yield Note(Weight.SUSPICIOUS, "device", _against("the parameters' device", x, y))
+        yield Note(Severity.SUSPICIOUS, "device", _against("the parameters' device", x, y))
 
 
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:
@@ -282,8 +282,8 @@ def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iter
     drawn = draws and any(name in ("torch", "cuda") for name in differ)
     means = "and the step draws random numbers" if drawn else "but the step draws no numbers of torch's"
     names = ", ".join(map(str, differ))
-    weight = Weight.SUSPICIOUS if drawn else Weight.HARMLESS
-    yield Note(weight, "generators", f"random generators are in another state ({names}), {means}")
+    severity = Severity.SUSPICIOUS if drawn else Severity.HARMLESS
+    yield Note(severity, "generators", f"random generators are in another state ({names}), {means}")
 
 
 def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
@@ -296,7 +296,7 @@ def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
             if (only := [_shown(word) for word in one if word not in other])
         ]
         told = ", ".join(sides) or "in the order of words"
-        yield Note(Weight.HARMLESS, "command", f"the command lines differ: {told}")
+        yield Note(Severity.HARMLESS, "command", f"the command lines differ: {told}")
 
 
 def _after_capture(command: list[Any]) -> list[Any]:
@@ -307,7 +307,7 @@ def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     fake = [side for side, run in (("a", a), ("b", b)) if run.get("launcher") == "fake backend"]
     if len(fake) == 1:
         text = f"{fake[0]} ran on the fake backend, where nothing is communicated: its numbers mean nothing"
-        yield Note(Weight.FATAL, "layout", text)
+        yield Note(Severity.FATAL, "layout", text)
 
 
 # What entries hold

@@ -20,7 +20,7 @@ from matchers.ops.collectives import LOWERED_FROM, collective
 from matchers.ops.placement import Part, parse_placement, part_of
 from matchers.ops.shapes import dimensions, numel
 
-__all__ = ["Held", "held", "other_parts", "wholes"]
+__all__ = ["ShardInfo", "infer_shards", "other_parts", "global_shapes"]
 
 _Result = tuple[str, int, tuple[int, ...], float]
 """An op, its phase, the shape that is here, and the share of it."""
@@ -32,7 +32,7 @@ _MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ShardInfo:
     """Per record: float64 `share`, how many times as large the tensor is as the part of it that is here (1: all of it,
     as far as is known); bool `partial`, a sum over ranks is still to be made; int64 `placed`, what the log itself says
     of it, as an index into `parts` (-1: nothing).
@@ -44,7 +44,7 @@ class Held:
     parts: tuple[Part, ...]
 
 
-def held(log: OpLog, batch_parts: int = 1) -> Held:
+def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
     """What each record holds; everything whole in a log that places nothing.
 
     Args:
@@ -55,7 +55,7 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
     placed, parts = _placed(log)
     reads_batch = _reading(log, _batch_digests(log) if batch_parts > 1 else [])
     if not parts and not reads_batch.any():
-        return Held(np.ones(n), np.zeros(n, bool), placed, parts)
+        return ShardInfo(np.ones(n), np.zeros(n, bool), placed, parts)
     given = np.where(reads_batch, float(batch_parts), 1.0).tolist()
     share, partial = [1.0] * n, [False] * n
     share_of = [max(math.prod(part.whole) / math.prod(part.shape), 1.0) for part in parts]
@@ -85,11 +85,11 @@ def held(log: OpLog, batch_parts: int = 1) -> Held:
             partial[row] = True
         elif found > 1 or summed:
             share[row], partial[row] = found, summed
-    return Held(np.array(share), np.array(partial, bool), placed, parts)
+    return ShardInfo(np.array(share), np.array(partial, bool), placed, parts)
 
 
 def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
-    """`Held.placed` and `Held.parts`."""
+    """`ShardInfo.placed` and `ShardInfo.parts`."""
     texts = log.texts("Placement")
     out, parts = np.full(len(log), -1, np.int64), list[Part]()
     known: dict[tuple[bytes, int], int] = {}
@@ -135,7 +135,7 @@ def _in_any_form(log: OpLog, names: frozenset[str]) -> Bool:
     return np.array([name in names or LOWERED_FROM.get(name) in names for name in log.ops] + [False])
 
 
-def wholes(log: OpLog, of: Held, other: OpLog, other_of: Held) -> tuple[list[tuple[int, ...]], Int64]:
+def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) -> tuple[list[tuple[int, ...]], Int64]:
     """Shapes of the tensors that records hold a part of, and per row an index into them, -1 for none.
 
     As the log says it; else the only shape of a whole result of that op in the other log that is as much larger in one
@@ -169,7 +169,7 @@ def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
         yield (*local[:k], length * int(share), *local[k + 1 :])
 
 
-def _results(log: OpLog, of: Held, rows: Int64) -> tuple[list[_Result], Int64]:
+def _results(log: OpLog, of: ShardInfo, rows: Int64) -> tuple[list[_Result], Int64]:
     """What operations made what, in some rows, and per row an index into it."""
     combined = np.stack((log.op[rows], log.phase[rows], log.shape[rows], of.share[rows]), axis=1)
     distinct, which = np.unique(combined, axis=0, return_inverse=True)
@@ -179,6 +179,6 @@ def _results(log: OpLog, of: Held, rows: Int64) -> tuple[list[_Result], Int64]:
     ], which.reshape(-1)
 
 
-def other_parts(a: Held, b: Held, i: Int64, j: Int64) -> Bool:
+def other_parts(a: ShardInfo, b: ShardInfo, i: Int64, j: Int64) -> Bool:
     """Bool per pair (i[k], j[k]): one holds more of its tensor than the other, or one a part of a sum."""
     return np.asarray((a.share[i] != b.share[j]) | (a.partial[i] != b.partial[j]))

@@ -38,7 +38,7 @@ from matchers.pairing.evidence import (
     observe,
     value_bins,
 )
-from matchers.pairing.features import Features, Side
+from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
 
 __all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
@@ -264,7 +264,7 @@ def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
 class _Rows:
     """Which rows of a log have another one of their kind close by, so that their order may be what drifted."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: LogFeatures) -> None:
         order = np.argsort(side.kind, kind="stable")
         close = (np.diff(side.kind[order]) == 0) & (np.diff(order) <= _SEVERAL)
         self.one, self.next = order[:-1][close], order[1:][close]

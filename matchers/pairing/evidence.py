@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.pairing.features import Features, Side
+from matchers.pairing.features import Features, LogFeatures
 
 __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
 
@@ -81,7 +81,7 @@ def _bin(difference: NDArray[np.float32]) -> Int64:
 
 
 @np.errstate(invalid="ignore")
-def _value_bins(a: Side, b: Side, i: Int64, j: Int64) -> tuple[Int64, Int64]:
+def _value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> tuple[Int64, Int64]:
     """Bins of how far the outputs' statistics are apart, and of how far their ratios to the first are.
 
     Apart is measured in logarithms: two runs that diverged by half still differ less than two operations do.
@@ -98,7 +98,7 @@ def _value_bins(a: Side, b: Side, i: Int64, j: Int64) -> tuple[Int64, Int64]:
 
 
 @np.errstate(invalid="ignore")
-def _input_bins(a: Side, b: Side, i: Int64, j: Int64) -> Int64:
+def _input_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
     difference = a.inputs.take(i, axis=1)
     difference -= b.inputs.take(j, axis=1)
     return _bin(np.abs(difference, out=difference))
@@ -181,7 +181,7 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
     )
 
 
-def _name(a: Side, b: Side, i: Int64, j: Int64) -> Int64:
+def _name(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
     """How the modules' names differ: 0 not at all, 1 in their indices; 2 they are others, which both logs have, 3 in
     other indices, too; 4 they are others, of which only one log has one, 5 in other indices, too; 6 one is unknown.
     """
@@ -193,7 +193,7 @@ def _name(a: Side, b: Side, i: Int64, j: Int64) -> Int64:
     return np.where((known_a < 0) != (known_b < 0), 6, name)
 
 
-def _repeat(a: Side, b: Side, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
+def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """0 neither was run again, 1 both were, 2 one was; both, and 3 what they repeat are partners, 4 are not."""
     first_a, first_b = a.original[i], b.original[j]
     known = (first_a >= 0) & (first_b >= 0)
@@ -203,7 +203,7 @@ def _repeat(a: Side, b: Side, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> I
     return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
 
 
-def _flow(a: Side, b: Side, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
+def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """0 nothing known of the producers, 1 they are partners, 2 they are not, 3 both occur."""
     agree = np.zeros(len(i), bool)
     conflict = np.zeros(len(i), bool)
@@ -299,7 +299,7 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
     return [np.clip(part, -_FLOOR, _CAP) for part in np.split(weights, start[1:-1])]
 
 
-def value_bins(a: Side, b: Side, i: Int64, j: Int64) -> ValueBins:
+def value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> ValueBins:
     """The bins of how far the numbers of rows i of a and j of b are apart."""
     out, profile = _value_bins(a, b, i, j)
     return out, _input_bins(a, b, i, j), profile

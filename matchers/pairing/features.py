@@ -20,15 +20,15 @@ from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.ops.run_info import divided_batch
-from matchers.ops.shards import held, wholes
+from matchers.ops.shards import global_shapes, infer_shards
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
-__all__ = ["Features", "Side"]
+__all__ = ["Features", "LogFeatures"]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class LogFeatures:
     """The features of one log's n rows.
 
     Attributes:
@@ -141,7 +141,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
 
 
 def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[str, Any]:
-    """The columns of `Side` that depend on what modules are called; `known` as far as the side itself tells."""
+    """The columns of `LogFeatures` that depend on what modules are called; `known` as far as the side itself tells."""
     site = names.pattern[log.module] * (ops + 1) + op
     before = np.concatenate(([-1], op[:-1]))[: len(op)]
     after = np.concatenate((op[1:], [-1]))[: len(op)]
@@ -156,15 +156,15 @@ def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[s
     }
 
 
-def _known(side: Side, other: Side) -> NDArray[np.int8]:
-    """`Side.known`, given the other side."""
+def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:
+    """`LogFeatures.known`, given the other side."""
     occurs = np.zeros(max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2, bool)
     occurs[other.pattern] = True
     return np.where(side.known < 0, side.known, occurs[side.pattern].astype(np.int8))
 
 
 class Features:
-    """The features of both logs, `a` and `b`; `held_a` and `held_b`: what their records hold of their tensors."""
+    """The features of both logs, `a` and `b`; `shards_a` and `shards_b`: what their records hold of their tensors."""
 
     def __init__(
         self,
@@ -185,12 +185,12 @@ class Features:
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
         divided = divided_batch(a.header.run, b.header.run)
-        self.held_a, self.held_b = (
-            held(log, divided.parts if divided is not None and divided.side == side else 1)
+        self.shards_a, self.shards_b = (
+            infer_shards(log, divided.parts if divided is not None and divided.side == side else 1)
             for side, log in (("a", a), ("b", b))
         )
-        shapes_a, at_a = wholes(a, self.held_a, b, self.held_b)
-        shapes_b, at_b = wholes(b, self.held_b, a, self.held_a)
+        shapes_a, at_a = global_shapes(a, self.shards_a, b, self.shards_b)
+        shapes_b, at_b = global_shapes(b, self.shards_b, a, self.shards_a)
         for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [
@@ -235,7 +235,7 @@ class Features:
         chains: Sequence[Chain],
         parity: int,
         by_digest: bool,
-    ) -> Side:
+    ) -> LogFeatures:
         shape = ids[1][np.where(whole >= 0, len(log.shapes) + whole, log.shape)]
         location = ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
@@ -264,7 +264,7 @@ class Features:
         inputs = _columns(log.inputs, 3, np.nan)
         read = _only_what_was_read(log, stats, inputs, lead)
         original = _repeats(log, exact, telling, collective(log))
-        return Side(
+        return LogFeatures(
             log=log,
             kind=kind,
             op=op,

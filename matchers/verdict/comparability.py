@@ -15,14 +15,14 @@ from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.run_info import Note, Weight, compare_run_info, tells_start
+from matchers.ops.run_info import Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
-__all__ = ["Comparability", "Note", "Weight", "comparability"]
+__all__ = ["Comparability", "Note", "Severity", "comparability"]
 
 _RANDOM = frozenset(
     {
@@ -44,14 +44,14 @@ class Comparability:
     notes: tuple[Note, ...] = ()
 
     @property
-    def weight(self) -> Weight:
+    def severity(self) -> Severity:
         """Of the gravest note; harmless where there is none."""
-        return max((note.weight for note in self.notes), default=Weight.HARMLESS)
+        return max((note.severity for note in self.notes), default=Severity.HARMLESS)
 
     @property
     def grave(self) -> tuple[Note, ...]:
         """The notes that are not harmless."""
-        return tuple(note for note in self.notes if note.weight > Weight.HARMLESS)
+        return tuple(note for note in self.notes if note.severity > Severity.HARMLESS)
 
     @property
     def sentence(self) -> str:
@@ -61,7 +61,7 @@ class Comparability:
         told = [note.text for note in self.grave[:_MOST_CLAUSES]]
         if (more := len(self.grave) - len(told)) > 0:
             told.append(f"and {more} more")
-        start = "Not comparable" if self.weight == Weight.FATAL else "Compare with care"
+        start = "Not comparable" if self.severity == Severity.FATAL else "Compare with care"
         return f"{start}: {'; '.join(told)}."
 
 
@@ -99,9 +99,9 @@ def comparability(
     if not (tells_start(a.header.run) and tells_start(b.header.run)):
         if red:
             notes += _inferred_start(_Given(a, b, pairing, flow, policy))
-    elif any(note.kind == "parameters" and note.weight == Weight.FATAL for note in notes):
+    elif any(note.kind == "parameters" and note.severity == Severity.FATAL for note in notes):
         notes = _softened(notes, _Given(a, b, pairing, flow, policy))
-    return Comparability(tuple(sorted(notes, key=lambda note: -note.weight)))
+    return Comparability(tuple(sorted(notes, key=lambda note: -note.severity)))
 
 
 def _draws(log: OpLog) -> bool:
@@ -117,44 +117,48 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
         many = f"{len(log):,} of {declared:,} operations are" if known else f"{len(log):,} operations are"
         many = "1 operation is" if len(log) == 1 and not known else many
         why = f" ({log.header.incomplete})" if log.header.incomplete else ""
-        yield Note(Weight.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} there{why}")
+        yield Note(Severity.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} there{why}")
     elif not len(log):
-        yield Note(Weight.FATAL, "incomplete", f"{side} holds no operation")
+        yield Note(Severity.FATAL, "incomplete", f"{side} holds no operation")
     elif declared is not None and declared != len(log):
         text = f"{side} promises {declared:,} operations and has {len(log):,}"
-        yield Note(Weight.SUSPICIOUS, "incomplete", text)
+        yield Note(Severity.SUSPICIOUS, "incomplete", text)
     if log.problem_count:
         many = f"{log.problem_count:,} spot{'s' * (log.problem_count > 1)}"
-        yield Note(Weight.SUSPICIOUS, "unreadable", f"{many} of {side} could not be read")
+        yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} of {side} could not be read")
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
     x, y = (int(log.micro_batch.max(initial=-1)) + 1 for log in (a, b))
     if x != y and x > 0 and y > 0:
-        yield Note(Weight.SUSPICIOUS, "micro-batches", f"a has {x} micro-batch{'es' * (x > 1)} in the step and b {y}")
+        yield Note(Severity.SUSPICIOUS, "micro-batches", f"a has {x} micro-batch{'es' * (x > 1)} in the step and b {y}")
 
 
 def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
     third = f"the log of noise repeats {noise.side}"
     if not noise.complete:
-        yield Note(Weight.SUSPICIOUS, "noise", "the log of noise is cut off: what it lacks is judged by its inputs")
+        yield Note(Severity.SUSPICIOUS, "noise", "the log of noise is cut off: what it lacks is judged by its inputs")
     if noise.silent:
-        yield Note(Weight.SUSPICIOUS, "noise", f"{third} to the bit and shows no noise: perturb it (capture --perturb)")
+        yield Note(
+            Severity.SUSPICIOUS, "noise", f"{third} to the bit and shows no noise: perturb it (capture --perturb)"
+        )
         return
     how = "perturbed" if noise.perturbed else "with nothing else changed"
     many = int(np.count_nonzero(noise.error > 0))
-    yield Note(Weight.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations are not the same again")
+    yield Note(
+        Severity.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations are not the same again"
+    )
     if noise.unsteady:
         some = ", ".join(log.keys[record] for record in noise.unsteady[:_MOST_CLAUSES])
         more = f" and {len(noise.unsteady) - _MOST_CLAUSES:,} more" if len(noise.unsteady) > _MOST_CLAUSES else ""
         text = f"not deterministic in one configuration, other results of the same bits: {some}{more}"
-        yield Note(Weight.HARMLESS, "noise", text)
+        yield Note(Severity.HARMLESS, "noise", text)
 
 
 def _policy(policy: DtypePolicy) -> Note:
     said = " and ".join(f"{x} in a is {y} in b" for x, y in policy)
     coarse = max((name for pair in policy for name in pair), key=lambda name: EPSILON[name])
-    return Note(Weight.SUSPICIOUS, "dtype", f"{said}, rows are judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
+    return Note(Severity.SUSPICIOUS, "dtype", f"{said}, rows are judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
 
 
 def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
@@ -162,7 +166,7 @@ def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
     if (many[0] > 0) != (many[1] > 0):
         one, other = ("a", "b") if many[0] else ("b", "a")
         text = f"{one} communicates ({max(many)} collectives) and {other} does not, tensors may be divided otherwise"
-        yield Note(Weight.SUSPICIOUS, "layout", text)
+        yield Note(Severity.SUSPICIOUS, "layout", text)
 
 
 class _Given:
@@ -202,13 +206,13 @@ class _Given:
 def _inferred_start(given: _Given) -> Iterator[Note]:
     """Tokens and weights, where the logs do not say what the step started from."""
     if (tokens := given.tokens & given.differs).any():
-        yield Note(Weight.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads other tokens")
+        yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads other tokens")
     weights = ~given.tokens
     n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
     if n and n >= _MOST_WEIGHTS * total:
         text = f"other weights before the step: {n} of {total} inputs of the forward pass that no operation made differ"
         first = given.first(weights & given.differs)
-        yield Note(Weight.FATAL, "parameters", f"{text}, {first} reads the first of them")
+        yield Note(Severity.FATAL, "parameters", f"{text}, {first} reads the first of them")
 
 
 def _softened(notes: list[Note], given: _Given) -> list[Note]:
@@ -218,8 +222,8 @@ def _softened(notes: list[Note], given: _Given) -> list[Note]:
         return notes
     said = ", by no more than rounding as far as their norms tell"
     return [
-        Note(Weight.SUSPICIOUS, note.kind, note.text + said)
-        if note.kind == "parameters" and note.weight == Weight.FATAL
+        Note(Severity.SUSPICIOUS, note.kind, note.text + said)
+        if note.kind == "parameters" and note.severity == Severity.FATAL
         else note
         for note in notes
     ]

@@ -12,11 +12,11 @@ from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective
 
-__all__ = ["Bits", "altered_by_one_run", "compare_bits"]
+__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bits:
+class DigestComparison:
     """Per pair of records.
 
     Attributes:
@@ -39,13 +39,13 @@ class Bits:
     slots: Int64
 
 
-def compare_bits(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bits:
+def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
     """Compares the digests of the pairs (i[k], j[k])."""
     if not (len(a.digests.value) or len(a.input_digests.value)) or not (
         len(b.digests.value) or len(b.input_digests.value)
     ):
         no = np.zeros(len(i), bool)
-        return Bits(no, no, no, no, no, no, np.zeros(0, np.int64))
+        return DigestComparison(no, no, no, no, no, no, np.zeros(0, np.int64))
     n_a, n_b = a.digests.count[i], b.digests.count[j]
     known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
     both = (n_a > 0) & (n_a == n_b)
@@ -59,7 +59,7 @@ def compare_bits(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bits:
     only_read = nothing & ~changed & inputs_equal & (a.inputs.count[i] > 0)
     equal = ((both & same & known) | (nothing & changed) | only_read) & ~altered
     differ = both & ~same & (known | first_differs)
-    return Bits(
+    return DigestComparison(
         equal=equal,
         outputs_equal=(both & same & known) | nothing,
         changed=changed,

@@ -41,7 +41,7 @@ from matchers.status import Status
 from matchers.verdict.judge import Verdicts, longer_sums
 from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.partial_sums import additions
-from matchers.verdict.propagated import HandedOn, Side
+from matchers.verdict.propagated import LogSide, PropagatedError
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
@@ -207,7 +207,7 @@ class _Walk:
         self._judged = judged
         self._settled = np.isin(judged.status, (Status.EQUAL, Status.SAME_PRINT))
         known = ~self._settled & np.isfinite(judged.error)
-        self._handed = HandedOn(
+        self._handed = PropagatedError(
             errors=np.where(known, judged.error, 0.0).tolist(),
             norms=np.where(self._settled, 0.0, judged.norm).tolist(),
             blocked=(~judged.open & (judged.status >= Status.SHAPE)).tolist(),
@@ -217,8 +217,8 @@ class _Walk:
         self._sure: list[bool] = (judged.pairing.confidence >= UNSURE).tolist()
         self._sketched = bool(judged.a.texts("Sketch")) and bool(judged.b.texts("Sketch"))
         pairing = judged.pairing
-        self._a = Side(judged.a, pairing.of_a, flow.a, self._handed, judged.coarsest)
-        self._b = Side(judged.b, pairing.of_b, flow.b, self._handed, judged.coarsest)
+        self._a = LogSide(judged.a, pairing.of_a, flow.a, self._handed, judged.coarsest)
+        self._b = LogSide(judged.b, pairing.of_b, flow.b, self._handed, judged.coarsest)
 
     def run(self) -> None:
         """Judge all pairs."""

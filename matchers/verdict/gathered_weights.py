@@ -14,7 +14,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import divided_batch
-from matchers.ops.shards import Held, other_parts
+from matchers.ops.shards import ShardInfo, other_parts
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -33,7 +33,7 @@ def without_parts(f: Features, pairing: Pairing, verdicts: Verdicts, flow: DataF
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
     limit, slots = verdicts.limit.copy(), dict(verdicts.slots)
-    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(f.held_a, f.held_b, i, j)
+    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(f.shards_a, f.shards_b, i, j)
     status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
     divided = divided_batch(f.a.log.header.run, f.b.log.header.run)
     if divided is not None and divided.by_all:
@@ -59,7 +59,7 @@ def _other_weights(f: Features, i: Int64, j: Int64, flow: DataFlow) -> tuple[Flo
     which = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     at_a, at_b = a.inputs.start[i[owner]] + which, b.inputs.start[j[owner]] + which
     maker_a, maker_b = flow.a.value[at_a], flow.b.value[at_b]
-    gathered = ((maker_a < 0) & _whole(f.held_b, maker_b)) | (_whole(f.held_a, maker_a) & (maker_b < 0))
+    gathered = ((maker_a < 0) & _whole(f.shards_b, maker_b)) | (_whole(f.shards_a, maker_a) & (maker_b < 0))
     difference = np.nan_to_num(relative(a.inputs.value[at_a], b.inputs.value[at_b]), nan=0.0)
     found = np.flatnonzero(gathered & (difference > tolerance[owner]))
     found = found[np.argsort(difference[found])]  # the largest is written last
@@ -67,7 +67,7 @@ def _other_weights(f: Features, i: Int64, j: Int64, flow: DataFlow) -> tuple[Flo
     return error, place, tolerance
 
 
-def _whole(held: Held, maker: Int64) -> Bool:
+def _whole(held: ShardInfo, maker: Int64) -> Bool:
     return (maker >= 0) & (held.share[maker] == 1) & ~held.partial[maker]
 
 

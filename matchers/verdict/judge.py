@@ -26,7 +26,7 @@ from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.status import Status
-from matchers.verdict.digests import Bits, altered_by_one_run, compare_bits
+from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
@@ -100,7 +100,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
         rtol: tolerances from the user's rules per pair, NaN for the default.
         policy: combinations of dtypes that are expected, see `dtype_policy`; judged at the coarser ε.
     """
-    bits = compare_bits(a, b, i, j)
+    bits = compare_digests(a, b, i, j)
     alone = bits.inputs_equal | altered_by_one_run(a, b, i, j, bits.inputs_equal)
     tolerance, far = _limits(a, b, i, j, alone, policy)
     allowance = np.full(len(i), EXTREMES)
@@ -191,7 +191,7 @@ def _slots(
     b: OpLog,
     i: Int64,
     j: Int64,
-    bits: Bits,
+    bits: DigestComparison,
     alone: Bool,
     rtol: Float64,
     policy: DtypePolicy,
@@ -210,7 +210,7 @@ def _slots(
 
 def _deciding(
     slots: Mapping[int, SlotVerdict],
-    bits: Bits,
+    bits: DigestComparison,
     status: NDArray[np.int8],
     error: Float64,
     bound: Bool,

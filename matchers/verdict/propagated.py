@@ -12,11 +12,11 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.verdict.tolerance import UNKNOWN_SCORES, elementwise, rounding
 
-__all__ = ["HandedOn", "Side"]
+__all__ = ["PropagatedError", "LogSide"]
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOn:
+class PropagatedError:
     """Per pair: the error that it hands on, the change of its norm, whether it is red and explains nothing, and whether
     it makes other whole numbers on the two sides.
     """
@@ -27,7 +27,7 @@ class HandedOn:
     whole: list[bool]
 
 
-class Side:
+class LogSide:
     """One log: who made what, and the errors of records that only this side has.
 
     These are taken to be right: they hand on the largest error of their inputs, and add their own rounding.
@@ -38,7 +38,7 @@ class Side:
         coarsest: see `matchers.verdict.tolerance.rounding`.
     """
 
-    def __init__(self, log: OpLog, of: Int32, flow: Ragged, handed: HandedOn, coarsest: float = 0.0) -> None:
+    def __init__(self, log: OpLog, of: Int32, flow: Ragged, handed: PropagatedError, coarsest: float = 0.0) -> None:
         self._log, self._handed, self._coarsest = log, handed, coarsest
         self.pair_of: list[int] = of.tolist()
         self._start: list[int] = flow.start.tolist()

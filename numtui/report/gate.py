@@ -11,7 +11,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.status import Status
-from matchers.verdict.comparability import Weight
+from matchers.verdict.comparability import Severity
 from numtui.report.known_differences import Allowed
 from numtui.report.parts import log_trouble, plural
 
@@ -96,7 +96,7 @@ def _incomplete(c: Comparison, _allowed: Allowed) -> Iterator[str]:
 
 
 def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:
-    yield from (note.text for note in c.comparability.notes if note.weight == Weight.FATAL)
+    yield from (note.text for note in c.comparability.notes if note.severity == Severity.FATAL)
 
 
 _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {

@@ -19,7 +19,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
-from matchers.verdict.comparability import Weight as Grade
+from matchers.verdict.comparability import Severity as Grade
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Failure, failing_rows, failures_of
@@ -29,7 +29,7 @@ from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, 
 
 __all__ = ["Report"]
 
-_WEIGHTS: Final[dict[Grade, Weight]] = {
+_SEVERITIES: Final[dict[Grade, Weight]] = {
     Grade.HARMLESS: "harmless",
     Grade.SUSPICIOUS: "suspicious",
     Grade.FATAL: "fatal",
@@ -59,7 +59,7 @@ class Report:
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """What is different about the two runs as a whole, gravest first."""
-        return tuple(Note(_WEIGHTS[note.weight], note.text) for note in self.comparison.comparability.notes)
+        return tuple(Note(_SEVERITIES[note.severity], note.text) for note in self.comparison.comparability.notes)
 
     @property
     def warning(self) -> str:

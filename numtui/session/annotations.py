@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from matchers.comparison import Comparison
-from numtui.session.rule_edits import Spot
+from numtui.session.rule_edits import RecordPair
 from numtui.session.store import Anchor
 
 __all__ = ["Annotations", "Lost", "row_of"]
 
 
-def row_of(c: Comparison, spot: Spot) -> int:
+def row_of(c: Comparison, spot: RecordPair) -> int:
     """The row that shows these records now; -1 when none does."""
     for record, at in ((spot[0], c.at_a), (spot[1], c.at_b)):
         if 0 <= record < len(at):
@@ -32,15 +32,15 @@ class Lost:
 class Annotations:
     """Marks by their letter, notes by the records they are on: a note stays where it is when rules change the rows."""
 
-    marks: dict[str, Spot] = field(default_factory=dict)
-    notes: dict[Spot, str] = field(default_factory=dict)
+    marks: dict[str, RecordPair] = field(default_factory=dict)
+    notes: dict[RecordPair, str] = field(default_factory=dict)
     lost: Lost = field(default_factory=Lost)
 
     def note(self, c: Comparison, row: int) -> str:
         """The note on a row, empty where there is none; all of them, where rules have brought several together."""
         return "; ".join(text for noted, text in self.noted(c) if noted == row)
 
-    def set_note(self, c: Comparison, row: int, spot: Spot, text: str) -> None:
+    def set_note(self, c: Comparison, row: int, spot: RecordPair, text: str) -> None:
         """Put a note on a row in place of the one that it has; an empty one takes that away."""
         self.notes = {of: old for of, old in self.notes.items() if row_of(c, of) != row}
         if text:

@@ -14,7 +14,7 @@ from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
-from numtui.session.rule_edits import Spot
+from numtui.session.rule_edits import RecordPair
 from numtui.session.session import Session
 
 __all__ = ["Page", "copies_of", "free_path", "page_of", "row_of"]
@@ -78,7 +78,7 @@ def free_path(folder: Path = Path()) -> Path:
     return next(folder / name for name in names if not (folder / name).exists())
 
 
-def copies_of(c: Comparison, spot: Spot) -> list[tuple[str, str]]:
+def copies_of(c: Comparison, spot: RecordPair) -> list[tuple[str, str]]:
     """(what it is, the text) of the records of a and of b (-1: none), each text once; the key of a comes first."""
     sides = [(side, log, record) for (side, log), record in zip(c.logs, spot, strict=False) if record >= 0]
     found: dict[str, str] = {}

@@ -13,7 +13,7 @@ from numtui.session.rule_edits import (
     Effect,
 )
 
-__all__ = ["Job", "Look", "Proposal"]
+__all__ = ["Job", "RealignmentSearch", "Proposal"]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Job:
 
 
 @dataclass
-class Look:
+class RealignmentSearch:
     """A search for pairs made past each other: `run` it anywhere, then give it to `Session.take`."""
 
     comparison: Comparison

@@ -19,7 +19,7 @@ from numtui.query.fields import keys_containing
 from numtui.query.query import Query, parse_query
 from numtui.query.view import Filter, Group, Order, build_view, sorted_rows, step, step_error, with_error
 from numtui.session.annotations import Annotations, row_of
-from numtui.session.rule_edits import Spot, spot_of
+from numtui.session.rule_edits import RecordPair, record_pair_of
 
 __all__ = ["Details", "Listing", "Search"]
 
@@ -48,8 +48,8 @@ class Search:
 
 @dataclass
 class _Jumps:
-    back: list[Spot] = field(default_factory=list)
-    forward: list[Spot] = field(default_factory=list)
+    back: list[RecordPair] = field(default_factory=list)
+    forward: list[RecordPair] = field(default_factory=list)
     kind: str = ""
     """What the last jump was: a run of the same kind (`n n n`) is one entry."""
 
@@ -76,11 +76,11 @@ class Listing:
         self.view = build_view(comparison, self.filter)
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> RecordPair:
         """The records under the cursor."""
-        return spot_of(self.comparison, self.cursor)
+        return record_pair_of(self.comparison, self.cursor)
 
-    def row_of(self, spot: Spot) -> int:
+    def row_of(self, spot: RecordPair) -> int:
         """The row that shows these records now; -1 when none does."""
         return row_of(self.comparison, spot)
 
@@ -304,7 +304,7 @@ class Listing:
         self.annotations.set_note(self.comparison, self.cursor, self.spot, text)
         return "noted" if text else "the note is gone" if had else ""
 
-    def _jump(self, source: list[Spot], target: list[Spot]) -> bool:
+    def _jump(self, source: list[RecordPair], target: list[RecordPair]) -> bool:
         self._jumps.kind = ""
         while source:
             row = self.row_of(source.pop())

@@ -11,8 +11,8 @@ from numtui.query.view import Group, Order
 from numtui.session.annotations import Annotations, Lost
 from numtui.session.input_history import joined
 from numtui.session.listing import Details, Listing
-from numtui.session.rule_edits import spot_of
-from numtui.session.store import Sitting, anchor_of, row_of_anchor, spot_of_anchor
+from numtui.session.rule_edits import record_pair_of
+from numtui.session.store import SavedSession, anchor_of, record_pair_of_anchor, row_of_anchor
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
@@ -26,14 +26,14 @@ def sitting_of(
     annotations: Annotations,
     rejected: Iterable[str] = (),
     typed: Mapping[str, tuple[str, ...]] | None = None,
-) -> Sitting:
+) -> SavedSession:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
     c = listing.comparison
     # Copies, because this may be another thread than the one in which a person writes.
     marks = {name: anchor_of(c, spot) for name, spot in dict(annotations.marks).items()}
     notes = {anchor_of(c, spot): text for spot, text in dict(annotations.notes).items()}
-    return Sitting(
-        cursor=anchor_of(c, spot_of(c, listing.cursor)),
+    return SavedSession(
+        cursor=anchor_of(c, record_pair_of(c, listing.cursor)),
         query=listing.filter.query.text,
         hidden=tuple(group.label for group in Group if group not in listing.filter.groups),
         order=listing.order.label,
@@ -47,7 +47,7 @@ def sitting_of(
     )
 
 
-def written_meanwhile(kept: Sitting, now: Sitting) -> Sitting:
+def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
     """What was kept, with what has been written since then while the logs were read."""
     return replace(
         kept,
@@ -58,7 +58,7 @@ def written_meanwhile(kept: Sitting, now: Sitting) -> Sitting:
     )
 
 
-def resume(listing: Listing, annotations: Annotations, kept: Sitting) -> str:
+def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> str:
     """Go on from a sitting; what is as it was, in words, empty when nothing is worth saying.
 
     Where the person has begun already (moved, filtered, written) while the logs were read, that stands.
@@ -95,7 +95,7 @@ def resume(listing: Listing, annotations: Annotations, kept: Sitting) -> str:
     return f"as the last session left it: {', '.join(told)}" if told else ""
 
 
-def find_again(listing: Listing, annotations: Annotations, kept: Sitting) -> None:
+def find_again(listing: Listing, annotations: Annotations, kept: SavedSession) -> None:
     """The same logs have been read again, and may hold more or other records: the cursor, marks and notes go along."""
     c = listing.comparison
     _annotate(c, annotations, kept)
@@ -104,11 +104,11 @@ def find_again(listing: Listing, annotations: Annotations, kept: Sitting) -> Non
         listing.go(row)
 
 
-def _annotate(c: Comparison, annotations: Annotations, kept: Sitting) -> None:
+def _annotate(c: Comparison, annotations: Annotations, kept: SavedSession) -> None:
     # On the records they were written for, not on those of the row that shows them now: when other rules bring two
     # rows together, what stood on each of them stays.
-    marks = {name: spot_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
-    notes = {anchor: spot_of_anchor(c, anchor) for anchor in kept.notes}
+    marks = {name: record_pair_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
+    notes = {anchor: record_pair_of_anchor(c, anchor) for anchor in kept.notes}
     annotations.marks = {name: spot for name, spot in marks.items() if spot != _GONE}
     annotations.notes = {spot: kept.notes[anchor] for anchor, spot in notes.items() if spot != _GONE}
     annotations.lost = Lost(

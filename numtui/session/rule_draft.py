@@ -26,7 +26,7 @@ from matchers.rules.model import (
     TemplateRule,
     ToleranceRule,
 )
-from numtui.session.rule_edits import Edit, EditError, Spot
+from numtui.session.rule_edits import Edit, EditError, RecordPair
 from numtui.session.rule_list import rule_text
 from numtui.text.text_editor import TextEditor
 
@@ -158,12 +158,12 @@ def suggested_draft(rule: Rule) -> Draft:
     return Draft(type(rule), item_text(rule))
 
 
-def new_draft(kind: type[Rule], c: Comparison, spot: Spot, behind: int = -1) -> Draft:
+def new_draft(kind: type[Rule], c: Comparison, spot: RecordPair, behind: int = -1) -> Draft:
     """To type a new rule; about the row with these records, as far as they can be guessed."""
     return Draft(kind, _first_text(kind, c, spot), behind=behind)
 
 
-def _first_text(kind: type[Rule], c: Comparison, spot: Spot) -> str:
+def _first_text(kind: type[Rule], c: Comparison, spot: RecordPair) -> str:
     a, b = (_Names(log, record) for log, record in zip((c.a, c.b), spot, strict=True))
     if kind in (PairRule, ApartRule, TemplateRule):
         plain = a.key, b.key

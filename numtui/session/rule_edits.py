@@ -25,17 +25,17 @@ __all__ = [
     "Edit",
     "EditError",
     "Effect",
-    "Spot",
+    "RecordPair",
     "ignore_edits",
     "pair_edits",
     "propose_template",
     "realign_edits",
-    "spot_of",
+    "record_pair_of",
     "template_edits",
     "unpair_edits",
 ]
 
-Spot = tuple[int, int]
+RecordPair = tuple[int, int]
 """The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
 
 
@@ -57,12 +57,12 @@ class Edit:
     rules: RuleSet
 
 
-def spot_of(c: Comparison, row: int) -> Spot:
+def record_pair_of(c: Comparison, row: int) -> RecordPair:
     """The records a row shows; (-1, -1) for no row."""
     return (int(c.row_a[row]), int(c.row_b[row])) if 0 <= row < len(c) else (-1, -1)
 
 
-def pair_edits(c: Comparison, rules: RuleSet, first: Spot, second: Spot) -> tuple[Edit, ...]:
+def pair_edits(c: Comparison, rules: RuleSet, first: RecordPair, second: RecordPair) -> tuple[Edit, ...]:
     """Pair a of the one row with b of the other: first the side that was marked, then the other way round.
 
     A rule that pairs one of the two with something else gives way, and so does one that keeps them apart.
@@ -100,7 +100,7 @@ def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     if c.pair[row] < 0:
         raise EditError("this row is not paired: there is nothing to cut")
     members_a, members_b = c.members(row)
-    a, b = spot_of(c, row)
+    a, b = record_pair_of(c, row)
     refs = key_reference(c.a, a), key_reference(c.b, b)
     apart = ApartRule(a=refs[0], b=refs[1], why=None)
     title = f"{refs[0]} ↔ {refs[1]}"
@@ -181,7 +181,7 @@ def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> t
 
 def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     """Ignore this row, or every operation of its name on its side; on an ignored row, drop the rules that say so."""
-    a, b = spot_of(c, row)
+    a, b = record_pair_of(c, row)
     side, log, record = (Side.A, c.a, a) if a >= 0 else (Side.B, c.b, b)
     if c.status[row] == Status.IGNORED:
         found = _ignoring(c, rules, a, b)
@@ -254,7 +254,7 @@ class Effect:
         before, after = old.pairing.partner_of_a, new.pairing.partner_of_a
         changed = before != after
         causes = [int(np.argmax(c.cause)) if c.cause.any() else None for c in (old, new)]
-        spots = [spot_of(c, -1 if row is None else row) for c, row in zip((old, new), causes, strict=True)]
+        spots = [record_pair_of(c, -1 if row is None else row) for c, row in zip((old, new), causes, strict=True)]
         same = any(one == other >= 0 for one, other in zip(*spots, strict=True))
         keys = [
             _key(c.a, a) if a >= 0 else _key(c.b, b) if b >= 0 else None

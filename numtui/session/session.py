@@ -24,7 +24,7 @@ from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located
 from numtui.query.fields import rows_of_rule
 from numtui.session.input_history import TypedLines, joined
-from numtui.session.jobs import Job, Look, Proposal
+from numtui.session.jobs import Job, Proposal, RealignmentSearch
 from numtui.session.journal import Journal, Recovered
 from numtui.session.listing import Listing, Search
 from numtui.session.restore import find_again, resume, sitting_of, written_meanwhile
@@ -32,14 +32,14 @@ from numtui.session.rule_edits import (
     Edit,
     EditError,
     Effect,
-    Spot,
+    RecordPair,
     ignore_edits,
     pair_edits,
     realign_edits,
     template_edits,
     unpair_edits,
 )
-from numtui.session.store import SessionStore, Sitting
+from numtui.session.store import SavedSession, SessionStore
 from numtui.session.suggestion_tree import Suggested
 
 __all__ = ["Search", "Session"]
@@ -66,11 +66,11 @@ class Session(Listing):
         self.outdated = False
         """Whether the files have changed since they were read."""
         self.generation = 0
-        self.mark: Spot | None = None
+        self.mark: RecordPair | None = None
         self.proposal: Proposal | None = None
         self.suggested = Suggested()
         self.typed = TypedLines()
-        self._looked: Look | None = None
+        self._looked: RealignmentSearch | None = None
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
         self._serial = 0
@@ -130,14 +130,14 @@ class Session(Listing):
 
     # -- pairs made past each other
 
-    def look(self) -> Look | None:
+    def look(self) -> RealignmentSearch | None:
         """What is to be looked for in the comparison shown; None where nothing is red, or it has been done."""
         c = self.comparison
         if c.single or not c.red.any() or (self._looked is not None and self._looked.comparison is self.comparison):
             return None
-        return Look(self.comparison)
+        return RealignmentSearch(self.comparison)
 
-    def take(self, look: Look) -> bool:
+    def take(self, look: RealignmentSearch) -> bool:
         """Take what a look found that has run; False when it came too late to be of use."""
         if look.comparison is not self.comparison:
             return False
@@ -306,7 +306,7 @@ class Session(Listing):
 
     # -- from one sitting to the next
 
-    def resume(self, kept: Sitting) -> str:
+    def resume(self, kept: SavedSession) -> str:
         """Go on where an earlier sitting ended; what is as it was, in words."""
         self.suggested.rejected.update(kept.rejected)
         self.typed.lines = joined(kept.typed, self.typed.lines)

@@ -25,7 +25,16 @@ from matchers.logs.op_log import OpLog
 from numtui.session.input_history import joined
 from numtui.session.journal import state_folder
 
-__all__ = ["NOWHERE", "Anchor", "Record", "SessionStore", "Sitting", "anchor_of", "row_of_anchor", "spot_of_anchor"]
+__all__ = [
+    "NOWHERE",
+    "Anchor",
+    "Record",
+    "SessionStore",
+    "SavedSession",
+    "anchor_of",
+    "row_of_anchor",
+    "record_pair_of_anchor",
+]
 
 Record = tuple[str, int]
 """A record of a log as it can be found again: its key, and the how-manieth with that key it is (from 0)."""
@@ -47,7 +56,7 @@ def anchor_of(c: Comparison, spot: tuple[int, int]) -> Anchor:
     return _record(c.a, spot[0]), _record(c.b, spot[1])
 
 
-def spot_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
+def record_pair_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
     """These records as they are numbered now; -1 for one that its log does not have."""
     a, b = (
         -1 if record is None else log.keys.find(record[0].encode("utf-8", "surrogateescape"), record[1])
@@ -58,7 +67,7 @@ def spot_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
 
 def row_of_anchor(c: Comparison, anchor: Anchor) -> int:
     """The row that shows the record of a now, else the one that shows that of b; -1 when neither log has it."""
-    for record, at in zip(spot_of_anchor(c, anchor), (c.at_a, c.at_b), strict=True):
+    for record, at in zip(record_pair_of_anchor(c, anchor), (c.at_a, c.at_b), strict=True):
         if record >= 0:
             return int(at[record])
     return -1
@@ -72,7 +81,7 @@ def _record(log: OpLog, record: int) -> Record | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class SavedSession:
     """What the next sitting starts from.
 
     Attributes:
@@ -114,15 +123,15 @@ class SessionStore:
         self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b) if path_b else ""}
         text = json.dumps(self._logs, sort_keys=True)
         self.path = self._folder / f"{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:24]}.json"
-        self.known = Sitting()
+        self.known = SavedSession()
         """What was read, or written, last."""
 
-    def load(self) -> Sitting:
-        """What was kept; a `Sitting()` where nothing was."""
+    def load(self) -> SavedSession:
+        """What was kept; a `SavedSession()` where nothing was."""
         self.known = self._read()
         return self.known
 
-    def save(self, sitting: Sitting) -> None:
+    def save(self, sitting: SavedSession) -> None:
         """Keep this. What another sitting over the same logs named, marked or noted meanwhile is kept too."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -138,11 +147,11 @@ class SessionStore:
             self.problem = None
             self.known = sitting
 
-    def _read(self) -> Sitting:
+    def _read(self) -> SavedSession:
         try:
             return _from_json(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            return Sitting()
+            return SavedSession()
         except OSError as error:
             self.problem = f"the last session cannot be read: {error.strerror or error} ({self.path})"
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -150,7 +159,7 @@ class SessionStore:
             with suppress(OSError):
                 self.path.replace(aside)
             self.problem = f"the last session cannot be understood; its file is kept as {aside}"
-        return Sitting()
+        return SavedSession()
 
     def _prune(self) -> None:
         """Forget the oldest sittings, so that the folder does not grow for ever; those that hold work stay."""
@@ -182,7 +191,7 @@ def _holds_work(path: Path) -> bool:
     return bool(sitting.notes or sitting.marks or sitting.filters or sitting.rejected)
 
 
-def _merged(before: Sitting, mine: Sitting, theirs: Sitting) -> Sitting:
+def _merged(before: SavedSession, mine: SavedSession, theirs: SavedSession) -> SavedSession:
     """`mine`, with what changed between `before` and `theirs` in the collections."""
     return replace(
         mine,
@@ -200,17 +209,17 @@ def _merged_map(before: Mapping[K, V], mine: Mapping[K, V], theirs: Mapping[K, V
     return out
 
 
-def _as_json(sitting: Sitting) -> dict[str, Any]:
+def _as_json(sitting: SavedSession) -> dict[str, Any]:
     plain = {f.name: getattr(sitting, f.name) for f in fields(sitting)}
     # A list of pairs, because the keys of an object are text.
     return {**plain, "notes": [{"row": anchor, "text": text} for anchor, text in sitting.notes.items()]}
 
 
-def _from_json(raw: Any) -> Sitting:
+def _from_json(raw: Any) -> SavedSession:
     """Raises ValueError, TypeError, KeyError or AttributeError for what was not written by `save`."""
     if raw["version"] != 1:
         raise ValueError("another version's")
-    return Sitting(
+    return SavedSession(
         cursor=_anchor(raw["cursor"]),
         query=_text(raw["query"]),
         hidden=tuple(_text(name) for name in raw["hidden"]),

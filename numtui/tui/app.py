@@ -25,7 +25,7 @@ from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import forget_what_stays, keep_what_is_there, take_short_turns
 from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
-from numtui.tui.repaint.frame import Shown
+from numtui.tui.repaint.frame import Frame
 from numtui.tui.screens.opening import Opening
 from numtui.tui.textual_shims import come_back, crash_of, has_terminal, pass_on
 
@@ -83,7 +83,7 @@ class Numtui(App[None], inherit_bindings=False):
         self.error: UserError | None = None
         """Why there is nothing to show."""
         self.explorer: Explorer | None = None
-        self.shown = Shown()
+        self.shown = Frame()
         self._request = request
         self._opening = Opening(request)
 

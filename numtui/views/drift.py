@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.pairing.features import Side
+from matchers.pairing.features import LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.text.lines import Line, Piece, fit, width_of, wrap
@@ -105,7 +105,7 @@ def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
                 yield f"{name} {sentence.format(f'{safe_text(side.log.keys[other], _LONGEST)} (row {row + 1})')}", row
 
 
-def _of_side(side: Side, record: int) -> Iterator[tuple[str, int]]:
+def _of_side(side: LogFeatures, record: int) -> Iterator[tuple[str, int]]:
     """Sentences with a place for the name of another record, and that record."""
     original = int(side.original[record])
     if original >= 0:

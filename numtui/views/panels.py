@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.explain.row import format_error
-from matchers.ops.run_info import Weight
+from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.flow import Hop, Neighbour, Way
 from numtui.text.glyphs import GLYPHS, STYLES
@@ -206,7 +206,7 @@ def place_entries(
     return entries
 
 
-_WEIGHTS = {Weight.FATAL: ("not comparable", "red"), Weight.SUSPICIOUS: ("with care", "close")}
+_WEIGHTS = {Severity.FATAL: ("not comparable", "red"), Severity.SUSPICIOUS: ("with care", "close")}
 
 
 def note_entries(c: Comparison, width: int) -> list[Entry]:
@@ -214,7 +214,7 @@ def note_entries(c: Comparison, width: int) -> list[Entry]:
     label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
     entries = []
     for note in c.comparability.notes:
-        text, role = _WEIGHTS.get(note.weight, ("noted", "dim"))
+        text, role = _WEIGHTS.get(note.severity, ("noted", "dim"))
         first, *rest = wrap(note.text, width - label - 2)
         lines: list[Line] = [[(f" {text:<{label}}", role), (first, "")]]
         lines += [[(" " * (label + 1) + part, "")] for part in rest]

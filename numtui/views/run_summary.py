@@ -10,7 +10,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.run_info import Weight
+from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Group, Order
@@ -71,7 +71,7 @@ def _facts(session: Session) -> Iterator[str]:
     """Whether they can be compared; what both logs have in common, or where they differ: rank, step, dtype, seed."""
     c = session.comparison
     if not c.counts[Status.PENDING] and c.comparability.grave:
-        yield "not comparable (!)" if c.comparability.weight == Weight.FATAL else "compare with care (!)"
+        yield "not comparable (!)" if c.comparability.severity == Severity.FATAL else "compare with care (!)"
     logs = [log for _, log in c.logs]
     for name in ("rank", "step"):
         one, *others = (_of_path(log.path, name) for log in logs)

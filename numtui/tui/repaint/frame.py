@@ -19,13 +19,13 @@ from numtui.tui.repaint.scroll import scroll_between
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["Shown"]
+__all__ = ["Frame"]
 
 Sent = tuple[str, list[Run]]
 """What is sent to the terminal: codes that move lines of it, then text."""
 
 
-class Shown:
+class Frame:
     """What the terminal shows, as far as it is known."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Shown:
 class _Part(ChopsUpdate):
     """Some stretches of some lines."""
 
-    def __init__(self, drawn: ChopsUpdate, shown: Shown) -> None:
+    def __init__(self, drawn: ChopsUpdate, shown: Frame) -> None:
         super().__init__(drawn.chops, drawn.spans, drawn.chop_ends)
         self._shown = shown
 
@@ -96,7 +96,7 @@ class _Part(ChopsUpdate):
 class _Whole(LayoutUpdate):
     """All of the screen."""
 
-    def __init__(self, drawn: LayoutUpdate, shown: Shown) -> None:
+    def __init__(self, drawn: LayoutUpdate, shown: Frame) -> None:
         super().__init__([list(strips) for strips in drawn.strips], drawn.region)
         self._shown = shown
 

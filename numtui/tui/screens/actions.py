@@ -282,7 +282,7 @@ class Commands(Pages):
                 self.session.propose(key, found)
                 self.start(self.session.preview_job())
 
-        self.learn(what, work, show)
+        self.run_then_show(what, work, show)
 
     def action_mark(self) -> None:
         self._proposing(self.session.toggle_mark)

@@ -46,7 +46,7 @@ class Finding(Overviews):
         order = self.session.order.next
         if self.session.comparison.single and order is Order.CONFIDENCE:
             order = order.next
-        self.learn("sorting", partial(self.session.ranked, order), lambda _: self._sort(order))
+        self.run_then_show("sorting", partial(self.session.ranked, order), lambda _: self._sort(order))
 
     def _sort(self, order: Order) -> None:
         self.session.sort(order)
@@ -58,7 +58,7 @@ class Finding(Overviews):
     def action_group(self) -> None:
         """The rows that are listed, in groups; enter lists one of them."""
         c, passing, by = self.session.comparison, self.session.view.passing, self._by
-        self.learn(f"grouping by {by.label}", lambda: grouped(c, passing, by), self._show_groups)
+        self.run_then_show(f"grouping by {by.label}", lambda: grouped(c, passing, by), self._show_groups)
 
     def _show_groups(self, groups: list[RowGroup]) -> None:
         def picked(choice: Picked | None) -> None:
@@ -135,7 +135,7 @@ class Finding(Overviews):
         name, line = split_location(lines[which - 1])
         other = safe_text(lines[2 - which], 200) if len(lines) > 1 else ""
         besides = f"   (in {'ba'[which - 1]} it is {other}: {3 - which}V)" if other else ""
-        self.learn(
+        self.run_then_show(
             f"looking for {name}",
             partial(find_source, name, Path.cwd()),
             lambda path: self._edit(path, name, line, besides),

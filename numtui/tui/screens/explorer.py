@@ -26,7 +26,7 @@ from numtui.actions import ACTIONS, Action, remapped
 from numtui.inputs import OpenRequest
 from numtui.query.query import Query
 from numtui.runtime_tuning import give_memory_back, keep_what_is_there
-from numtui.session.jobs import Job, Look
+from numtui.session.jobs import Job, RealignmentSearch
 from numtui.session.journal import Recovered
 from numtui.session.listing import Details
 from numtui.session.loading import Cancelled, Loaded, Throttled, load, warm
@@ -101,7 +101,7 @@ class Explorer(Following):
     class Looked(Message):
         """It was looked for pairs made past each other."""
 
-        look: Look
+        look: RealignmentSearch
 
     class Warmed(Message):
         """What the first keys would have to wait for is there."""
@@ -383,11 +383,11 @@ class Explorer(Following):
         self.draw()
 
     def _look(self) -> None:
-        """Look in a thread for pairs made past each other: nobody has to wait for it."""
+        """RealignmentSearch in a thread for pairs made past each other: nobody has to wait for it."""
         if (look := self.session.look()) is not None:
             self.run_worker(lambda: self._run_look(look), thread=True, group="look", exclusive=True)
 
-    def _run_look(self, look: Look) -> None:
+    def _run_look(self, look: RealignmentSearch) -> None:
         """In a worker's thread."""
         look.run()
         give_memory_back()

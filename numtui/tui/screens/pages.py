@@ -28,7 +28,7 @@ class Pages(Finding):
         def show(lines: list[Line]) -> None:
             self.app.push_screen(Pager(f"Row {row + 1} as it stands in the logs", lines, "L"))
 
-        self.learn("reading the logs", partial(raw_lines, c, row), show)
+        self.run_then_show("reading the logs", partial(raw_lines, c, row), show)
 
     def action_messages(self) -> None:
         """What was said, to be read again."""

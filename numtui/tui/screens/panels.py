@@ -40,7 +40,7 @@ class Overviews(Asking):
         about: Comparison
         show: Callable[[], None]
 
-    def learn(self, what: str, work: Callable[[], T], show: Callable[[T], None]) -> None:
+    def run_then_show(self, what: str, work: Callable[[], T], show: Callable[[T], None]) -> None:
         """Find something out in a thread, then show it; what is typed meanwhile is for what is shown."""
         self._learning += 1
         serial, about = self._learning, self.session.comparison
@@ -94,7 +94,7 @@ class Overviews(Asking):
             causes = c.consequences.causes
             return [facts.follows for facts in Report(c, ReportOptions(names=names)).causes(len(causes))]
 
-        self.learn("following what comes of each first cause", work, self._show_causes)
+        self.run_then_show("following what comes of each first cause", work, self._show_causes)
 
     def _show_causes(self, follows: list[str]) -> None:
         c = self.session.comparison
@@ -132,7 +132,7 @@ class Overviews(Asking):
             self.app.push_screen(plot, chosen)
 
         plot = PlotScreen(self.session)
-        self.learn("drawing", partial(plot.prepared, self.app.size), show)
+        self.run_then_show("drawing", partial(plot.prepared, self.app.size), show)
 
     def action_why(self) -> None:
         """The way from the row under the cursor back to its first cause."""
@@ -144,7 +144,7 @@ class Overviews(Asking):
         elif not c.red[row]:
             self.say("this row is not red")
         else:
-            self.learn("looking for the way back", partial(way_back, c, row), self._show_way)
+            self.run_then_show("looking for the way back", partial(way_back, c, row), self._show_way)
 
     def _show_way(self, way: Way) -> None:
         count = len(way.hops) - 1

@@ -10,7 +10,7 @@ import pytest
 
 from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
-from matchers.ops.shards import held
+from matchers.ops.shards import infer_shards
 from matchers.status import Status
 from tests.builders import op
 from tests.captured import Array, Step, captured_log, summary
@@ -116,7 +116,7 @@ def test_what_is_gathered_scattered_and_summed() -> None:
             step("m/op_7_add", np.ones((2, 2)), "m/op_6_reduce_scatter_tensor", "m/op_5_wait_tensor"),
         ]
     )
-    found = held(log)
+    found = infer_shards(log)
     assert found.share.tolist() == [2, 2, 1, 1, 1, 1, 4, 4]
     assert found.partial.tolist() == [False, False, True, False, False, False, False, False]
 
@@ -127,11 +127,11 @@ def test_what_is_gathered_scattered_and_summed() -> None:
 def test_a_placement_that_no_tensor_has_is_none(shape: str) -> None:
     text = '{"mesh": {"tp": 2}, "placements": ["Shard(0)"], "shape": SHAPE, "offsets": [0, 0]}'.replace("SHAPE", shape)
     log = made_up_log([op("m/op_0_mm", extra={"Placement": text}), op("m/op_1_mul", producers=["m/op_0_mm"])], run={})
-    assert set(held(log).share) == {1.0}
+    assert set(infer_shards(log).share) == {1.0}
     check(compare(log, log))
 
 
 def test_a_log_that_places_nothing_holds_all_of_everything() -> None:
-    found = held(captured_log(WHOLE))
+    found = infer_shards(captured_log(WHOLE))
     assert set(found.share) == {1.0}
     assert not found.partial.any()

@@ -15,7 +15,7 @@ from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.ops.run_info import compare_run_info, cut_gradients
-from matchers.verdict.comparability import Weight
+from matchers.verdict.comparability import Severity
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 from tests.conftest import DATA
@@ -39,7 +39,7 @@ RUN: dict[str, Any] = {
 def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
     """Kind to (weight, text) of the notes about a run and the same with other entries."""
     found = compare_run_info(RUN, {**RUN, **changed}, draws=draws)
-    return {note.kind: (note.weight.label, note.text) for note in found}
+    return {note.kind: (note.severity.label, note.text) for note in found}
 
 
 def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
@@ -133,7 +133,7 @@ def test_every_difference_is_named_with_its_weight(changed: dict[str, Any], kind
 
 def test_the_fake_backend_against_a_real_one_is_no_comparison() -> None:
     found = compare_run_info(RUN, {**RUN, "launcher": "fake backend"}, draws=False)
-    assert found[0].weight == Weight.FATAL
+    assert found[0].severity == Severity.FATAL
     assert "its numbers mean nothing" in found[0].text
 
 
@@ -193,7 +193,7 @@ def test_one_sentence_for_seed_batch_and_weights() -> None:
         "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"},
     }
     found = compare(captured(RUN), captured(other, 3.0)).comparability
-    assert found.weight == Weight.FATAL
+    assert found.severity == Severity.FATAL
     assert found.sentence == (
         "Not comparable: all 2 parameters differ before the step, embedding.weight first; the batches differ; "
         "the seed is 42 in a and 43 in b."
@@ -203,7 +203,7 @@ def test_one_sentence_for_seed_batch_and_weights() -> None:
 def test_weights_that_differ_by_rounding_can_be_compared() -> None:
     other = {**RUN, "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"}}
     found = compare(captured(RUN), captured(other, 1 + 1e-6)).comparability
-    assert found.weight == Weight.SUSPICIOUS
+    assert found.severity == Severity.SUSPICIOUS
     assert "by no more than rounding" in found.sentence
 
 
@@ -219,7 +219,7 @@ def of(name: str) -> OpLog:
 
 def test_logs_without_run_info_tell_of_another_dtype() -> None:
     found = compare(of("bug_base"), of("dtype_bf16")).comparability
-    assert any(note.kind == "dtype" and note.weight == Weight.SUSPICIOUS for note in found.notes)
+    assert any(note.kind == "dtype" and note.severity == Severity.SUSPICIOUS for note in found.notes)
 
 
 def started(folder: Path, weights: float, tokens: float) -> Comparison:

@@ -16,9 +16,9 @@ from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.query.view import Group, Order
 from numtui.session.listing import Details
-from numtui.session.rule_edits import spot_of
+from numtui.session.rule_edits import record_pair_of
 from numtui.session.session import Session
-from numtui.session.store import NOWHERE, Anchor, SessionStore, Sitting, anchor_of, row_of_anchor
+from numtui.session.store import NOWHERE, Anchor, SavedSession, SessionStore, anchor_of, row_of_anchor
 from tests.numtui.fakes import comparison_of, log_of
 
 E, A, B = Status.EQUAL, Status.ONLY_A, Status.ONLY_B
@@ -31,7 +31,7 @@ def store(folder: Path) -> SessionStore:
 
 
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
-    kept = Sitting(
+    kept = SavedSession(
         cursor=THERE,
         query="op:mm -is:close",
         hidden=("equal",),
@@ -43,17 +43,17 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     )
     store(tmp_path).save(kept)
     assert store(tmp_path).load() == kept
-    assert SessionStore("b.log", "a.log", folder=tmp_path).load() == Sitting(), "another pair of logs"
+    assert SessionStore("b.log", "a.log", folder=tmp_path).load() == SavedSession(), "another pair of logs"
 
 
 def test_a_row_is_found_again_by_its_key_in_a_log_that_has_grown_in_front() -> None:
     keys = ["w/op_0_mm", "aw/op_0_mm", "w/op_0_mm", "w/op_0_mm"]
     before, after = comparison_of([E, E, A, B], keys=keys), comparison_of([A, E, E, A, B], keys=["new/op_0_x", *keys])
-    assert anchor_of(before, spot_of(before, 2)) == (("w/op_0_mm", 1), None)
-    assert [row_of_anchor(after, anchor_of(before, spot_of(before, row))) for row in range(4)] == [1, 2, 3, 4]
+    assert anchor_of(before, record_pair_of(before, 2)) == (("w/op_0_mm", 1), None)
+    assert [row_of_anchor(after, anchor_of(before, record_pair_of(before, row))) for row in range(4)] == [1, 2, 3, 4]
     assert row_of_anchor(after, (("gone/op_0_mm", 0), None)) == -1
     assert row_of_anchor(after, (("w/op_0_mm", 7), None)) == -1
-    assert anchor_of(before, spot_of(before, -1)) == NOWHERE
+    assert anchor_of(before, record_pair_of(before, -1)) == NOWHERE
     assert row_of_anchor(after, NOWHERE) == -1
 
 
@@ -68,12 +68,12 @@ def test_keys_are_counted_as_slow_code_counts_them(keys: list[str]) -> None:
 
 
 def test_two_sittings_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
-    first = Sitting(notes={HERE: "old", THERE: "stays"}, filters={"f": "op:mm"})
+    first = SavedSession(notes={HERE: "old", THERE: "stays"}, filters={"f": "op:mm"})
     store(tmp_path).save(first)
     one, other = store(tmp_path), store(tmp_path)
     assert one.load() == other.load() == first
-    one.save(Sitting(notes={HERE: "mine", THERE: "stays"}, filters={"f": "op:mm", "g": "is:red"}))
-    other.save(Sitting(notes={THERE: "stays"}, filters={"f": "op:add"}, query="is:cause"))
+    one.save(SavedSession(notes={HERE: "mine", THERE: "stays"}, filters={"f": "op:mm", "g": "is:red"}))
+    other.save(SavedSession(notes={THERE: "stays"}, filters={"f": "op:add"}, query="is:cause"))
     now = store(tmp_path).load()
     assert now.filters == {"f": "op:add", "g": "is:red"}
     assert now.notes == {HERE: "mine", THERE: "stays"}, "what was changed is not removed"
@@ -84,18 +84,18 @@ def test_two_sittings_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
 def test_a_damaged_file_is_put_aside_and_said(tmp_path: Path, text: str) -> None:
     mine = store(tmp_path)
     mine.path.write_text(text, encoding="utf-8")
-    assert mine.load() == Sitting()
+    assert mine.load() == SavedSession()
     assert mine.problem is not None
     assert mine.path.with_suffix(".damaged").read_text(encoding="utf-8") == text
-    mine.save(Sitting(query="op:mm"))
+    mine.save(SavedSession(query="op:mm"))
     assert json.loads(mine.path.read_text(encoding="utf-8"))["query"] == "op:mm"
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     mine = SessionStore("a.log", "b.log", folder=tmp_path / "taken" / "sessions")
-    assert mine.load() == Sitting()
-    mine.save(Sitting(query="op:mm"))
+    assert mine.load() == SavedSession()
+    mine.save(SavedSession(query="op:mm"))
     assert mine.problem is not None
     assert "the session is not kept" in mine.problem
 
@@ -116,7 +116,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first.store.save(replace(first.store.known, notes={**first.store.known.notes, HERE: "on a row that is gone"}))
 
     second = session_of(c, tmp_path)
-    told = second.resume(second.store.load() if second.store is not None else Sitting())
+    told = second.resume(second.store.load() if second.store is not None else SavedSession())
     assert told == "as the last session left it: at #5, 4 of 6 rows listed, esc lists all, 1 note"
     assert (second.cursor, second.order, second.filter.groups) == (4, Order.ERROR, first.filter.groups)
     assert second.details is Details.MOST
@@ -130,7 +130,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 def test_who_has_begun_already_is_not_moved(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
     session.go(2)
-    assert session.resume(Sitting(cursor=anchor_of(session.comparison, (1, 1)), query="status:red")) == ""
+    assert session.resume(SavedSession(cursor=anchor_of(session.comparison, (1, 1)), query="status:red")) == ""
     assert (session.cursor, len(session.view)) == (2, 3)
 
 
@@ -183,7 +183,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
 
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
-    assert "its filter is not understood: colour:red" in session.resume(Sitting(query="colour:red"))
+    assert "its filter is not understood: colour:red" in session.resume(SavedSession(query="colour:red"))
     assert len(session.view) == 3
 
 
@@ -197,10 +197,10 @@ def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
     monkeypatch.setattr("numtui.session.store._MOST", 3)
     for number in range(6):
         made = SessionStore(f"{number}.log", "b.log", folder=tmp_path)
-        made.save(Sitting(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))
+        made.save(SavedSession(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))
         os.utime(made.path, (number, number))
     left = {json.loads(path.read_text())["logs"]["a"][-5:] for path in tmp_path.glob("*.json")}
     assert left == {"1.log", "3.log", "4.log", "5.log"}
     assert len(list(tmp_path.glob("*.lock"))) == len(left)
-    SessionStore("5.log", "b.log", folder=tmp_path).save(Sitting())
+    SessionStore("5.log", "b.log", folder=tmp_path).save(SavedSession())
     assert len(list(tmp_path.glob("*.json"))) == len(left), "no new one, none to forget"

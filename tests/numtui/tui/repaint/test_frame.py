@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from numtui.text.lines import fit
-from numtui.tui.repaint.frame import Shown
+from numtui.tui.repaint.frame import Frame
 
 WIDTH, HEIGHT = 40, 8
 CONSOLE = Console(force_terminal=True, color_system="standard", width=WIDTH)
@@ -78,7 +78,7 @@ def whole(lines: list[Strip]) -> LayoutUpdate:
     return LayoutUpdate([[strip] for strip in lines], Region(0, 0, WIDTH, HEIGHT))
 
 
-def sent(shown: Shown, drawn: ChopsUpdate | LayoutUpdate) -> str:
+def sent(shown: Frame, drawn: ChopsUpdate | LayoutUpdate) -> str:
     told = shown.tightened(drawn)
     assert isinstance(told, (ChopsUpdate, LayoutUpdate))
     return told.render_segments(CONSOLE)
@@ -87,7 +87,7 @@ def sent(shown: Shown, drawn: ChopsUpdate | LayoutUpdate) -> str:
 @given(st.lists(st.tuples(frame, st.none() | span, st.booleans()), min_size=1, max_size=6))
 def test_the_terminal_shows_what_was_drawn(frames: list[tuple[list[Strip], tuple[int, int, int] | None, bool]]) -> None:
     """However parts of the screen, all of it, and terminals that have to be drawn anew follow each other."""
-    shown, terminal = Shown(), Terminal()
+    shown, terminal = Frame(), Terminal()
     terminal.write(sent(shown, whole(frames[0][0])))
     for lines, part, anew in frames:
         if anew:
@@ -100,13 +100,13 @@ def test_the_terminal_shows_what_was_drawn(frames: list[tuple[list[Strip], tuple
             terminal.write(sent(shown, drawn))
         terminal.write(sent(shown, whole(lines)))
         expected = Terminal()
-        expected.write(sent(Shown(), whole(lines)))
+        expected.write(sent(Frame(), whole(lines)))
         assert terminal.cells == expected.cells
 
 
 def test_what_is_shown_already_is_not_sent() -> None:
     lines = [Strip([Segment(f"line {y}".center(WIDTH, "·"))]) for y in range(HEIGHT)]
-    shown = Shown()
+    shown = Frame()
     assert len(sent(shown, whole(lines))) > WIDTH * HEIGHT
     assert sent(shown, whole(lines)) == ""
     under_a_page = [Strip([Segment(text, Style(color="default")) for text, _, _ in strip]) for strip in lines]
@@ -120,7 +120,7 @@ def test_what_is_shown_already_is_not_sent() -> None:
 def test_an_update_begins_where_the_difference_does() -> None:
     strip = Strip([Segment(fit("the number is 42", 30)), Segment("!", STYLES[1])])
     drawn = ChopsUpdate([{0: strip}], [(0, 14, 31)], [[31]])
-    assert sent(Shown(), drawn) == "\x1b[1;15H42\x1b[14X\x1b[1m\x1b[14C!\x1b[m"
+    assert sent(Frame(), drawn) == "\x1b[1;15H42\x1b[14X\x1b[1m\x1b[14C!\x1b[m"
 
 
 def test_pieces_of_one_style_are_written_together_where_that_is_shorter() -> None:
@@ -128,7 +128,7 @@ def test_pieces_of_one_style_are_written_together_where_that_is_shorter() -> Non
         parts = [(fit(piece, 20), STYLES[k % 2]) for k, piece in enumerate(pieces)]
         return [Strip([Segment(text, style) for text, style in parts])] * HEIGHT
 
-    shown = Shown()
+    shown = Frame()
     sent(shown, whole(column("a", "a")))
     jumps = [(f"\x1b[{y or ''}H", f"\x1b[{y or 1};21H") for y in (0, *range(2, HEIGHT + 1))]
     plain, bold = ("".join(f"{jump}b" for jump in there) for there in zip(*jumps, strict=True))
@@ -146,10 +146,10 @@ def test_a_list_that_moves_is_moved_by_the_terminal(by: int, top: int, texts: li
         lines = [f"{y} {texts[start + y] if y >= top else 'stays'} {'x' * y}" for y in range(HEIGHT)]
         return [Strip([Segment(fit(line, WIDTH))]) for line in lines]
 
-    shown, terminal, expected = Shown(), Terminal(), Terminal()
+    shown, terminal, expected = Frame(), Terminal(), Terminal()
     terminal.write(sent(shown, whole(screen(3))))
     terminal.write(sent(shown, whole(screen(3 + by))))
-    expected.write(sent(Shown(), whole(screen(3 + by))))
+    expected.write(sent(Frame(), whole(screen(3 + by))))
     assert terminal.cells == expected.cells
 
 
@@ -158,7 +158,7 @@ def test_a_step_over_the_edge_sends_one_line() -> None:
         texts = ["heading", *(str(start + y) * WIDTH for y in range(HEIGHT - 2)), "status"]
         return [Strip([Segment(fit(text[:WIDTH], WIDTH))]) for text in texts]
 
-    shown = Shown()
+    shown = Frame()
     sent(shown, whole(screen(1)))
     down = sent(shown, whole(screen(2)))
     assert down == f"\x1b[2;7r\x1b[7H\x1bD\x1b[r\x1b[7H{'7' * WIDTH}"
@@ -166,7 +166,7 @@ def test_a_step_over_the_edge_sends_one_line() -> None:
 
 
 def test_what_is_not_known_is_drawn_as_it_is() -> None:
-    shown = Shown()
+    shown = Frame()
     lines = [Strip([Segment("x" * WIDTH)])] * HEIGHT
     sent(shown, whole(lines))
     assert shown.tightened(None) is None
