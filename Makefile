@@ -1,26 +1,30 @@
-# `make demo` and `make test` do all the set-up themselves, in .venv; nothing needs to be activated.
+# Every target sets up what it needs in .venv; nothing has to be activated.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check wheel format screenshots clean
+.PHONY: demo test test-fast check wheel format screenshots clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
 
-test: $(VENV)/.dev  ## install what the tests need and run all of them
+test: $(VENV)/.test-full  ## run all tests
 	@.ci/packages tmux gcc 'chromium-headless-shell|chromium|chromium-browser|google-chrome'
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-check: $(VENV)/.dev  ## what has to be clean before a commit
+test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser or screen, with fewer random examples
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen)' --hypothesis-profile fast
+
+check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-wheel: $(VENV)/.viewer  ## build the wheel, and see that what it installs works without the checkout
+wheel: $(VENV)/.viewer  ## build the wheel and run what it installs outside of the checkout
 	rm -rf build
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 	$(INSTALL) --no-deps --target build/site build/wheel/numtui-*.whl
@@ -28,11 +32,11 @@ wheel: $(VENV)/.viewer  ## build the wheel, and see that what it installs works 
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui diff $(CURDIR)/examples/eager $(CURDIR)/examples/traced --format html \
 	  | grep '</html>'
 
-format: $(VENV)/.dev  ## let ruff put the code in order
+format: $(VENV)/.lint  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-screenshots: $(VENV)/.dev  ## draw the pictures of the README
+screenshots: $(VENV)/.test  ## draw the pictures of the README
 	$(BIN)/python -m tests.numtui.scenes
 
 clean:
@@ -45,7 +49,8 @@ $(VENV)/.viewer: pyproject.toml constraints.txt
 	@$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.viewer
-	@echo "installing what tests and checks need into $(VENV)"
-	@$(INSTALL) --editable '.[dev]'
+# One stamp per extra of pyproject.toml.
+$(VENV)/.lint $(VENV)/.test $(VENV)/.test-full: $(VENV)/.%: $(VENV)/.viewer
+	@echo "installing numtui[$*] into $(VENV)"
+	@$(INSTALL) --editable '.[$*]'
 	@touch $@

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.needs import HAS_TORCH, MARKS, TORCH_FOLDERS, lacking, marks_of
+
 if TYPE_CHECKING:
     from tests.two_ranks import TwoRanks
 
@@ -20,16 +22,41 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile(
     "numtui", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("fast", settings.get_profile("numtui"), max_examples=10)
 settings.load_profile("numtui")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 EXAMPLES = REPOSITORY / "examples"
-DATA = REPOSITORY / "tests" / "data"
+TESTS = REPOSITORY / "tests"
+DATA = TESTS / "data"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The one option of these tests."""
     parser.addoption("--update-snapshots", action="store_true", help="write the snapshots of screens anew")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out modules that cannot even be imported without torch; the head of the run says so, CI stops at it."""
+    if HAS_TORCH or os.environ.get("CI"):
+        return None
+    parts = collection_path.relative_to(TESTS).parts if collection_path.is_relative_to(TESTS) else ()
+    return True if parts and parts[0] in TORCH_FOLDERS else None
+
+
+def pytest_report_header() -> list[str]:
+    """Name what this machine lacks, and the tests that it costs."""
+    return [f"not run: tests marked '{mark}': {reason}" for mark in MARKS if (reason := lacking(mark))]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by its folder and fixtures; skip those that lack something, except on CI, where they fail."""
+    for item in items:
+        fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
+        for mark in marks_of(item.path.relative_to(TESTS), fixtures):
+            item.add_marker(mark)
+            if (reason := lacking(mark)) and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

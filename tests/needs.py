@@ -1,0 +1,49 @@
+"""Marks of the tests, and the programs and packages that each mark needs beyond the viewer's own dependencies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from importlib.util import find_spec
+from pathlib import PurePath
+
+from capture.kernels.build import COMPILERS
+from tests.browser.chromium import NAMES
+
+__all__ = ["HAS_TORCH", "MARKS", "TORCH_FOLDERS", "lacking", "marks_of"]
+
+MARKS = ("torch", "compiler", "pty", "browser", "screen")
+"""As registered in pyproject.toml."""
+
+HAS_TORCH = find_spec("torch") is not None
+TORCH_FOLDERS = ("capture", "examples")
+"""Folders below tests/ whose modules import torch."""
+
+_MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}
+_COMPILED = (("capture", "test_statistics.py"), ("capture", "test_kernel_build.py"))
+_MARK_OF_FIXTURE = {"two_ranks": "torch", "path_with_numtui": "torch", "chromium": "browser"}
+
+
+def marks_of(path: PurePath, fixtures: Collection[str]) -> set[str]:
+    """The marks of a test: by its file, relative to tests/, and by the fixtures it uses."""
+    marks = {_MARK_OF_FIXTURE[name] for name in fixtures if name in _MARK_OF_FIXTURE}
+    if path.parts[0] in _MARK_OF_FOLDER:
+        marks.add(_MARK_OF_FOLDER[path.parts[0]])
+    if path.parts in _COMPILED:
+        marks.add("compiler")
+    if path.parts[:2] == ("numtui", "tui"):
+        marks.add("screen")
+    return marks
+
+
+def lacking(mark: str) -> str:
+    """The reason why tests with this mark cannot run on this machine; empty where they can."""
+    if mark == "torch" and not HAS_TORCH:
+        return "PyTorch is not installed: pip install -e '.[test-full]'"
+    if mark == "compiler" and not any(map(shutil.which, COMPILERS)):
+        return f"no C compiler ({', '.join(COMPILERS)}) is installed"
+    if mark == "pty" and shutil.which("tmux") is None:
+        return "tmux is not installed"
+    if mark == "browser" and not any(map(shutil.which, NAMES)):
+        return "Chromium is not installed"
+    return ""
