@@ -7,10 +7,12 @@ from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import PurePath
 
+from hypothesis import settings
+
 from capture.kernels.build import COMPILERS
 from tests.browser.chromium import NAMES
 
-__all__ = ["HAS_TORCH", "MARKS", "TORCH_FOLDERS", "lacking", "marks_of"]
+__all__ = ["HAS_TORCH", "MARKS", "TORCH_FOLDERS", "examples", "lacking", "marks_of", "stride"]
 
 MARKS = ("torch", "compiler", "pty", "browser", "screen")
 """As registered in pyproject.toml."""
@@ -47,3 +49,13 @@ def lacking(mark: str) -> str:
     if mark == "browser" and not any(map(shutil.which, NAMES)):
         return "Chromium is not installed"
     return ""
+
+
+def examples(usual: int) -> int:
+    """The number of random examples: `usual`, a fifth of it in the profile of `make test-fast`."""
+    return max(usual * settings.default.max_examples // 50, 1) if settings.default is not None else usual
+
+
+def stride(fast: int) -> int:
+    """The step of a loop over all places: each of them, every `fast`-th in the profile of `make test-fast`."""
+    return 1 if examples(50) == 50 else fast

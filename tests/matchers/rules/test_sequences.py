@@ -20,9 +20,10 @@ from matchers.rules.resolve import resolve
 from matchers.status import Status
 from tests.matchers.drifted_logs import pairs_of_logs, rule_sets
 from tests.matchers.invariants import check, same
+from tests.needs import examples
 
 _ASKED = os.environ.get("RULE_SEQUENCES")
-_EXAMPLES = int(_ASKED or 40)
+_EXAMPLES = int(_ASKED or examples(40))
 sessions = settings(max_examples=_EXAMPLES, derandomize=_ASKED is None)
 single_sets = settings(sessions, max_examples=_EXAMPLES // 2)
 
@@ -38,7 +39,7 @@ def test_rules_one_after_the_other_are_those_rules_from_the_start(data: st.DataO
         assert c.rules == rules
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_rules_get_what_they_say(data: st.DataObject) -> None:
     """What they force is paired, what they keep apart is not, and all else holds as without rules."""
@@ -60,7 +61,7 @@ def test_rules_get_what_they_say(data: st.DataObject) -> None:
         assert len(c.usage) == len(rules)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_a_rule_that_is_disabled_might_as_well_not_be_there(data: st.DataObject) -> None:
     a, b = data.draw(pairs_of_logs())
