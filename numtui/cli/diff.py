@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
@@ -18,13 +18,10 @@ from numtui.inputs import STDIN, OpenRequest
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions, Target
 from numtui.report.write import write
-from numtui.session.loading import expectation_of
+from numtui.session.expectation import expectation_of
 from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import give_up_stdout, wants_color
 from numtui.text.safe import safe_text
-
-if TYPE_CHECKING:
-    from numtui.report.model import Report
 
 __all__ = ["compared", "complain", "deliver", "report", "suggest"]
 

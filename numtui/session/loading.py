@@ -10,21 +10,20 @@ import os
 from dataclasses import dataclass
 from time import monotonic
 
-from matchers.comparison import Comparison, Progress, compare, noise_floor, preview
-from matchers.logs.op_log import OpLog
+from matchers.comparison import Comparison, Progress, compare, preview
 from matchers.logs.parser import read_log
 from matchers.rules import key_index
 from matchers.rules.file import RuleFile
 from matchers.rules.model import RuleSet
 from matchers.single_run import single_run
-from matchers.verdict.expectation import Expect, Expectation
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
+from numtui.session.expectation import expectation_of
 from numtui.session.journal import Journal
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 
-__all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "expectation_of", "load", "open_heads", "stamps_of", "warm"]
+__all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "load", "open_heads", "stamps_of", "warm"]
 
 HEAD = 96 << 10
 """Bytes of each log that are read for the first screen: some 280 operations, more than any terminal has lines."""
@@ -132,18 +131,3 @@ class Throttled:
         if (now := monotonic()) >= self._next:
             self._next = now + 0.1
             self._report(what, fraction)
-
-
-def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress) -> Expectation:
-    """The expectation that a request speaks of; the third log is read and paired for it.
-
-    Raises:
-        LogError: the third log cannot be read.
-    """
-    noise = None
-    if request.noise_path is not None:
-        third = read_log(request.noise_path, progress=progress)
-        noise = noise_floor(a, b, third, progress=progress)
-    return Expectation(
-        preset=None if request.expect is None else Expect(request.expect), rtol=request.rtol, noise=noise
-    )

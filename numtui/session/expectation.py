@@ -1,0 +1,26 @@
+"""The expectation that a request speaks of: apart from loading, so that reports do not import the session."""
+
+from __future__ import annotations
+
+from matchers.comparison import Progress, noise_floor
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.verdict.expectation import Expect, Expectation
+from numtui.inputs import OpenRequest
+
+__all__ = ["expectation_of"]
+
+
+def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress) -> Expectation:
+    """The expectation that a request speaks of; the third log is read and paired for it.
+
+    Raises:
+        LogError: the third log cannot be read.
+    """
+    noise = None
+    if request.noise_path is not None:
+        third = read_log(request.noise_path, progress=progress)
+        noise = noise_floor(a, b, third, progress=progress)
+    return Expectation(
+        preset=None if request.expect is None else Expect(request.expect), rtol=request.rtol, noise=noise
+    )
