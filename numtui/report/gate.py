@@ -12,10 +12,9 @@ from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.status import Status
 from matchers.verdict.comparability import Severity
-from numtui.report.known_differences import Allowed
 from numtui.report.parts import log_trouble, plural
 
-__all__ = ["Failure", "failing_rows", "failures_of"]
+__all__ = ["Allowed", "Failure", "failing_rows", "failures_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,14 @@ class Failure:
 
     condition: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What an `AllowList` lets pass: `rows` is bool[r]; `stale` says which entries no row needs, with their place."""
+
+    rows: Bool
+    stale: tuple[str, ...] = ()
 
 
 def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:

@@ -19,8 +19,9 @@ from matchers.errors import RulesError
 from matchers.rules.key_index import index_of
 from matchers.status import Role, Status
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
+from numtui.report.gate import Allowed
 
-__all__ = ["AllowEntry", "AllowList", "Allowed", "load_allow_list"]
+__all__ = ["AllowEntry", "AllowList", "load_allow_list"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,6 @@ class AllowEntry:
     up_to: float
     consequences: bool
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """What an `AllowList` lets pass: `rows` is bool[r]; `stale` says which entries no row needs, with their place."""
-
-    rows: Bool
-    stale: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from matchers.status import Role, Status
 from matchers.verdict.comparability import Severity as Grade
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
-from numtui.report.gate import Failure, failing_rows, failures_of
-from numtui.report.known_differences import Allowed
+from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
 from numtui.report.options import ReportOptions
 from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight, log_trouble, plural
 
