@@ -28,7 +28,6 @@ from matchers.rules.model import (
 )
 from numtui.session.rule_edits import Edit, EditError, RecordPair
 from numtui.session.rule_list import rule_text
-from numtui.text.text_editor import TextEditor
 
 __all__ = ["Draft", "draft_of", "mending", "new_draft", "suggested_draft"]
 
@@ -47,6 +46,8 @@ class Draft:
         line: where it stands in its file, None for a new one.
         mends: what of the file is not understood, and will be.
         saved: the text that its file has for the rule, empty for none.
+        text: the text as it is now.
+        read: the rule that the text says, or what is wrong with it.
     """
 
     kind: type[Rule]
@@ -56,12 +57,11 @@ class Draft:
     line: int | None = None
     mends: RuleProblem | None = None
     saved: str = ""
-    editor: TextEditor = field(init=False)
+    text: str = field(init=False)
     read: ReadItem = field(init=False)
 
     def __post_init__(self) -> None:
-        self.editor = TextEditor.of(self.first)
-        self.read = read_item(self.kind, self.first)
+        self.retype(self.first)
 
     @property
     def title(self) -> str:
@@ -80,26 +80,17 @@ class Draft:
     @property
     def changed(self) -> bool:
         """Whether anything was typed."""
-        return self.editor.text != self.first
+        return self.text != self.first
 
     @property
     def problem(self) -> RuleProblem | None:
         """What is wrong with the text, with its place in it."""
         return self.read.problem
 
-    def key(self, key: str, character: str | None) -> bool:
-        """Press a key; whether it meant anything."""
-        meant = self.editor.key(key, character)
-        self._read()
-        return meant
-
-    def paste(self, text: str) -> None:
-        """Put a text where the cursor is."""
-        self.editor.insert(text)
-        self._read()
-
-    def _read(self) -> None:
-        self.read = read_item(self.kind, self.editor.text)
+    def retype(self, text: str) -> None:
+        """Take this text in place of the one before, and read it."""
+        self.text = text
+        self.read = read_item(self.kind, text)
 
     def edit(self, rules: RuleSet) -> tuple[Edit, int] | None:
         """The change of the rules, and the index of the rule then; None where the text means nothing, or changes
@@ -111,7 +102,7 @@ class Draft:
         read = self.read.rule
         if read is None or (self.base >= 0 and not self.changed):
             return None
-        text = self.editor.text.rstrip()
+        text = self.text.rstrip()
         rule = replace(read, line=self.line, written=text if text != self.saved else None)
         title = f"{rule.section}: {rule_text(rule)}"
         if self.base >= 0:

@@ -10,14 +10,15 @@ from textual.binding import BindingsMap
 if TYPE_CHECKING:
     from textual.app import App
     from textual.binding import BindingType
+    from textual.dom import DOMNode
     from textual.screen import Screen
 
 __all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "output_waits", "pass_on"]
 
 
-def bound_action(screen: Screen[Any], key: str) -> str | None:
-    """The action that a key is bound to on a screen, after the user's keymap."""
-    bindings = screen._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
+def bound_action(node: DOMNode, key: str) -> str | None:
+    """The action that a key is bound to on a screen or a widget, after the user's keymap."""
+    bindings = node._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
     return bindings[0].action if bindings else None
 
 

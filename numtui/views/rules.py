@@ -1,22 +1,15 @@
-"""The lines of the panel of rules: the list, what there is to say of one of them, the text that is typed."""
+"""The lines of the panel of rules: the list, what there is to say of one of them, the help."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from matchers.rules.model import Rule
-from numtui.session.rule_draft import Draft
 from numtui.session.rule_list import ORDER, RuleList, Stand, matches, rule_text
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
-from numtui.text.text_editor import TextEditor
 
-__all__ = ["HEADING", "detail", "draft_lines", "help_lines", "stand_line", "summary"]
+__all__ = ["HEADING", "detail", "help_lines", "stand_line", "summary"]
 
 _TEXT = 600
-_MARGIN = 4
-"""Cells in front of a typed line, for its number."""
-
 _SIDES = (" ↔ ", " ✗ ", " → ")
 """What stands between the two sides of a rule."""
 
@@ -91,61 +84,6 @@ def detail(stand: Stand, width: int) -> list[Line]:
     return [*lines, *wrapped(ORDER[rule.section], "dim")]
 
 
-def draft_lines(draft: Draft, width: int, room: int) -> list[Line]:
-    """The text that is being typed, at most `room` lines of it with the cursor among them; long lines are broken."""
-    lines: list[Line] = []
-    at = 0
-    wrong = draft.problem
-    for y, text in enumerate(draft.editor.lines):
-        broken_at = wrong.column - 1 if wrong is not None and wrong.line == y + 1 else -1
-        pieces = _broken(text, width - _MARGIN - 1)
-        start = 0
-        for n, piece in enumerate(pieces):
-            number = f"{y + 1:>{_MARGIN - 1}} " if n == 0 else " " * _MARGIN
-            last = n + 1 == len(pieces)
-            here = _within(draft.editor, y, start, len(piece), last)
-            if here >= 0:
-                at = len(lines)
-            mark = broken_at - start if start <= broken_at < start + len(piece) or (last and broken_at >= start) else -1
-            margin = (number, "red" if broken_at >= 0 else "dim")
-            lines.append([margin, *_styled(piece, here, mark)])
-            start += len(piece)
-    top = max(min(at - room // 2, len(lines) - room), 0)
-    return lines[top : top + room]
-
-
-def _within(editor: TextEditor, y: int, start: int, length: int, last: bool) -> int:
-    """Where the cursor is in a piece of a line, -1 for elsewhere."""
-    at = editor.x - start
-    return at if y == editor.y and at >= 0 and (at < length or (last and at <= length)) else -1
-
-
-def _broken(text: str, width: int) -> list[str]:
-    """A line in pieces of at most `width` cells, with room for a cursor behind the last."""
-    pieces, piece, cells = [], "", 0
-    for char in text:
-        more = width_of(char)
-        if cells + more > max(width - 1, 2):
-            pieces.append(piece)
-            piece, cells = "", 0
-        piece += char
-        cells += more
-    return [*pieces, piece]
-
-
-def _styled(text: str, cursor: int, wrong: int) -> Line:
-    """A piece of a line, with the cursor, and with what is wrong from there on."""
-    padded = text + " "
-    cuts = (
-        {0, len(padded)} | ({cursor, cursor + 1} if cursor >= 0 else set()) | ({wrong} if wrong < len(text) else set())
-    )
-    line: Line = []
-    for start, end in pairwise(sorted(cut for cut in cuts if cut >= 0)):
-        role = "chosen" if start == cursor else "red" if 0 <= wrong <= start else ""
-        line.append((safe_text(padded[start:end]), role))
-    return line
-
-
 _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "In the list",
@@ -175,6 +113,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("ctrl+z ctrl+y", "undo what was typed, and type it again"),
             ("ctrl+u ctrl+k ctrl+w", "cut to the start of the line, to its end, the word before"),
             ("ctrl+a ctrl+e", "to the start of the line, to its end"),
+            ("shift+← ↑ ↓ →  f6 f7", "select; the line, all. ctrl+c copies, ctrl+x cuts, ctrl+v pastes what was"),
         ),
     ),
 )

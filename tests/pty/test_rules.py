@@ -33,7 +33,7 @@ def test_rules_are_typed_in_a_small_terminal_without_colours(tmp_path: Path) -> 
         t.keys("C-s")
         t.wait_for("0 red")
         t.keys("n", "e", "Down", "Home", "DC")
-        t.wait_for("2 b: layers.1.attention.wq/op_0_mm")
+        t.wait_for("2  b: layers.1.attention.wq/op_0_mm")
         t.keys("C-s")
         t.wait_for("2 rules")
         t.keys("Space")

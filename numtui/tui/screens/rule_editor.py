@@ -1,4 +1,4 @@
-"""A page on which a rule can be typed: read at every key, tried in a thread while one thinks, taken over or left."""
+"""A page on which a rule can be typed: read at every key, tried in a thread while one thinks, accepted or left."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ from abc import abstractmethod
 from typing import Final, TypeVar
 
 from textual import events
+from textual.geometry import Offset
 from textual.timer import Timer
 
+from matchers.rules.model import SECTIONS
 from numtui.session.jobs import Job
 from numtui.session.rule_completion import complete
-from numtui.session.rule_draft import Draft
+from numtui.session.rule_draft import Draft, new_draft
 from numtui.session.rule_edits import Edit, EditError
 from numtui.session.session import Session
 from numtui.tui.screens.trial import Trying
+from numtui.tui.widgets.rule_text import RuleText
 from numtui.views.rules import help_lines
 
-__all__ = ["Typing"]
+__all__ = ["DRAFT_KEYS", "Typing"]
 
 T = TypeVar("T")
 
 _REST: Final = 0.15
 """Seconds without a key after which it is tried what the typed rule would do."""
+
+DRAFT_KEYS: Final = (
+    ("^s", "take it over"),
+    ("tab", "complete"),
+    ("esc", "leave"),
+    ("^z", "undo typing"),
+    ("F1", "help"),
+)
+"""The keys while a rule is typed, those first that are told where there is little room."""
 
 
 class Typing(Trying[T]):
@@ -38,6 +50,11 @@ class Typing(Trying[T]):
         self._told: tuple[str, str] = ("", "")
         """What was said last, and the role it plays."""
         self._rest: Timer | None = None
+
+    @property
+    def text(self) -> RuleText:
+        """The text that is typed."""
+        return self.query_one(RuleText)
 
     @abstractmethod
     def change(self, edit: Edit, at: int, job: Job | None = None) -> None:
@@ -68,10 +85,25 @@ class Typing(Trying[T]):
     def _open(self, draft: Draft) -> None:
         self._draft = draft
         self._told = "", ""
+        self.text.open(draft.text)
+        self._check(draft)
+
+    def _read(self, draft: Draft) -> None:
+        """Read the text after a key, if that has changed it."""
+        if self.text.text != draft.text:
+            draft.retype(self.text.text)
+            self._check(draft)
+
+    def _check(self, draft: Draft) -> None:
+        """Mark what is wrong, and try the rule soon."""
+        wrong = draft.problem
+        self.text.wrong = (wrong.line - 1, wrong.column - 1) if wrong is not None else None
         self._try_soon()
 
     def _close(self) -> None:
         self._draft = None
+        self.text.visible = False
+        self.app.cursor_position = Offset()
         self.give_up()
         if self._only_draft:
             self.dismiss(None)
@@ -80,25 +112,26 @@ class Typing(Trying[T]):
         self._told = "", ""
         if event.key == "ctrl+s":
             self._accept(draft)
-        elif event.key in ("escape", "ctrl+c"):
+        elif event.key == "escape" or (event.key == "ctrl+c" and not self.text.selected_text):
             self._leave(draft)
         elif event.key == "f1":
             self._help()
         elif event.key == "tab":
-            more, told = complete(draft.kind, draft.editor.before, self._session.comparison)
+            more, told = complete(draft.kind, self.text.before, self._session.comparison)
             self._told = told, "key"
             if more:
-                draft.paste(more)
-                self._try_soon()
-        elif draft.key(event.key, event.character):
-            self._try_soon()
+                self.text.type(more)
+                self._read(draft)
+        else:
+            self.text.press(event.key, event.character)
+            self._read(draft)
 
     def on_paste(self, event: events.Paste) -> None:
         """Into the rule that is typed; commands are not pasted."""
         event.stop()
         if self._draft is not None and self.app.screen is self:
-            self._draft.paste(event.text)
-            self._try_soon()
+            self.text.type(event.text)
+            self._read(self._draft)
             self.draw()
 
     def _accept(self, draft: Draft) -> None:
@@ -135,6 +168,24 @@ class Typing(Trying[T]):
         if draft.problem is None:
             choices.insert(0, ("t", "take it over", "take"))
         self.app.push_screen(Dialog("The rule was changed", "Nothing of it is in force yet.", choices), answered)
+
+    def _ask_section(self) -> None:
+        """Type a new rule of a section that is asked for."""
+        from numtui.tui.screens.dialog import Choice, Dialog
+
+        choices: list[Choice] = []
+        for name in (kind.section for kind in SECTIONS):
+            taken = [key for key, _, _ in choices]
+            choices.append((next(letter for letter in name if letter not in taken), name, name))
+
+        def answered(section: str | None) -> None:
+            kind = next((kind for kind in SECTIONS if kind.section == section), None)
+            if kind is not None:
+                self._open(new_draft(kind, self._session.comparison, self._session.spot))
+                self.draw()
+
+        dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])
+        self.app.push_screen(dialog, answered)
 
     def _help(self) -> None:
         from numtui.tui.screens.pager import Pager

@@ -16,7 +16,7 @@ from textual.message import Message
 
 from matchers.comparison import Comparison
 from matchers.errors import UserError
-from matchers.rules.model import SECTIONS, Rule, RuleProblem
+from matchers.rules.model import Rule, RuleProblem
 from numtui.session.jobs import Job
 from numtui.session.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.session.rule_edits import Edit, Effect
@@ -24,10 +24,11 @@ from numtui.session.rule_list import RuleList, Stand, dropped, matches, moved, r
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, key_line, width_of, wrap
 from numtui.text.safe import safe_text
-from numtui.tui.screens.rule_editor import Typing
+from numtui.tui.screens.rule_editor import DRAFT_KEYS, Typing
 from numtui.tui.screens.trial import Trial
 from numtui.tui.widgets.lines import Lines
-from numtui.views.rules import HEADING, detail, draft_lines, stand_line, summary
+from numtui.tui.widgets.rule_text import RuleText
+from numtui.views.rules import HEADING, detail, stand_line, summary
 
 __all__ = ["RulesPanel"]
 
@@ -50,13 +51,6 @@ _KEYS: Final = (
     ("J K", "move"),
     ("o A", "new"),
     ("t", "all layers"),
-)
-_DRAFT_KEYS: Final = (
-    ("^s", "take it over"),
-    ("tab", "complete"),
-    ("esc", "leave"),
-    ("^z", "undo typing"),
-    ("F1", "help"),
 )
 _TRIAL_KEYS: Final = (("enter", "do it"), ("t", "do it"), ("esc", "leave it"))
 """The keys, those first that are told where there is little room."""
@@ -107,12 +101,13 @@ class RulesPanel(Typing[int | None]):
 
     def compose(self) -> ComposeResult:
         yield _Body()
+        yield RuleText()
 
     def on_mount(self) -> None:
         """Find the rule that one may want to see."""
         self._refresh()
         if self._draft is not None:
-            self._try_soon()
+            self._open(self._draft)
         elif self._listed.matched:
             c, row = self._session.comparison, self._session.cursor
             self.run_worker(lambda: self.post_message(self.Behind(rule_behind(c, row))), thread=True)
@@ -320,23 +315,6 @@ class RulesPanel(Typing[int | None]):
         self._at = (min if by > 0 else max)(ahead or places)
         self._told = ("" if ahead else f"around the {'end' if by > 0 else 'start'}"), ""
 
-    def _ask_section(self) -> None:
-        from numtui.tui.screens.dialog import Choice, Dialog
-
-        choices: list[Choice] = []
-        for name in (kind.section for kind in SECTIONS):
-            taken = [key for key, _, _ in choices]
-            choices.append((next(letter for letter in name if letter not in taken), name, name))
-
-        def answered(section: str | None) -> None:
-            kind = next((kind for kind in SECTIONS if kind.section == section), None)
-            if kind is not None:
-                self._open(new_draft(kind, self._session.comparison, self._session.spot))
-                self.draw()
-
-        dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])
-        self.app.push_screen(dialog, answered)
-
     # -- drawing
 
     def draw(self) -> None:
@@ -355,8 +333,10 @@ class RulesPanel(Typing[int | None]):
             listed = [[("   no rules yet: A types one; in the main list m pairs rows, x cuts, i ignores", "dim")]]
         lines = [self._title(width), HEADING, *listed, self._rule(width, n - self._top - share), *below]
         upper = height - 1 - len(message)
+        if self._draft is not None:
+            self.text.show(len(lines) - len(below), len(below) - 1)
         blank: list[Line] = [[] for _ in range(upper - len(lines))]
-        keys = _DRAFT_KEYS if self._draft is not None else _TRIAL_KEYS if self.trial is not None else _KEYS
+        keys = DRAFT_KEYS if self._draft is not None else _TRIAL_KEYS if self.trial is not None else _KEYS
         body.paint(
             [*lines[:upper], *blank, *message, key_line(keys, width)],
             reverse=2 + self._at - self._top if n and (self._draft is None or self._draft.base >= 0) else -1,
@@ -382,7 +362,7 @@ class RulesPanel(Typing[int | None]):
 
     def _below(self, width: int, room: int) -> list[Line]:
         if self._draft is not None:
-            lines = draft_lines(self._draft, width, max(room - _CONTEXT - 2, 1))
+            lines: list[Line] = [[] for _ in range(self.text.rows(max(room - _CONTEXT - 2, 1)))]
             return [*lines, [(fit(f" {self._draft.fields}", width), "dim")]]
         stand = self._under()
         return detail(stand, width)[: max(room - _CONTEXT - 1, 1)] if stand is not None else []

@@ -32,7 +32,7 @@ from numtui.session.rule_draft import Draft, draft_of, mending, new_draft
 from numtui.session.rule_edits import Edit, EditError
 from numtui.session.rule_list import ORDER, RuleList, dropped, matches, moved, rule_behind, rule_text, toggled
 from numtui.text.lines import width_of
-from numtui.views.rules import detail, draft_lines, help_lines, stand_line, summary
+from numtui.views.rules import detail, help_lines, stand_line, summary
 from tests.builders import training_step
 from tests.matchers.drifted_logs import made_up_log
 from tests.matchers.rules.test_file import files
@@ -68,13 +68,14 @@ def file() -> RuleFile:
 
 
 def retyped(draft: Draft, text: str) -> Draft:
-    for _ in range(len(draft.editor.lines)):
-        draft.key("pagedown", None)
-        draft.key("end", None)
-        draft.key("ctrl+u", None)
-        draft.key("backspace", None)
-    draft.paste(text)
+    draft.retype(text)
     return draft
+
+
+def typed(draft: Draft, text: str) -> Draft:
+    """With this text at the end of the first line."""
+    first, line_end, rest = draft.text.partition("\n")
+    return retyped(draft, first + text + line_end + rest)
 
 
 def edit_of(draft: Draft, rules: RuleSet) -> tuple[Edit, int]:
@@ -192,10 +193,10 @@ class TestDraft:
     def test_a_rule_is_typed_where_it_stands(self, file: RuleFile) -> None:
         draft = draft_of(file, file.rules, 1)
         assert draft.title == "pairs: the rule of line 4"
-        assert draft.editor.text == "a: layers.0.attention.wq/op_0_mm  # q\nb: layers.0.attention.wq/op_0_mm"
+        assert draft.text == "a: layers.0.attention.wq/op_0_mm  # q\nb: layers.0.attention.wq/op_0_mm"
         assert not draft.changed
         assert draft.edit(file.rules) is None
-        draft.paste("!")
+        typed(draft, "!")
         assert draft.problem is None
         edit, at = edit_of(draft, file.rules)
         assert at == 1
@@ -204,12 +205,11 @@ class TestDraft:
 
     def test_what_is_wrong_is_known_at_every_key(self, file: RuleFile) -> None:
         draft = draft_of(file, file.rules, 1)
-        for key in ("enter", *"wy: x"):
-            draft.key(key, key if len(key) == 1 else None)
+        for n in range(6):
+            typed(retyped(draft, draft.first), "\nwy: x"[: n + 1])
         assert str(draft.problem) == ":2:1: unknown field 'wy' in pairs (did you mean 'why'?)"
         assert draft.edit(file.rules) is None
-        draft.key("ctrl+z", None)
-        draft.key("ctrl+z", None)
+        retyped(draft, draft.first)
         assert draft.problem is None
         assert not draft.changed
 
@@ -221,13 +221,13 @@ class TestDraft:
 
     def test_a_rule_that_is_gone_cannot_be_changed(self, file: RuleFile) -> None:
         draft = draft_of(file, file.rules, 4)
-        draft.paste(" # x")
+        typed(draft, " # x")
         with pytest.raises(EditError, match="not there any more"):
             draft.edit(RuleSet())
 
     def test_what_is_broken_is_mended(self, file: RuleFile) -> None:
         draft = mending(file, file.rules.problems[0])
-        assert draft.editor.text == "a: layers.0.attention.wk/op_0_mm\nbb: typo"
+        assert draft.text == "a: layers.0.attention.wk/op_0_mm\nbb: typo"
         assert draft.problem is not None
         edit, at = edit_of(retyped(draft, "{a: x, b: y}"), file.rules)
         assert at == 2
@@ -254,22 +254,6 @@ class TestDraft:
         assert at == 4
         assert edit_of(new_draft(kind, logs, (5, 5)), file.rules)[1] == 5
         assert edit_of(new_draft(PairRule, logs, (5, 5)), file.rules)[1] == 3
-
-    def test_long_lines_are_broken_and_the_cursor_is_seen(self, logs: Comparison) -> None:
-        draft = Draft(PairRule, "a: " + "x" * 100 + "\nb: 宽" + "宽" * 40)
-        for width in (30, 80):
-            for room in (2, 9):
-                for key in ("pageup", "pagedown", "home", "left"):
-                    draft.key(key, None)
-                    lines = draft_lines(draft, width, room)
-                    assert len(lines) <= room
-                    assert all(sum(width_of(text) for text, _ in line) <= width for line in lines)
-                    assert sum(role == "chosen" for line in lines for _, role in line) == 1
-
-    def test_what_is_wrong_is_marked(self) -> None:
-        line = draft_lines(Draft(PairRule, "a: x\nbb: y"), 40, 9)[1]
-        assert line[0] == ("  2 ", "red")
-        assert ("bb: y ", "red") in line
 
 
 class TestCompletion:
@@ -354,9 +338,7 @@ def test_any_sequence_of_changes_keeps_the_file(text: str, changes: list[tuple[i
             rules = dropped(rules, at).rules
         elif what == 4:
             draft = draft_of(file, rules, at)
-            draft.key("pagedown", None)
-            draft.key("end", None)
-            draft.paste(f" # mine {number}\n")
+            retyped(draft, f"{draft.text} # mine {number}\n")
             if draft.edit(rules) is not None:
                 rules = edit_of(draft, rules)[0].rules
         elif what == 5:
@@ -378,4 +360,4 @@ def test_any_sequence_of_changes_keeps_the_file(text: str, changes: list[tuple[i
 def test_a_rule_that_is_no_longer_as_its_file_has_it_is_written_as_it_is() -> None:
     file = file_of("pairs:\n  - a: x  # of a\n    b: z\n")
     rule = replace(file.rules.rules[0], why="changed by a program")
-    assert draft_of(file, file.rules.with_at(0, rule), 0).editor.text == "a: x\nb: z\nwhy: changed by a program"
+    assert draft_of(file, file.rules.with_at(0, rule), 0).text == "a: x\nb: z\nwhy: changed by a program"

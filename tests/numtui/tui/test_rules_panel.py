@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
+from rich.segment import Segment
 from textual import events
 from textual.pilot import Pilot
 
@@ -120,8 +123,8 @@ async def test_a_rule_is_typed_checked_tried_and_taken_over(tmp_path: Path) -> N
         await press(pilot, "r", "e")
         shown = screen(pilot)
         assert "pairs: the rule of line 3" in shown
-        assert "1 a: layers.0.attention.wq/op_0_mm" in shown
-        assert "2 b: layers.0.attention.wk/op_0_mm  # off by one" in shown
+        assert "1  a: layers.0.attention.wq/op_0_mm" in shown
+        assert "2  b: layers.0.attention.wk/op_0_mm  # off by one" in shown
         await press(pilot, "down", "home", "b")
         assert "2:1: unknown field 'bb' in pairs (did you mean 'b'?)" in screen(pilot)
         await press(pilot, "ctrl+s")
@@ -153,7 +156,7 @@ async def test_what_was_typed_is_not_lost(tmp_path: Path) -> None:
         assert "wq/op_0_mmzz" in screen(pilot)
         panel(pilot).post_message(events.Paste("\nwhy: pasted"))
         await settled(pilot)
-        assert "2 why: pasted" in screen(pilot)
+        assert "2  why: pasted" in screen(pilot)
         await press(pilot, "escape", "d")
         assert "what was typed is dropped" in screen(pilot)
         assert not explorer.session.dirty
@@ -254,7 +257,123 @@ async def test_many_rules_in_little_room(tmp_path: Path) -> None:
         await press(pilot, "G")
         assert " 60  ignore" in screen(pilot)
         await press(pilot, "e")
-        assert "1 match: layers.59.*" in screen(pilot)
+        assert "1  match: layers.59.*" in screen(pilot)
         await pilot.resize_terminal(40, 6)
         await settled(pilot)
         await press(pilot, "x", "escape", "d", "q")
+
+
+KEYS = (
+    *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "ctrl+a", "ctrl+e"),
+    *("enter", "backspace", "delete", "ctrl+u", "ctrl+k", "ctrl+w", "ctrl+z", "ctrl+y", "f5", "shift+left", *"ab: é宽"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "after"),
+    [
+        ("a: x", ["enter", *"b: y"], "a: x\nb: y"),
+        ("  a: x", ["enter", *"b"], "  a: x\n  b"),
+        ("  a: x", ["home", "enter"], "  \n  a: x"),
+        ("  a: x", ["home", "home", "enter"], "\n  a: x"),
+        ("a: x\nb: y", ["down", "home", "backspace"], "a: xb: y"),
+        ("a: x\nb: y", ["delete"], "a: xb: y"),
+        ("a: x\nb: y", ["ctrl+k"], "a: xb: y"),
+        ("a: x\nb: y", ["pagedown", "end", "delete"], "a: x\nb: y"),
+        ("a: x\nb: y", ["right", "right", "left", "left", "!"], "a: x!\nb: y"),
+        ("a: one two", ["ctrl+w"], "a: one "),
+        ("a: one two", ["ctrl+u"], ""),
+        ("a: one two", ["home", "right", "ctrl+k"], "a"),
+        ("a: one two", ["shift+left", "shift+left", "x"], "a: one tx"),
+        ("a: one two", ["ctrl+left", "shift+end", "ctrl+x", "home", "ctrl+v"], "twoa: one "),
+        ("a: one two", ["f7", "ctrl+c", "end", "ctrl+v"], "a: one twoa: one two"),
+        ("a", ["b", "c", "ctrl+z"], "a"),
+        ("a", ["b", "left", "c", "ctrl+z"], "ab"),
+        ("a", ["b", "ctrl+z", "ctrl+z", "ctrl+y", "ctrl+y"], "ab"),
+        ("a", ["b", "ctrl+z", "c", "ctrl+y"], "ac"),
+        ("a", ["f5"], "a"),
+    ],
+)
+async def test_keys_of_the_editor(text: str, keys: list[str], after: str, tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r", "e")
+        panel(pilot).text.open(text)
+        await press(pilot, *keys)
+        assert panel(pilot).text.text == after
+
+
+async def test_keys_in_a_burst_keep_their_order(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, explorer):
+        burst = [*"re #z", "left", "y", "ctrl+s", "j", "space", "k", "e", "!", "escape"]
+        for key in burst:
+            name = {" ": "space", "#": "number_sign", "!": "exclamation_mark"}.get(key, key)
+            pilot.app.post_message(events.Key(name, key if len(key) == 1 else None))
+        await settled(pilot)
+        assert "The rule was changed" in screen(pilot)
+        await press(pilot, "t", "ctrl+s")
+        assert "wq/op_0_mm #yz!\n" in rules_of(tmp_path)
+        assert [rule.enabled for rule in explorer.session.rules] == [True, False, True]
+
+
+async def test_what_is_pasted_has_lines_and_nothing_that_a_terminal_acts_upon(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r", "e")
+        text = panel(pilot).text
+        text.open("a: ")
+        panel(pilot).post_message(events.Paste("x\r\n\tb: \x1b[31my\x07[bold]"))
+        await settled(pilot)
+        assert text.text == "a: x\n  b: [31my[bold]"
+        assert text.cursor_location == (1, 16)
+        assert "2    b: [31my[bold]" in screen(pilot), "no markup"
+        await press(pilot, "ctrl+z")
+        assert text.text == "a: "
+        text.open("a: x\u202ey")
+        await settled(pilot)
+        assert "a: x�y" in screen(pilot)
+
+
+async def test_the_cursor_never_leaves_the_text_and_everything_can_be_undone(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r", "e")
+        editor = panel(pilot).text
+        for _ in range(60):
+            first = "".join(dice.choices("ab: é宽\n", k=dice.randrange(12)))
+            editor.open(first)
+            keys = dice.choices(KEYS, k=dice.randrange(30))
+            for key in keys:
+                editor.press(key, key if len(key) == 1 else None)
+            y, x = editor.cursor_location
+            assert 0 <= y < editor.document.line_count
+            assert 0 <= x <= len(editor.document.get_line(y))
+            for _ in keys * 2:
+                editor.press("ctrl+z", None)
+            assert editor.text == first
+
+
+def styled(pilot: Pilot[None]) -> list[Segment]:
+    """What is shown of the text that is typed."""
+    y, rows = panel(pilot).text.region.y, panel(pilot).text.region.height
+    strips = pilot.app.screen._compositor.render_strips()
+    return [segment for strip in strips[y : y + rows] for segment in strip]
+
+
+@pytest.mark.parametrize("size", [(60, 14), (80, 24), (120, 40)])
+async def test_long_lines_are_broken_and_the_cursor_is_seen(size: tuple[int, int], tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES), size=size) as (pilot, _):
+        await press(pilot, "r", "e")
+        panel(pilot).text.open("a: " + "x" * 100 + "\nb: 宽" + "宽" * 40)
+        for key in ("pageup", "pagedown", "home", "left", "enter", "enter", "enter", "z"):
+            await press(pilot, key)
+            cursor = [segment.text for segment in styled(pilot) if segment.style is not None and segment.style.reverse]
+            assert [len(text) for text in cursor] == [1], key
+        assert screen(pilot).endswith(("leave ", " ")), "the keys stay below"
+
+
+async def test_what_is_wrong_is_marked(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r", "e", "down", "home", "b", "right")
+        red = panel(pilot).text.get_component_rich_style("rule-text--wrong").color
+        assert "".join(s.text for s in styled(pilot) if s.style is not None and s.style.color == red).startswith("bb")
+        await press(pilot, "backspace", "backspace", "b")
+        assert not [s.text for s in styled(pilot) if s.style is not None and s.style.color == red]
