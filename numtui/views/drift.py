@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from typing import Final
 
 import numpy as np
@@ -30,11 +29,14 @@ _LONGEST: Final = 400
 
 def marked_keys(a: str, b: str) -> tuple[Line, Line]:
     """Two keys, each as pieces of which those play the role `drift` that the other key does not have."""
+    from rapidfuzz.distance import Indel  # here: 10 ms that the first screen can do without
+
     parts = _PARTS.findall(safe_text(a, _LONGEST)), _PARTS.findall(safe_text(b, _LONGEST))
     lines: tuple[list[Piece], list[Piece]] = [], []
-    for what, i, i_end, j, j_end in SequenceMatcher(None, *parts, autojunk=False).get_opcodes():
-        role = "" if what == "equal" else "drift"
-        for line, part, start, end in zip(lines, parts, (i, j), (i_end, j_end), strict=True):
+    for step in Indel.opcodes(*parts):
+        role = "" if step.tag == "equal" else "drift"
+        ends = (step.src_start, step.src_end), (step.dest_start, step.dest_end)
+        for line, part, (start, end) in zip(lines, parts, ends, strict=True):
             if start < end:
                 line.append(("".join(part[start:end]), role))
     return lines
