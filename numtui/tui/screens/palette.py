@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from rapidfuzz import fuzz, process
 from rich.text import Text
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
@@ -17,10 +18,16 @@ from numtui.query.query import exactly
 from numtui.text.safe import safe_text
 from numtui.tui.screens.prompt import Asking
 
-__all__ = ["ActionProvider", "Palette", "PlaceProvider"]
+__all__ = ["ActionProvider", "Palette", "PlaceProvider", "scores"]
 
 _MOST = 30
 """Modules and files that are offered for what was typed."""
+
+_ALIKE = 70.0
+_ALIKE_HELP = 80.0
+"""Percent that a name, or a stretch of a sentence about it, must agree with what was typed."""
+_HELP = 0.8
+"""Weight of a hit in that sentence."""
 
 
 class Palette(CommandPalette):
@@ -50,11 +57,10 @@ class ActionProvider(Provider):
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:
-        """Those that match."""
-        matcher = self.matcher(query)
-        for action in self._screen.actions:
-            if (score := matcher.match(_text(action))) > 0:
-                yield Hit(score, _shown(action), self._runner(action), text=_text(action))
+        """Those that match; Textual lists the highest score first."""
+        actions = self._screen.actions
+        for at, score in scores(query, actions).items():
+            yield Hit(score, _shown(actions[at]), self._runner(actions[at]), text=_text(actions[at]))
 
     def _runner(self, action: Action) -> Callable[[], Any]:
         return partial(self._screen.run_named, action.id)
@@ -78,6 +84,21 @@ class PlaceProvider(Provider):
         for length, field, name in sorted(found)[:_MOST]:
             shown = Text.assemble((f"{field:<14} ", "bold"), safe_text(name, 200))
             yield Hit(1 / (1 + length), shown, partial(screen.filter_by, exactly(field, name)), text=f"{field} {name}")
+
+
+def scores(query: str, actions: Sequence[Action]) -> dict[int, float]:
+    """How well each action that matches does so, by its index: exact names first, then those that begin like this, then
+    those of which a word does; then by likeness, so that a slip of a finger is no obstacle.
+    """
+    asked = query.lower().strip()
+    helps = [action.help.lower() for action in actions]
+    likeness = process.extract(asked, helps, scorer=fuzz.partial_ratio, limit=None, score_cutoff=_ALIKE_HELP)
+    found = {at: _HELP * score for _, score, at in likeness}
+    names = [action.name.replace("-", " ") for action in actions]
+    for name, score, at in process.extract(asked, names, scorer=fuzz.WRatio, limit=None, score_cutoff=_ALIKE):
+        begins = (name == asked, name.startswith(asked), f" {asked}" in f" {name}")
+        found[at] = max(found.get(at, 0.0), score + 100 * sum(begins))
+    return found
 
 
 def _text(action: Action) -> str:

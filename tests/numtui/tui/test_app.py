@@ -32,6 +32,7 @@ from numtui.tui.app import Numtui
 from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.opening import FirstRows, Opening
 from numtui.tui.screens.pager import Pager, help_lines
+from numtui.tui.screens.palette import scores
 from tests.builders import Op, op, training_step, write_log
 
 _HOPS = 4
@@ -442,6 +443,35 @@ async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
         await press(pilot, "ctrl+p", *"fold stretches")
         await press(pilot, "down", "enter")
         assert explorer.session.folded
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("filter", ["filter", "filters"]),
+        ("Fil", ["filter", "filters"]),
+        ("save", ["save"]),
+        ("red", ["redraw", "redo", "next-red"]),
+        ("red next", ["next-red", "previous-red"]),
+        ("cause", ["causes", "next-cause", "previous-cause"]),
+        ("fitler", ["filter", "filters"]),
+        ("neighbors", ["neighbours"]),
+        ("paste into an issue", ["copy-row"]),
+        ("attention", []),
+    ],
+)
+def test_the_palette_lists_the_best_name_first(typed: str, first: list[str]) -> None:
+    found = scores(typed, ACTIONS)
+    ranked = [ACTIONS[at].name for at in sorted(found, key=lambda at: -found[at])]
+    assert ranked[: len(first) or 1] == first
+
+
+def test_the_palette_finds_every_action_by_its_name_and_by_its_words() -> None:
+    for at, action in enumerate(ACTIONS):
+        for typed in (action.name, action.name[:-1], action.name.replace("-", " ").upper(), action.help[:20]):
+            assert at in scores(typed, ACTIONS), typed
+        best = scores(action.name.replace("-", " "), ACTIONS)
+        assert max(best, key=lambda index: best[index]) == at
 
 
 @pytest.mark.parametrize("under", ["question_mark", "slash", "r"])
