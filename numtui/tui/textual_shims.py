@@ -1,4 +1,8 @@
-"""What numtui needs of Textual and Textual does not offer, in one place."""
+"""What numtui needs of Textual and Textual does not offer, in one place.
+
+Most of it is private in Textual and may change with any release: pyproject.toml therefore allows only the minor version
+that the tests pass with.
+"""
 
 from __future__ import annotations
 

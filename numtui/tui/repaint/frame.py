@@ -2,6 +2,9 @@
 
 Textual redraws whole widgets, and all of the screen when a page over it is opened or closed. Over a slow connection
 bytes are time: what was sent is remembered, and what is to be drawn is compared with it, cell by cell.
+
+The compositor's updates, and the colour system that the pen asks for, are private parts of Textual and Rich:
+pyproject.toml therefore allows only the minor version of Textual that the tests pass with.
 """
 
 from __future__ import annotations
