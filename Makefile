@@ -2,10 +2,11 @@
 
 PYTHON ?= python3
 VENV := .venv
+MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast check wheel format screenshots clean
+.PHONY: demo test test-fast check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -38,6 +39,12 @@ format: $(VENV)/.lint  ## let ruff put the code in order
 
 screenshots: $(VENV)/.test  ## draw the pictures of the README
 	$(BIN)/python -m tests.numtui.scenes
+
+man: $(VENV)/.test  ## write the manual page from the parsers of the command line
+	COLUMNS=80 SOURCE_DATE_EPOCH=0 $(BIN)/argparse-manpage --module numtui.cli.parser --function root_parser --format single-commands-section \
+	  --project-name numtui --version "$$($(BIN)/python -m numtui --version | cut -d' ' -f2)" --manual-title 'User Commands' \
+	  --description 'see where two training runs part' --include docs/numtui.1.in \
+	  | sed '1s/"1970[^"]*"/""/' > $(MAN)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from numtui.cli import main as cli
+from numtui.cli.parser import parse
 from tests.conftest import REPOSITORY
 from tests.two_ranks import TwoRanks
 
@@ -98,16 +98,12 @@ def test_every_command_runs(page: str, command: str, checkout: Path, path_with_n
 
 
 @pytest.mark.parametrize(("page", "command"), MENTIONED)
-def test_every_command_that_is_mentioned_is_understood(
-    page: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its options exist and its arguments fit; what would read logs is not done, because they are made up."""
-    for name in ("_diff", "_weights", "_suggest", "_demo", "_convert", "_check", "_open"):
-        monkeypatch.setattr(cli, name, lambda *_: 0)
+def test_every_command_that_is_mentioned_is_understood(page: str, command: str) -> None:
+    """Its options exist and its arguments fit; it is not run, because the logs are made up."""
     arguments = shlex.split(command)[1:]
     if arguments[-1:] in (["--help"], ["--version"], ["diff"], ["suggest"]):
         return
-    assert cli.main([a.replace("…", "log") for a in arguments]) == 0
+    assert callable(parse([a.replace("…", "log") for a in arguments]).run)
 
 
 def captured(command: str) -> None:

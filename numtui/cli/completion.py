@@ -1,121 +1,54 @@
-"""Completion for bash, zsh and fish, generated from the parsers of the command line."""
+"""`numtui completion`: the script that makes a shell complete the command line, by shtab."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+import argparse
 
-from numtui.cli.parser_model import Argument, Command
+from numtui.cli.arguments import Commands, add_command
+from numtui.cli.explore import add_options
+from numtui.cli.output import ExitCode, deliver
 
-__all__ = ["SHELLS", "completion"]
+__all__ = ["add_parser"]
 
-SHELLS = ("bash", "zsh", "fish")
-
-
-def completion(shell: str, commands: Sequence[Command]) -> str:
-    """The script that makes a shell complete `numtui`; `shell` is one of `SHELLS`."""
-    lines = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
-    return "\n".join(lines) + "\n"
-
-
-def _words(commands: Sequence[Command]) -> list[str]:
-    """The first words of the commands."""
-    return list(dict.fromkeys(c.name.split(" ")[0] for c in commands if c.name))
-
-
-def _flags(command: Command) -> list[str]:
-    return [flag for option in command.options for flag in option.flags]
-
-
-def _bash(commands: Sequence[Command]) -> Iterator[str]:
-    yield "# bash completion for numtui: put this into ~/.local/share/bash-completion/completions/numtui"
-    yield "_numtui() {"
-    yield '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" command="" flags="" words=""'
-    yield "    COMPREPLY=()"
-    yield '    case " ${COMP_WORDS[*]:1:COMP_CWORD-1} " in'
-    for command in sorted((c for c in commands if c.name), key=lambda c: -len(c.name)):
-        yield f'        " {command.name} "*) command={shlex.quote(command.name)} ;;'
-    yield "    esac"
-    yield '    case "$command:$before" in'
-    for command in commands:
-        for option in command.options:
-            if option.value:
-                pattern = "|".join(f'"{command.name}:{flag}"' for flag in option.flags)
-                yield f"        {pattern}) {_bash_values(option)}; return ;;"
-    yield "    esac"
-    yield '    case "$command" in'
-    for command in commands:
-        choices = " ".join(choice for a in command.positional for choice in a.choices)
-        words = " ".join(_words(commands)) if not command.name else choices
-        yield f'        {shlex.quote(command.name)}) flags="{" ".join(_flags(command))}" words="{words}" ;;'
-    yield "    esac"
-    yield '    [[ $COMP_CWORD -gt 1 && -z $command ]] && words=""'
-    nested: dict[str, list[str]] = {}
-    for first, second in (c.name.split(" ") for c in commands if " " in c.name):
-        nested.setdefault(first, []).append(second)
-    for first, seconds in nested.items():
-        yield f'    [[ $COMP_CWORD -eq 2 && ${{COMP_WORDS[1]}} == {first} ]] && words="{" ".join(seconds)}"'
-    yield '    if [[ $word == -* ]]; then mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")'
-    yield '    else mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word"; compgen -f -- "$word"); fi'
-    yield "}"
-    yield "complete -o filenames -F _numtui numtui"
+# shtab completes sub-commands and options; these add that logs may stand where a sub-command does. In bash they also
+# quote the word to complete, without which shtab finds nothing in a folder with a blank in its name.
+_LOGS = {
+    "bash": """\
+_shtab_numtui_pos_0_nargs=1
+_shtab_numtui_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_numtui_pos_1_COMPGEN=_shtab_compgen_files
+_shtab_compgen_files() { compgen -f -- "$1"; }
+""",
+    "zsh": """\
+_numtui_explorer_options=("${_shtab_numtui_options[@]}")
+functions[_numtui_command]=$functions[_shtab_numtui]
+_numtui_first() { _shtab_numtui_commands; _files }
+_shtab_numtui() {
+  if (( CURRENT > 2 && ${+parameters[_shtab_numtui_${words[2]}_options]} )); then _numtui_command "$@"
+  else _arguments -s $_numtui_explorer_options ':log or command:_numtui_first' ':log:_files'; fi
+}
+""",
+    "fish": """\
+complete -c numtui -n '_shtab_numtui_using; and test $_shtab_numtui_npos -le 1' \\
+  -ka '(__fish_complete_path (commandline -ct))'
+""",
+}
 
 
-def _bash_values(option: Argument) -> str:
-    if option.choices:
-        return f'mapfile -t COMPREPLY < <(compgen -W "{" ".join(option.choices)}" -- "$word")'
-    return 'mapfile -t COMPREPLY < <(compgen -f -- "$word")' if option.is_path else ":"
+def add_parser(commands: Commands) -> None:
+    """Add the sub-command."""
+    about = "Prints what makes a shell complete numtui; its first lines say where that belongs."
+    parser = add_command(commands, "completion", _run, about, help="")
+    parser.add_argument("shell", choices=tuple(_LOGS), help="which shell")
 
 
-def _zsh(commands: Sequence[Command]) -> Iterator[str]:
-    yield "#compdef numtui"
-    yield "# zsh completion for numtui: put this into a folder of $fpath, as _numtui"
-    yield "_numtui() {"
-    yield "    local -a words_of"
-    yield f"    words_of=({' '.join(_words(commands))})"
-    yield '    case "${words[2]} ${words[3]}" in'
-    for command in sorted(commands, key=lambda c: (-c.name.count(" "), not c.name)):
-        if command.name:
-            pattern = f'"{command.name}"*' if " " in command.name else f'"{command.name} "*'
-            yield f"        {pattern}) shift {command.name.count(' ') + 1} words"
-            yield f"            (( CURRENT -= {command.name.count(' ') + 1} ))"
-            yield f"            _arguments {_zsh_specs(command)} ;;"
-    [explorer] = [c for c in commands if not c.name]
-    yield f"        *) (( CURRENT == 2 )) && compadd -a words_of; _arguments {_zsh_specs(explorer)} ;;"
-    yield "    esac"
-    yield "}"
-    yield '_numtui "$@"'
+def _run(args: argparse.Namespace) -> int:
+    import shtab
 
-
-def _zsh_specs(command: Command) -> str:
-    specs = []
-    for argument in command.arguments:
-        about = argument.help.replace("[", "(").replace("]", ")").replace(":", " -")
-        action = f"({' '.join(argument.choices)})" if argument.choices else "_files" if argument.is_path else ""
-        if not argument.flags:
-            specs.append(f"{'*' if argument.repeated else ''}:{about}:{action}")
-        for flag in argument.flags:
-            specs.append(f"{flag}[{about}]" + (f":{argument.value}:{action}" if argument.value else ""))
-    return " ".join(map(shlex.quote, specs))
-
-
-def _fish(commands: Sequence[Command]) -> Iterator[str]:
-    yield "# fish completion for numtui: put this into ~/.config/fish/completions/numtui.fish"
-    firsts = " ".join(_words(commands))
-    for word in _words(commands):
-        about = next(c.about for c in commands if c.name.split(" ")[0] == word).split("\n")[0]
-        yield f"complete -c numtui -n __fish_use_subcommand -a {word} -d {shlex.quote(about)}"
-    for command in commands:
-        first, _, second = command.name.partition(" ")
-        seen = f"__fish_seen_subcommand_from {first}" if first else f"not __fish_seen_subcommand_from {firsts}"
-        if second:
-            yield f"complete -c numtui -n {shlex.quote(seen)} -a {second}"
-            seen += f"; and __fish_seen_subcommand_from {second}"
-        for option in command.options:
-            flags = " ".join(f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags)
-            value = ""
-            if option.choices:
-                value = f" -xa {shlex.quote(' '.join(option.choices))}"
-            elif option.value:
-                value = " -r" if option.is_path else " -x"
-            yield f"complete -c numtui -n {shlex.quote(seen)} {flags}{value} -d {shlex.quote(option.help)}"
+    add_options(args.root)
+    logs = _LOGS[args.shell]
+    # zsh runs its function at the end of the script; fish forgets at the start how it completed the program before.
+    before, after = (logs, "") if args.shell == "zsh" else ("", f"\n{logs}")
+    script = shtab.complete(args.root, shell=args.shell, preamble=before)
+    deliver(lambda out: print(script, end=after, file=out), None)
+    return ExitCode.SAME

@@ -1,36 +1,61 @@
-"""`numtui rules convert`: the overrides that somebody has for torchtitan's own comparer, as a rule file."""
+"""`numtui rules`: torchtitan's overrides converted to a rule file, and a rule file checked."""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, RulesError
-from matchers.rules.file import LARGEST, RuleFile
-from matchers.rules.resolve import RuleUsage
-from matchers.rules.torchtitan_csv import read_overrides
-from numtui.cli.diff import compared, complain, deliver
-from numtui.inputs import OpenRequest
+from numtui.cli.arguments import Commands, add_command, add_output, add_rank, file_argument, requested
+from numtui.cli.output import ExitCode, complain, deliver
 from numtui.text.safe import safe_text
 
-__all__ = ["check_rules", "convert_overrides"]
+if TYPE_CHECKING:
+    from matchers.rules.file import RuleFile
+    from matchers.rules.resolve import RuleUsage
+
+__all__ = ["add_parser"]
 
 _MOST_PROBLEMS = 20
+_LONGEST = 2000
 
 
-def convert_overrides(source: str, output: Path | None, *, force: bool = False) -> None:
-    """Write the pairs of an override file as YAML to `output`, or to standard output.
+def add_parser(commands: Commands) -> None:
+    """Add the sub-command and its own two."""
+    parser = commands.add_parser("rules", help="", description="What can be done with rule files beside the explorer.")
+    own = parser.add_subparsers(metavar="COMMAND", required=True)
+    about = "Turns an override file of torchtitan ('key of a, key of b' on each line) into a rule file."
+    convert = add_command(own, "convert", _convert, about, help=about)
+    file_argument(convert, "source", metavar="FILE", help="the override file (CSV)")
+    add_output(convert, "write to FILE instead of standard output")
+    convert.add_argument("--force", action="store_true", help="replace FILE when it exists")
+    about = "Says whether a rule file is understood; with two logs, also which rules match nothing or are in doubt."
+    check = add_command(own, "check", _check, about, help=about)
+    file_argument(check, "rules", metavar="FILE", help="the rule file (YAML)")
+    file_argument(check, "a", metavar="A", nargs="?", help="log or run folder of one run")
+    file_argument(check, "b", metavar="B", nargs="?", help="log or run folder of the other run")
+    add_rank(check)
+    check.add_argument("--hints", action="store_true", help="list the rules that these two logs do not need, too")
+
+
+def _convert(args: argparse.Namespace) -> int:
+    """Write the pairs of an override file as YAML.
 
     Nothing is written when a line is not understood: a rule file with a pair missing looks like a whole one.
 
     Raises:
-        InputError: `output` exists and `force` is not given, or it cannot be written.
+        InputError: the output exists and `--force` is not given, or it cannot be written.
         RulesError: the file cannot be read, or has lines that are no pairs; all but the last were complained about.
     """
+    from matchers.rules.file import LARGEST
+    from matchers.rules.torchtitan_csv import read_overrides
+
+    source, output = args.source, args.output
     # Only a regular file has something to lose; `/dev/stdout` and pipes exist as well.
-    if output is not None and not force and output.is_file():
+    if output is not None and not args.force and output.is_file():
         raise InputError(f"{output}: exists already; choose another file, or replace it with --force")
     try:
         with open(source, "rb") as file:
@@ -52,35 +77,36 @@ def convert_overrides(source: str, output: Path | None, *, force: bool = False) 
         raise RulesError(f"{source}: as a rule file it would be larger than {LARGEST >> 20} MiB; split it")
     if not overrides.pairs:
         complain(f"{source}: there are no pairs in this file")
-
-    def produce(out: TextIO) -> None:
-        out.write(overrides.yaml)
-
-    deliver(produce, output)
+    deliver(lambda out: print(overrides.yaml, end="", file=out), output)
+    return ExitCode.SAME
 
 
-_LONGEST = 2000
+def _check(args: argparse.Namespace) -> int:
+    """Write what is wrong with a rule file to standard output, a line each, and a summary.
 
-
-def check_rules(path: Path, logs: OpenRequest | None, *, hints: bool = False) -> bool:
-    """Write what is wrong with a rule file to standard output, a line each, and a summary; whether nothing is.
-
-    Without logs only what can be said of the file by itself. `hints` lists the rules that the logs do not need, too.
+    Without logs only what can be said of the file by itself.
 
     Raises:
         UserError: the file, or a log, cannot be read.
     """
+    if args.a is not None and args.b is None:
+        raise InputError(f"a rule file is about two logs, and only {args.a} was given")
+    path = Path(args.rules)
+    logs = None if args.a is None else requested(args)
+    from matchers.rules.file import RuleFile
+
     file = RuleFile.load(path)
-    usage: Sequence[RuleUsage] = () if logs is None else compared(logs)[0].usage
+    usage: Sequence[RuleUsage] = ()
+    if logs is not None:
+        from numtui.cli.comparing import compared
+
+        usage = compared(logs)[0].usage
     wrong = [str(problem) for problem in file.rules.problems] + [use.problem for use in usage if use.problem]
     needless = [use.hint for use in usage if use.hint]
-
-    def produce(out: TextIO) -> None:
-        out.writelines(f"{safe_text(text, _LONGEST)}\n" for text in (*wrong, *(needless if hints else ())))
-        out.write(f"{safe_text(str(path), 200)}: {', '.join(_summary(file, logs is not None, usage, needless))}\n")
-
-    deliver(produce, None)
-    return not wrong
+    lines = [safe_text(text, _LONGEST) for text in (*wrong, *(needless if args.hints else ()))]
+    lines.append(f"{safe_text(args.rules, 200)}: {', '.join(_summary(file, logs is not None, usage, needless))}")
+    deliver(lambda out: out.writelines(f"{line}\n" for line in lines), None)
+    return ExitCode.RED if wrong else ExitCode.SAME
 
 
 def _summary(file: RuleFile, matched: bool, usage: Sequence[RuleUsage], needless: Sequence[str]) -> Iterator[str]:

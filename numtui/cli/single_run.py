@@ -9,7 +9,7 @@ import numpy as np
 
 from matchers.logs.parser import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
-from numtui.cli.diff import deliver
+from numtui.cli.output import ExitCode, deliver
 from numtui.inputs import OpenRequest
 from numtui.terminal.progress import ProgressLine
 from numtui.text.safe import safe_text
@@ -20,8 +20,8 @@ _MOST = 10
 """Lines of each list."""
 
 
-def report_single(request: OpenRequest) -> bool:
-    """Print the report of one log; returns whether there is NaN or Inf in it.
+def report_single(request: OpenRequest) -> int:
+    """Print the report of one log; returns the exit code, `RED` where there is NaN or Inf in it.
 
     Raises:
         UserError: it cannot be read, or the report cannot be written.
@@ -33,7 +33,7 @@ def report_single(request: OpenRequest) -> bool:
         out.writelines(f"{line}\n" for line in _lines(c, request.name_a))
 
     deliver(write, None)
-    return bool(c.red.any())
+    return ExitCode.RED if c.red.any() else ExitCode.SAME
 
 
 def _lines(c: SingleRun, name: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from numtui import __version__
+from numtui.cli import explore
 from numtui.cli import main as cli
 from numtui.cli.main import ExitCode, main
 from numtui.inputs import OpenRequest
@@ -222,7 +223,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_dispatch", interrupt)
+    monkeypatch.setattr(cli, "parse", interrupt)
     assert main([]) == 130
 
 
@@ -233,7 +234,7 @@ def test_a_bug_is_one_line_and_a_file(
         raise RuntimeError("unexpected \x1b[31m")
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(cli, "_dispatch", fail)
+    monkeypatch.setattr(cli, "parse", fail)
     assert main([]) == 2
     err = capsys.readouterr().err
     (crash,) = (tmp_path / "numtui").glob("crash-*.txt")
@@ -263,8 +264,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[list[OpenRequest], list[byt
         return 1
 
     monkeypatch.setattr(numtui.tui.app, "run_app", run_app)
-    monkeypatch.setattr(cli, "is_terminal", lambda _: True)
-    monkeypatch.setattr(cli, "reopen_keyboard", lambda: True)
+    monkeypatch.setattr(explore, "is_terminal", lambda _: True)
+    monkeypatch.setattr(explore, "reopen_keyboard", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     Path("a.log").write_bytes(small_log())
     return requests, contents
@@ -306,7 +307,7 @@ def test_standard_input_is_put_where_it_can_be_read_twice(
 def test_without_a_keyboard_there_is_a_report(
     opened: tuple[list[OpenRequest], list[bytes]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "reopen_keyboard", lambda: False)
+    monkeypatch.setattr(explore, "reopen_keyboard", lambda: False)
     assert main(["a.log", "a.log"]) == 0
     assert opened == ([], [])
     assert "no terminal to read keys from" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""Two logs read and compared, for the commands without a screen."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+from matchers.comparison import Comparison, compare
+from matchers.errors import InputError, RulesError
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from numtui.cli.output import complain, complain_briefly
+from numtui.inputs import OpenRequest
+from numtui.session.expectation import expectation_of
+from numtui.terminal.progress import ProgressLine
+
+__all__ = ["compared", "warn"]
+
+
+def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
+    """The comparison that a request asks for, and the rule file that was read for it.
+
+    Raises:
+        UserError: a log or the rules cannot be read.
+    """
+    # Millions of small objects are made and none is dropped before the end: looking for cycles only costs time.
+    gc.disable()
+    rules_path = _rules_to_read(request)
+    with ProgressLine() as progress:
+        a = read_log(request.path_a, progress=progress)
+        b = read_log(request.path_b, progress=progress)
+        rules = None
+        if rules_path is not None:
+            from matchers.rules.file import RuleFile  # with PyYAML: 20 ms that most reports do not need
+
+            file = RuleFile.load(rules_path)
+            if not file.readable and request.rules_given:
+                raise RulesError("; ".join(map(str, file.rules.problems)) or f"{rules_path}: cannot be read as rules")
+            rules = file.rules
+        expectation = expectation_of(request, a, b, progress)
+        comparison = compare(a, b, rules, expectation=expectation, progress=progress)
+    return comparison, rules_path
+
+
+def warn(c: Comparison, *, rules_too: bool, hints_too: bool = False) -> None:
+    """Say on standard error what makes "nothing red" mean less than it says.
+
+    `rules_too` adds rules that match nothing, which the text report has, and `hints_too` those that are not needed.
+    """
+    for log in (c.a, c.b):
+        _warn_of_log(log)
+    wrong = [str(problem) for problem in c.rules.problems]
+    if rules_too:
+        wrong += [use.problem for use in c.usage if use.problem]
+    complain_briefly(wrong, "{} more rules need a look".format)
+    if hints_too:
+        hints = [use.hint for use in c.usage if use.hint]
+        complain_briefly(hints, "{} more rules are not needed for these two logs".format)
+
+
+def _warn_of_log(log: OpLog) -> None:
+    promised = log.header.declared
+    if log.complete is False:
+        of = f" of {promised}" if promised is not None and promised > len(log) else ""
+        why = f" ({log.header.incomplete})" if log.header.incomplete else ""
+        complain(f"{log.path}: the log is cut off: {len(log)}{of} operations were read{why}")
+    elif not len(log):
+        complain(f"{log.path}: the log has no operations")
+    complain_briefly(
+        [f"{log.path}:{problem.line}: {problem.message}" for problem in log.problems],
+        lambda more: f"{log.path}: {more} more spots could not be read",
+        number=log.problem_count,
+    )
+
+
+def _rules_to_read(request: OpenRequest) -> Path | None:
+    """The rule file; None when the default one does not exist.
+
+    Raises:
+        InputError: a file that the user named does not exist.
+    """
+    if os.path.exists(request.rules_path):
+        return request.rules_path
+    if request.rules_given:
+        raise InputError(f"{request.rules_path}: no such rule file")
+    return None

@@ -1,0 +1,193 @@
+"""`numtui A [B]`: the explorer, or the text report where there is no screen to draw on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from matchers.errors import InputError
+from numtui import __version__
+from numtui.cli.arguments import (
+    Commands,
+    add_command,
+    add_expectation,
+    add_log_options,
+    add_logs,
+    add_screen,
+    requested,
+)
+from numtui.cli.output import complain
+from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, is_weight_log, only_name, resolve_log
+from numtui.report.options import Target
+from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
+
+__all__ = ["HIDDEN", "add_options", "add_parser", "explore"]
+
+HIDDEN = "A [B]"
+"""The name of the sub-command, which the manual page shows and nobody types."""
+
+_DESCRIPTION = """\
+Shows where two training runs part: compares the per-operation numeric logs of
+two runs and leads to the first operation whose inputs agree and whose output
+does not."""
+
+_COMMANDS = """\
+commands:
+  numtui A B             open the explorer (without a terminal: the text report)
+  numtui A               explore one log: first NaN or Inf, largest values
+  numtui diff A B        print the comparison; see numtui diff --help
+  numtui weights A B …   print where logs of weights over steps part
+  numtui suggest A B     print the known kinds of drift, and rules for them
+  numtui demo            open an example; numtui demo bug: with a planted bug
+  numtui rules check F   say what is wrong with a rule file, also for two logs
+  numtui rules convert F turn an override file of torchtitan into a rule file
+  numtui completion bash print completion for a shell: bash, zsh or fish
+
+A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
+standard input) or the folders of two runs.
+
+exit codes: 0 nothing red, 1 something red, 2 trouble
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the sub-command that has no name: `numtui.cli.parser` puts it in front of what names no other."""
+    parser = add_command(commands, HIDDEN, _run, _DESCRIPTION, prog="numtui", epilog=_COMMANDS)
+    add_logs(parser, or_one=True)
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the explorer, which completion shows beside the sub-commands."""
+    add_log_options(parser)
+    add_expectation(parser)
+    add_screen(parser)
+    parser.add_argument("--version", action="version", version=f"numtui {__version__}")
+
+
+def _run(args: argparse.Namespace) -> int:
+    for path in (args.a, args.b):
+        if path is not None and is_weight_log(path):
+            raise InputError(
+                f"{path}: is a log of weights over steps, which the explorer does not show: "
+                f"compare it with 'numtui diff {args.a} {args.b or 'OTHER'}'"
+            )
+    return explore(requested(args) if args.b is not None else _requested_of_one(args))
+
+
+def _requested_of_one(args: argparse.Namespace) -> OpenRequest:
+    """The request to look at one log by itself.
+
+    Raises:
+        InputError: the log is not there, or an option is about two logs.
+    """
+    for name in ("rules", "name_b", "expect", "rtol", "noise"):
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
+    path = resolve_log(args.a, rank=args.rank)
+    return OpenRequest(
+        path_a=path,
+        path_b="",
+        name_a=args.name_a or only_name(path),
+        name_b="",
+        rules_path=DEFAULT_RULES,
+        color=not args.no_color,
+        theme=args.theme,
+        mouse=args.mouse,
+        resume=not args.no_session,
+    )
+
+
+def explore(request: OpenRequest) -> int:
+    """Run the explorer, or print the text report where there is no screen to draw on; returns the exit code."""
+    if not is_terminal(sys.stdout):
+        return _report(request)
+    if is_dumb_terminal():
+        complain("this terminal cannot show the explorer (TERM is dumb or not set); this is the text report")
+        return _report(request)
+    with _rereadable(request) as ready:
+        if not reopen_keyboard():
+            complain("there is no terminal to read keys from; this is the text report")
+            return _report(ready)
+        ready = _configured(ready)
+        from numtui.tui.app import run_app
+
+        return run_app(ready)
+
+
+def _configured(request: OpenRequest) -> OpenRequest:
+    """The request with the user's own settings, which what was said on the command line goes before.
+
+    Raises:
+        InputError: the settings mean nothing.
+    """
+    from numtui.cli.config import load_config
+
+    config = load_config()
+    return replace(
+        request,
+        keys=config.keys,
+        editor=config.editor,
+        theme=request.theme or config.theme,
+        color=request.color and config.color,
+        mouse=request.mouse or config.mouse,
+        resume=request.resume and config.session,
+    )
+
+
+def _report(request: OpenRequest) -> int:
+    if request.single:
+        from numtui.cli.single_run import report_single
+
+        return report_single(request)
+    from numtui.cli.diff import report
+
+    return report(request, [Target("text")])
+
+
+@contextmanager
+def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
+    """The request with files for what can be read only once (standard input, a FIFO).
+
+    The explorer reads a log twice: its head, to show something at once, and then the whole.
+    """
+    import tempfile  # 3 ms, for a rare case
+
+    paths = {"path_a": request.path_a, "path_b": request.path_b}
+    with ExitStack() as stack:
+        for side, path in paths.items():
+            if not _once(path):
+                continue
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="numtui-"))
+            paths[side] = _copied(path, Path(folder) / f"{side[-1]}.log")
+        # A copy that vanishes is no log to come back to.
+        copied = (paths["path_a"], paths["path_b"]) != (request.path_a, request.path_b)
+        yield replace(request, path_a=paths["path_a"], path_b=paths["path_b"], resume=request.resume and not copied)
+
+
+def _copied(path: str, copy: Path) -> str:
+    import shutil
+
+    try:
+        # A duplicate, because closing descriptor 0 itself would give its number to the next file that is opened.
+        with os.fdopen(os.dup(0), "rb") if path == STDIN else open(path, "rb") as source, copy.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return str(copy)
+
+
+def _once(path: str) -> bool:
+    """Whether a log can be read only once."""
+    if path == STDIN:
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,79 @@
+"""The streams and the exit code of a command: reports to standard output or a file, complaints to standard error."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import TextIO
+
+from matchers.errors import InputError
+from numtui.terminal.tty import give_up_stdout
+from numtui.text.safe import safe_text
+
+__all__ = ["ExitCode", "complain", "complain_briefly", "deliver"]
+
+
+class ExitCode(IntEnum):
+    """The exit codes; the first three as `diff` has them."""
+
+    SAME = 0
+    RED = 1
+    TROUBLE = 2
+    INTERRUPTED = 128 + signal.SIGINT
+    BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+def complain(text: str) -> None:
+    """Say something on standard error."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"numtui: {safe_text(text)}\n")
+
+
+def complain_briefly(
+    texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None, most: int = 5
+) -> None:
+    """Say the first of `number` texts (default: of all that are given), and by `rest` how many more there are."""
+    for text in texts[:most]:
+        complain(text)
+    if (more := (len(texts) if number is None else number) - most) > 0:
+        complain(rest(more))
+
+
+def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
+    """Have a report written to `output`, or to standard output.
+
+    Raises:
+        InputError: it cannot be written there.
+        BrokenPipeError: the reader of standard output is gone.
+    """
+    if output is None:
+        _to_stdout(produce)
+        return
+    from matchers.atomic_write import atomic_writer  # with tempfile, which standard output does not need
+
+    try:
+        with atomic_writer(output) as out:
+            produce(out)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {error.strerror or error}") from None
+
+
+def _to_stdout(produce: Callable[[TextIO], None]) -> None:
+    out: TextIO | None = sys.stdout
+    if out is None:
+        raise InputError("standard output is closed; write to a file with -o FILE")
+    try:
+        produce(out)
+        # Here, where a full disk can still be reported; at exit it would be too late.
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        give_up_stdout()
+        raise InputError(f"standard output cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,47 @@
+"""The command line as a parser: a sub-command per module, and the explorer for what names none of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from matchers.errors import InputError
+from numtui.cli import completion, demo, diff, explore, rules, suggest, weights
+from numtui.cli.arguments import Commands
+
+__all__ = ["parse", "root_parser"]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command line; `run(arguments)` carries it out and returns the exit code.
+
+    Raises:
+        InputError: there are no arguments.
+        SystemExit: help was asked for, or the arguments make no sense; it is printed.
+    """
+    if not argv:
+        raise InputError(
+            "which logs? numtui A B compares two logs or run folders, numtui demo opens an example, "
+            "numtui --help tells the rest"
+        )
+    root, commands = _build()
+    named = argv[0] in commands.choices and argv[0] != explore.HIDDEN
+    args, unknown = root.parse_known_args(argv if named else [explore.HIDDEN, *argv])
+    if unknown:
+        # By the sub-command's parser, whose usage says what it does take; argparse itself leaves it to the root.
+        args.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
+
+
+def root_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, as the manual page reads it."""
+    return _build()[0]
+
+
+def _build() -> tuple[argparse.ArgumentParser, Commands]:
+    root = argparse.ArgumentParser(prog="numtui", allow_abbrev=False)
+    root.set_defaults(root=root)  # completion is made of it
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="numtui")
+    for module in (explore, diff, weights, suggest, demo, rules, completion):
+        module.add_parser(commands)
+    return root, commands

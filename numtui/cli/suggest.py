@@ -1,0 +1,47 @@
+"""`numtui suggest`: the known kinds of drift between two logs, and the rules that settle them."""
+
+from __future__ import annotations
+
+import argparse
+
+from matchers.errors import InputError
+from numtui.cli.arguments import Commands, add_command, add_log_options, add_logs, add_output, requested
+from numtui.cli.output import ExitCode, deliver
+from numtui.inputs import is_weight_log
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the sub-command."""
+    parser = add_command(
+        commands,
+        "suggest",
+        _run,
+        "Prints which known kinds of drift two logs show (renamed modules, shifted counters, lowered\n"
+        "collectives and others), the rules that say so, and what these rules change.",
+        help="",
+    )
+    add_logs(parser)
+    add_log_options(parser)
+    parser.add_argument(
+        "--format", choices=("text", "yaml"), default="text", help="text for people (default), yaml: a rule file for -r"
+    )
+    add_output(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    for path in (args.a, args.b):
+        if is_weight_log(path):
+            raise InputError(f"{path}: is a log of weights over steps, which has no operations to pair")
+    from matchers.drift.suggest import suggest
+    from numtui.cli.comparing import compared, warn
+    from numtui.report.suggestions import write_suggestions
+
+    request = requested(args)
+    comparison, _ = compared(request)
+    warn(comparison, rules_too=True, hints_too=True)
+    suggestions = suggest(comparison)
+    names = request.name_a, request.name_b
+    deliver(lambda out: write_suggestions(comparison, suggestions, out, args.format, names), args.output)
+    return ExitCode.SAME
