@@ -1,4 +1,4 @@
-"""The user's own settings: `~/.config/numtui/config.yaml`, which nobody needs to have.
+"""The user's own settings: `config.yaml` in `~/.config/numtui`, which nobody needs to have.
 
     keys:                 # by the names that `:` takes; these keys replace the ones an action has
       next-red: [n, "] c"]
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from numtui.actions import ACTIONS, conflicts, key_label, remapped
+from numtui.folders import config_folders
 
 if TYPE_CHECKING:
     from matchers.yaml_tree import Node
@@ -51,10 +52,9 @@ class Config:
 
 
 def config_path() -> Path:
-    """Where the settings are (`$XDG_CONFIG_HOME/numtui/config.yaml`)."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    # The specification wants a relative path to be ignored.
-    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "numtui" / "config.yaml"
+    """The path of the settings: where they are, and where they would be if there were any."""
+    paths = [folder / "config.yaml" for folder in config_folders()]
+    return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 def load_config(path: Path | None = None) -> Config:

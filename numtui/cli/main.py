@@ -61,12 +61,12 @@ def _report_bug(error: Exception) -> None:
     import time
     import traceback
 
-    from numtui.session.journal import state_folder
+    from numtui.folders import state_folders
 
     details = "".join(traceback.format_exception(error))
     summary = f"internal error: {type(error).__name__}: {error}"
     try:
-        folder = state_folder()
+        folder = state_folders()[0]
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
         path.write_text(

@@ -21,15 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from matchers.atomic_write import atomic_writer
+from numtui.folders import state_folders
 
-__all__ = ["Journal", "Recovered", "state_folder"]
-
-
-def state_folder() -> Path:
-    """Where numtui keeps what belongs to this user and this machine (`$XDG_STATE_HOME/numtui`)."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    # The specification wants a relative path to be ignored.
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "numtui"
+__all__ = ["Journal", "Recovered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,8 @@ class Journal:
 
     def __init__(self, path_a: str, path_b: str, rules_path: Path, *, folder: Path | None = None) -> None:
         self.problem: str | None = None
-        self._folder = state_folder() / "journal" if folder is None else folder
+        self._folders = [state / "journal" for state in state_folders()] if folder is None else [folder]
+        self._folder = self._folders[0]
         self._subject = {"a": _absolute(path_a), "b": _absolute(path_b), "rules": _absolute(str(rules_path))}
         text = json.dumps(self._subject, sort_keys=True)
         self._name = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
@@ -68,7 +63,7 @@ class Journal:
         Journals of sessions that are still alive are not offered.
         """
         found: list[Recovered] = []
-        for path in self._folder.glob(f"{self._name}-*.json"):
+        for path in (path for folder in self._folders for path in folder.glob(f"{self._name}-*.json")):
             if path == self._own or (record := _read(path)) is None or self._alive(path, record):
                 continue
             found.append(Recovered(record["text"], float(record["time"]), path))

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
+from numtui.folders import state_folders
 from numtui.session.input_history import joined
-from numtui.session.journal import state_folder
 
 __all__ = [
     "NOWHERE",
@@ -118,7 +118,8 @@ class SessionStore:
 
     def __init__(self, path_a: str, path_b: str, *, folder: Path | None = None) -> None:
         self.problem: str | None = None
-        self._folder = state_folder() / "sessions" if folder is None else folder
+        self._folders = [state / "sessions" for state in state_folders()] if folder is None else [folder]
+        self._folder = self._folders[0]
         # One log by itself has no other path.
         self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b) if path_b else ""}
         text = json.dumps(self._logs, sort_keys=True)
@@ -148,16 +149,18 @@ class SessionStore:
             self.known = sitting
 
     def _read(self) -> SavedSession:
+        paths = [folder / self.path.name for folder in self._folders]
+        path = next((path for path in paths if os.path.exists(path)), self.path)
         try:
-            return _from_json(json.loads(self.path.read_text(encoding="utf-8")))
+            return _from_json(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return SavedSession()
         except OSError as error:
-            self.problem = f"the last session cannot be read: {error.strerror or error} ({self.path})"
+            self.problem = f"the last session cannot be read: {error.strerror or error} ({path})"
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            aside = self.path.with_suffix(".damaged")
+            aside = path.with_suffix(".damaged")
             with suppress(OSError):
-                self.path.replace(aside)
+                path.replace(aside)
             self.problem = f"the last session cannot be understood; its file is kept as {aside}"
         return SavedSession()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from numtui.session.journal import Journal, state_folder
+from numtui.session.journal import Journal
 
 RULES = Path("overrides.yaml")
 SESSION = """
@@ -152,11 +152,3 @@ def test_journals_are_private(tmp_path: Path) -> None:
     for path in (tmp_path / "journal").iterdir():
         assert path.stat().st_mode & 0o077 == 0
     assert (tmp_path / "journal").stat().st_mode & 0o077 == 0
-
-
-def test_state_folder_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state_folder() == tmp_path / "numtui"
-    monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert state_folder() == tmp_path / ".local/state/numtui"
