@@ -281,9 +281,9 @@ def _what(node: Node) -> str:
 
 
 def _hint(name: str, options: Collection[str]) -> str:
-    from difflib import get_close_matches
+    from rapidfuzz import fuzz, process  # for a mistake only
 
-    close = get_close_matches(name[:100], list(options), 1)
+    close = process.extractOne(name[:100], list(options), scorer=fuzz.ratio, score_cutoff=60)
     return f" (did you mean '{close[0]}'?)" if close else f"; known are {', '.join(options)}"
 
 
