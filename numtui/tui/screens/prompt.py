@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -264,5 +263,7 @@ class Asking(Screen[None]):
     def _meant(self, name: str) -> str:
         """The command that was meant, as a question; empty where none is like it."""
         names = [word for action in self.actions for word in (action.name, *action.command) if len(word) > 1]
-        like = get_close_matches(name, names, 1)
+        from rapidfuzz import fuzz, process  # for a mistake only
+
+        like = process.extractOne(name, names, scorer=fuzz.ratio, score_cutoff=60)
         return f" (:{like[0]}?)" if like else ""
