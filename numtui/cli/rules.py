@@ -25,7 +25,8 @@ _LONGEST = 2000
 
 def add_parser(commands: Commands) -> None:
     """Add the sub-command and its own two."""
-    parser = commands.add_parser("rules", help="", description="What can be done with rule files beside the explorer.")
+    about = "What can be done with rule files beside the explorer."
+    parser = commands.add_parser("rules", help="", description=about, allow_abbrev=False)
     own = parser.add_subparsers(metavar="COMMAND", required=True)
     about = "Turns an override file of torchtitan ('key of a, key of b' on each line) into a rule file."
     convert = add_command(own, "convert", _convert, about, help=about)
