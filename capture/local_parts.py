@@ -54,22 +54,22 @@ class LocalParts:
     def _placement(self, rank: int | None) -> Placement:
         return Placement.of(self._spec, rank=rank)
 
-    def _held_by(self, rank: int) -> int | None:
+    def _slot_rank(self, rank: int) -> int | None:
         return rank if rank in self._slots else next(iter(self._slots))
 
     def digest(self, rank: int, results: list[Any]) -> int | None:
         """Return the digest of `rank`'s local tensor; `results` are those of the statistics."""
-        slot = self._slots[self._held_by(rank)]
+        slot = self._slots[self._slot_rank(rank)]
         digest: int | None = None if slot is None else results[slot].digest
         return digest
 
     def summary(self, rank: int, results: list[Any]) -> TensorSummary:
         """Return the summary of `rank`'s local tensor; `results` are those of the statistics."""
-        held = self._held_by(rank)
-        summary = TensorSummary(shape=self._shapes[held], dtype=self._dtype)
+        key = self._slot_rank(rank)
+        summary = TensorSummary(shape=self._shapes[key], dtype=self._dtype)
         if self._spec is not None:
-            summary.placement = self._placement(held).as_json()
-        slot = self._slots[held]
+            summary.placement = self._placement(key).as_json()
+        slot = self._slots[key]
         if slot is not None:
             summary.take(results[slot])
         return summary

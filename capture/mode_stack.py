@@ -1,7 +1,7 @@
 """Insert and remove a dispatch mode at the bottom of the mode stack.
 
 A captured step begins inside one call and ends inside another, and the training code may enter and leave modes of its
-own in between (a FLOP counter, selective checkpointing). Modes are popped last in, first out, whoever pops. At the
+own in between (a FLOP counter, selective checkpointing). Modes are popped last in, first out. At the
 bottom ours disturbs no other mode and sees the operations that are really executed.
 """
 

@@ -92,15 +92,15 @@ def _placement(
     axes: tuple[Runs, ...] | None = None
     coordinate = _coordinate(mesh, rank)
     if shape is not None and coordinate is not None:
-        held: list[Runs] = [(range(size),) if size else () for size in shape]
+        indices: list[Runs] = [(range(size),) if size else () for size in shape]
         for dim in order:
             placement = placements[dim]
             # Replicate and Partial have no dimension
             if (axis := getattr(placement, "dim", None)) is not None:
                 factor = int(getattr(placement, "split_factor", 1))
-                parts = _chunks(held[axis], factor)
-                held[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
-        axes = tuple(held)
+                parts = _chunks(indices[axis], factor)
+                indices[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
+        axes = tuple(indices)
     return Placement(tuple(zip(names, sizes, strict=True)), tuple(map(_name, placements)), shape, axes)
 
 

@@ -213,9 +213,9 @@ class Statistics:
         try:
             with unnoticed():
                 value = self._user_hash(tensor.detach())
-                # the result of a computation on a device is asked for when everything is
+                # a result on a device is read later, together with all others
                 self._user[slot] = value.detach().clone() if isinstance(value, torch.Tensor) else value
-        except Exception as error:  # noqa: BLE001  it is the user's code, and training goes on
+        except Exception as error:  # noqa: BLE001  user code; the training continues
             if not self._user_hash_failed:
                 self._user_hash_failed = True
                 warn(f"the user's hash failed and is left out: {error!r}")
