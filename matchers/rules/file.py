@@ -16,7 +16,8 @@ from typing import Final
 
 from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
-from matchers.rules.edit import LayoutError, edited
+from matchers.rules.block_style import LayoutError
+from matchers.rules.edit import edited
 from matchers.rules.grammar import Document, parse_document
 from matchers.rules.item import new_file
 from matchers.rules.model import RuleProblem, RuleSet
@@ -132,16 +133,15 @@ class RuleFile:
 
     def render(self, rules: RuleSet) -> str:
         """The text of the file with these rules in it; a new text where the file's own cannot be edited in place."""
-        text = self._edited(rules)
-        return new_file(rules) if text is None else text
-
-    def _edited(self, rules: RuleSet) -> str | None:
-        if not self.readable:
-            return None
         try:
-            return self.mark + edited(self.document, rules.rules)
+            return self._edited(rules)
         except LayoutError:
-            return None
+            return new_file(rules)
+
+    def _edited(self, rules: RuleSet) -> str:
+        if not self.readable:
+            raise LayoutError(str(self.rules.problems[0]))
+        return self.mark + edited(self.document, rules.rules)
 
     def changed_on_disk(self) -> bool:
         """Whether saving would overwrite what somebody else wrote since the file was read.
@@ -166,17 +166,18 @@ class RuleFile:
         """
         if not force and self.changed_on_disk():
             raise RulesChangedError(f"{self.path}: the file was changed by somebody else since it was read; not saved")
-        text = self._edited(rules)
-        if text is not None:
+        keep = False
+        try:
+            text = self._edited(rules)
             check = parse_document(text, str(self.path)).rules
             if check != rules or len(check.problems) > len(self.rules.problems):
-                text = None
-        keep = text is None
-        if text is None:
+                raise LayoutError("its layout cannot be edited in place")
+        except LayoutError as error:
             if not force:
-                reason = "its layout cannot be edited in place" if self.readable else str(self.rules.problems[0])
-                raise RulesError(f"{self.path}: not saved, because writing would lose what is in it ({reason})")
-            text = new_file(rules)
+                raise RulesError(
+                    f"{self.path}: not saved, because writing would lose what is in it ({error})"
+                ) from error
+            keep, text = True, new_file(rules)
         data = text.encode("utf-8")
         try:
             target = Path(os.path.realpath(self.path))

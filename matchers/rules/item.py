@@ -28,6 +28,7 @@ __all__ = [
     "block_item",
     "broken_item",
     "cut_item",
+    "dedented",
     "end_of_item",
     "item_text",
     "new_file",
@@ -52,23 +53,19 @@ class ReadItem:
     Attributes:
         rule: None where something is wrong.
         problem: what, with line and column in this text; None where all is well.
-        brackets: the text is `{…}` and nothing else, so that it can stand in a list in brackets too.
     """
 
     rule: Rule | None
     problem: RuleProblem | None = None
-    brackets: bool = False
 
 
 def read_item(kind: type[Rule], text: str) -> ReadItem:
     """Reads the text of one rule of a section; never raises."""
-    head = _head(kind)
     document = parse_document(_wrapped(kind, text))
     items = [item for section in document.sections for item in section.items]
     if document.rules.problems or len(items) != 1:
         return ReadItem(None, _within(document.rules.problems[0], text))
-    node = items[0].node
-    return ReadItem(items[0].rule, brackets=node.flow and (node.start, node.end) == (len(head), len(document.text)))
+    return ReadItem(items[0].rule)
 
 
 def _head(kind: type[Rule]) -> str:
@@ -108,7 +105,7 @@ def _is_comment(content: str) -> bool:
 def cut_item(document: Document, section: Section, item: Item) -> str | None:
     """The text of an item; None in a layout in which it means something else by itself."""
     end = _end(document, section, item)
-    text = _dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
+    text = dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
     return text if read_item(section.kind, text).rule == item.rule else None
 
 
@@ -145,7 +142,7 @@ def broken_item(document: Document, problem: RuleProblem) -> Broken | None:
             first = lines.number(item.node.start) + 1
             if item.rule is None and first <= problem.line <= lines.number(max(item.node.start, item.node.end)) + 1:
                 text = document.text[item.node.start : _end(document, section, item)]
-                return Broken(section.kind, _dedented(text, lines.column(item.node.start)), first)
+                return Broken(section.kind, dedented(text, lines.column(item.node.start)), first)
     return None
 
 
@@ -156,7 +153,8 @@ def _end(document: Document, section: Section, item: Item) -> int:
     return lines.start(end_of_item(lines, item.node, lines.column(section.value.start)))
 
 
-def _dedented(text: str, column: int) -> str:
+def dedented(text: str, column: int) -> str:
+    """A text that begins in `column`, with its further lines moved left by as much."""
     first, *rest = _BREAK.split(text.rstrip())
     return "\n".join([first, *(line[min(column, _indent(line)) :] for line in rest)])
 
@@ -183,7 +181,7 @@ def switch(document: Document, section: Section, item: Item, rule: Rule, break_:
     column = document.lines.column(item.node.start)
     for start, end, replacement in _switching(document, item.node, rule.enabled, break_ + " " * column):
         changed = text[item.node.start : start] + replacement + text[end:stop]
-        if read_item(section.kind, _dedented(changed, column)).rule == rule:
+        if read_item(section.kind, dedented(changed, column)).rule == rule:
             return start, end, replacement
     return None
 
