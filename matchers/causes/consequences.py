@@ -19,17 +19,17 @@ from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Status
 
-__all__ = ["Cause", "Consequences", "Growth", "consequences", "lasting_causes"]
+__all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes"]
 
 
-_MOST: Final = 62
+_MAX_CAUSES: Final = 62
 """So many causes are followed, the earliest ones; each takes a bit of a 64-bit word, and all others one together."""
 _ROUNDS: Final = 4
 """Passes over the rows. One is enough but for data that flows against the order of a, where pairs cross."""
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class ErrorGrowth:
     """The largest error that a cause leads to in one part of the step.
 
     Attributes:
@@ -66,7 +66,7 @@ class Cause:
     assumed: int
     masked: int
     modules: int
-    growth: tuple[Growth, ...]
+    growth: tuple[ErrorGrowth, ...]
     after: int = -1
 
 
@@ -96,10 +96,10 @@ class Consequences:
 def consequences(c: Rows) -> Consequences:
     """Follows the data flow from the first causes through both logs."""
     places = _places(c)
-    groups, further = places[:_MOST], places[_MOST:]
+    groups, further = places[:_MAX_CAUSES], places[_MAX_CAUSES:]
     start = np.zeros(len(c), np.uint64)
     for k, rows in enumerate(places):
-        start[list(rows)] |= np.uint64(1 << min(k, _MOST))
+        start[list(rows)] |= np.uint64(1 << min(k, _MAX_CAUSES))
     reader, maker = _edges(c)
     flow, reach = _spread(c, start, reader, maker)
     masked = np.zeros(len(c), bool)
@@ -136,7 +136,7 @@ def lasting_causes(c: Rows) -> Bool:
     ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
     if not len(ignored):
         return c.cause
-    bit = np.minimum(np.arange(1, len(ignored) + 1), _MOST)
+    bit = np.minimum(np.arange(1, len(ignored) + 1), _MAX_CAUSES)
     start = np.where(c.cause, np.uint64(1), np.uint64(0))
     start[ignored] = np.left_shift(np.uint64(1), bit.astype(np.uint64))
     _, reach = _spread(c, start, *_edges(c))
@@ -262,11 +262,11 @@ def _cause(
         assumed=int(np.count_nonzero(~flown[red])),
         masked=int(np.count_nonzero(reached & masked)),
         modules=len(np.unique(parts.module[red])),
-        growth=tuple(_growth(c, parts, red)),
+        growth=tuple(_error_growth(c, parts, red)),
     )
 
 
-def _growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[Growth]:
+def _error_growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[ErrorGrowth]:
     """The largest error of each part of the step that some red rows are in, in their order."""
     red = red[~np.isnan(c.error[red])]
     part = parts.part[red]
@@ -275,4 +275,4 @@ def _growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[Growth]:
     _, met = np.unique(part, return_index=True)
     for row in red[by_error[first]][np.argsort(met)].tolist():
         phase, place = parts.names[parts.part[row]]
-        yield Growth(phase, place, row, float(c.error[row]))
+        yield ErrorGrowth(phase, place, row, float(c.error[row]))

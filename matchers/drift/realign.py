@@ -26,7 +26,7 @@ __all__ = ["realignments"]
 
 _NAME: Final = "realign"
 _WHY: Final = "these have the same numbers"
-_MOST: Final = 8
+_MAX_SHIFTS: Final = 8
 """Shifts that are tried; each costs a few comparisons."""
 _MOST_PAIRS: Final = 1_000
 """Pairs of a run that are tried one by one."""
@@ -59,7 +59,7 @@ def realignments(c: Comparison) -> tuple[Suggestion, ...]:
     Nothing is looked for where nothing is red.
     """
     found: list[Suggestion] = []
-    for shift in find_shifts(c)[:_MOST]:
+    for shift in find_shifts(c)[:_MAX_SHIFTS]:
         if any(suggestion.records.issuperset(shift.i.tolist()) for suggestion in found):
             continue
         best = _best(c, shift)

@@ -16,6 +16,7 @@ from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
 from matchers.verdict.expectation import Expect
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, judge_slots
 from matchers.verdict.tolerance import elementwise
@@ -30,7 +31,6 @@ __all__ = [
     "ground_of",
     "inputs_of",
     "phase_label",
-    "relative_difference",
 ]
 
 OTHER_BITS = "≠ bits"
@@ -100,17 +100,6 @@ def _scale(c: Comparison, i: int, j: int, name: str) -> float:
         sizes = [float(x) for log, r in ((c.a, i), (c.b, j)) for x in log.outputs[r][:1] if math.isfinite(x)]
         return max(sizes, default=math.nan) / n or math.nan
     return math.nan
-
-
-def relative_difference(x: float, y: float, scale: float = math.nan) -> float:
-    """|x − y| over the scale, by default the larger magnitude; NaN with a NaN, inf with another infinity."""
-    if x == y:
-        return 0.0
-    if math.isnan(x) or math.isnan(y):
-        return math.nan
-    if math.isinf(x) or math.isinf(y):
-        return math.inf
-    return abs(x - y) / (max(abs(x), abs(y)) if math.isnan(scale) else scale)
 
 
 def _number(x: float | None) -> str:

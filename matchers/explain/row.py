@@ -22,7 +22,6 @@ from matchers.explain.facts import (
     ground_of,
     inputs_of,
     phase_label,
-    relative_difference,
 )
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import is_collective
@@ -33,6 +32,7 @@ from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import error_range
 from matchers.verdict.tolerance import EPSILON
 

@@ -12,7 +12,7 @@ from matchers.logs.source import LogSource
 
 __all__ = ["raw_record"]
 
-_MOST = 500
+_MAX_LINES = 500
 """Lines of a record that are given: with every tensor of a list of a thousand on one of its own, it may have more."""
 
 
@@ -30,7 +30,7 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
             for piece, last in source.pieces():
                 ends = piece.count(b"\n")
                 if wanted < ends or last:
-                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MOST], log, record)
+                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MAX_LINES], log, record)
                 wanted -= ends
     except OSError as error:
         raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None

@@ -93,7 +93,7 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
 )
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
 _HARMLESS_VERSIONS = ("python", "numpy")
-_LONGEST = 80
+_MAX_VALUE_LENGTH = 80
 _MOST_CUTS = 3
 
 
@@ -195,7 +195,7 @@ def _shown(value: object) -> str:
     if value is None or value == {} or value == []:
         return "not set"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
 
 
 # What the step started from

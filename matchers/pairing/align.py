@@ -70,7 +70,7 @@ _LESSON = 2_000
 """Pairs that one lesson looks at, at most."""
 _AT_ONCE = 1 << 17
 """Candidates that are looked at at once."""
-_FEW = 200
+_MIN_LESSON = 200
 _SEVERAL = 8
 """Rows of a kind that are so close are several in a row: their order may be what drifted."""
 _ALONE = 0.0
@@ -217,13 +217,13 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         # repeated layers have much the same numbers: only what is near is a rival
         near = np.flatnonzero(seen.is_near)
         by_values = _clear_winners(found, i[near], j[near], value_score[near], -np.inf)
-        if len(by_values[0]) < _FEW:
+        if len(by_values[0]) < _MIN_LESSON:
             sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
         structure = StructureEvidence(_lesson(f, order, state, *by_values))
         structure_score = structure.score(seen)
         by_names = _clear_winners(found, i, j, structure_score)
-        if len(by_names[0]) < _FEW:
+        if len(by_names[0]) < _MIN_LESSON:
             by_names = _joined(by_names, seeds)
         state = found.copy()
         compete(state, i, j, value_score + structure_score, 0.0)
@@ -283,7 +283,7 @@ def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int64, j: Int64) -> tuple[
     one, other = np.concatenate((a.one, a.next)), partner[np.concatenate((a.next, a.one))]
     one, other = _thinned(one[other >= 0], other[other >= 0])
     alone = a.alone[i] & b.alone[j]
-    if np.count_nonzero(alone) >= _FEW:
+    if np.count_nonzero(alone) >= _MIN_LESSON:
         i, j = i[alone], j[alone]
     return value_bins(f.a, f.b, *_thinned(i, j)), value_bins(f.a, f.b, one, other)
 

@@ -31,7 +31,7 @@ _AT_ONCE: Final = 1 << 15
 """Keys that are taken apart at a time: as many texts more than the index itself are in memory."""
 
 
-class _Names:
+class _KeyTable:
     """Keys of some rows, in the order of the rows.
 
     `head`, `tail`: int32 per row, into `heads` and `tails`; `code` joins the two, and `order` sorts the rows by it.
@@ -126,7 +126,7 @@ class KeyIndex:
 
     __slots__ = ("__weakref__", "_found", "_masks", "_raw", "_renamed", "cache", "size")
 
-    def __init__(self, size: int, raw: _Names, renamed: _Names | None) -> None:
+    def __init__(self, size: int, raw: _KeyTable, renamed: _KeyTable | None) -> None:
         self.size = size
         self._raw = raw
         self._renamed = renamed
@@ -196,7 +196,7 @@ class _PerLog:
     __slots__ = ("indices", "names")
 
     def __init__(self, log: OpLog) -> None:
-        self.names = _Names(log.keys, np.arange(len(log)))
+        self.names = _KeyTable(log.keys, np.arange(len(log)))
         self.indices: dict[tuple[str, ...], KeyIndex] = {}
 
 
@@ -240,14 +240,14 @@ def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
     return index
 
 
-def _renamed(log: OpLog, raw: _Names, modules: tuple[str, ...]) -> _Names | None:
+def _renamed(log: OpLog, raw: _KeyTable, modules: tuple[str, ...]) -> _KeyTable | None:
     """The names of the rows whose module the rules call something else."""
     changed = np.fromiter((new != old for new, old in zip(modules, log.modules, strict=True)), bool, len(modules))
     if not changed.any():
         return None
     rows = np.flatnonzero((log.module >= 0) & changed[log.module]).astype(np.int64)
     module, tail = log.module[rows].tolist(), raw.tail[rows].tolist()
-    return _Names([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
+    return _KeyTable([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
 
 
 def key_reference(log: OpLog, row: int, *, once: bool = False) -> str:

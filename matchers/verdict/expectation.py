@@ -16,8 +16,8 @@ class Expect(Enum):
     """A preset.
 
     BITWISE: any difference is red. REDUCTION_ORDER: the same formulas in the same dtypes, sums in another order; red is
-    what arithmetic does not explain, an operation's own rounding and what came in (growth.py). LOW_PRECISION: the same,
-    where a run may round to the coarsest dtype of the two logs anywhere.
+    what arithmetic does not explain, an operation's own rounding and what came in (error_propagation.py).
+    LOW_PRECISION: the same, where a run may round to the coarsest dtype of the two logs anywhere.
     """
 
     BITWISE = "bitwise"

@@ -42,7 +42,7 @@ from matchers.verdict.tolerance import (
 )
 from matchers.verdict.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "whole_numbers"]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
@@ -50,7 +50,7 @@ def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
     return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
-def _whole_numbers(log: OpLog) -> Bool:
+def whole_numbers(log: OpLog) -> Bool:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
@@ -110,9 +110,10 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     tolerance, far = np.where(given, rtol, tolerance), np.where(given, rtol, far)
     allowance[given] = 1.0
 
-    norms, extremes, broken, both_broken, compared = _error(a, b, i, j, bits.changed)
+    columns = ErrorColumns(a, b, i, j)
+    columns.add_all(bits.changed)
     own_error, own_differs = user_differences(a, b, i, j)
-    norms = np.maximum(norms, own_error)
+    norms, extremes, compared = np.maximum(columns.norms, own_error), columns.extremes, columns.compared
     error = np.maximum(norms, extremes)
     limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
@@ -120,7 +121,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     beyond = (norms > tolerance) | (extremes > allowance * tolerance)
     status[beyond] = Status.DIVERGED
     # the same infinities on both sides hide everything that was summed with them
-    status[both_broken & (status == Status.SAME_PRINT)] = Status.CLOSE
+    status[columns.infinite & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
     status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
@@ -131,14 +132,12 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
     compared |= measured
     # integers do not round: what differs in them differs
-    status[bits.first_differs & _whole_numbers(a)[a.dtype[i]] & _whole_numbers(b)[b.dtype[j]] & ~given] = (
-        Status.DIVERGED
-    )
+    status[bits.first_differs & whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]] & ~given] = Status.DIVERGED
     status[bits.equal] = Status.EQUAL
     error[bits.equal], bound[bits.equal] = 0.0, False
 
-    status[broken] = Status.NAN
-    error[broken] = np.inf
+    status[columns.nonfinite] = Status.NAN
+    error[columns.nonfinite] = np.inf
     status = _shapes(a, b, i, j, status, policy)
     shards = elsewhere & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
@@ -231,113 +230,102 @@ def _deciding(
     return out
 
 
-def _error(a: OpLog, b: OpLog, i: Int64, j: Int64, changed: Bool) -> tuple[Float64, Float64, Bool, Bool, Bool]:
-    """(error of norms and mean, error of Min and Max, broken, infinite on both sides, anything compared) per pair.
+class ErrorColumns:
+    """The differences of the printed statistics of all pairs (i[k], j[k]), and what these cannot be compared for.
 
-    Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed or counted. `changed`: the pairs
-    that are known by what they changed in place.
+    Attributes:
+        norms: float64, the largest relative difference of norms and mean.
+        extremes: float64, the largest relative difference of Min and Max.
+        nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
+        infinite: bool, the same infinity on both sides.
+        compared: bool, any number was compared.
     """
-    size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
-    worst, extremes = np.zeros(len(i)), np.zeros(len(i))
-    broken = np.zeros(len(i), bool)
-    infinite = np.zeros(len(i), bool)
-    compared = np.zeros(len(i), bool)
-    counted_a, counted_b = a.counts[0][i] >= 0, b.counts[0][j] >= 0
-    hidden = _by_counts(a, b, i, j, broken, infinite)
 
-    def add(
-        x: Float64,
-        y: Float64,
-        known: Bool,
-        scale: Float64 | None = None,
-        into: Float64 = worst,
-    ) -> None:
+    def __init__(self, a: OpLog, b: OpLog, i: Int64, j: Int64) -> None:
+        self._a, self._b, self._i, self._j = a, b, i, j
+        self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
+        self.nonfinite, self.infinite, self.compared = np.zeros((3, len(i)), bool)
+        _, self._nan_a, self._inf_a, _ = a.counts[:, i]
+        _, self._nan_b, self._inf_b, _ = b.counts[:, j]
+        self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
+        # statistics of all values on one side, and on the other, where some are infinite, of the finite ones
+        self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
+
+    def add_all(self, changed: Bool) -> None:
+        """Compare everything that is printed. `changed`: the pairs known by the inputs they changed in place."""
+        self.add_counts()
+        self.add_outputs()
+        self.add_inputs(changed)
+        self.add_statistics()
+
+    def add_counts(self) -> None:
+        """Compare the numbers of NaN and Inf."""
+        both = self._counted_a & self._counted_b
+        self.nonfinite |= both & ((self._nan_a != self._nan_b) | (self._inf_a != self._inf_b))
+        self.nonfinite |= (self._counted_a & (self._nan_a > 0)) | (self._counted_b & (self._nan_b > 0))
+        l1 = np.where(self._counted_a, self._b.outputs.first(self._j), self._a.outputs.first(self._i))
+        self.infinite |= self._hidden & np.isinf(l1)
+        self.nonfinite |= self._hidden & ~np.isinf(l1)
+
+    def add_outputs(self) -> None:
+        """Compare the L1 norms of all outputs."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+        self._add(a.outputs.first(i), b.outputs.first(j), count > 0, self.norms)
+        for k in range(1, int(count.max(initial=0))):  # few rows have further outputs
+            has = np.flatnonzero(count > k)
+            x, y, known = np.zeros(len(i)), np.zeros(len(i)), np.zeros(len(i), bool)
+            x[has] = a.outputs.value[a.outputs.start[i[has]] + k]
+            y[has] = b.outputs.value[b.outputs.start[j[has]] + k]
+            known[has] = True
+            self._add(x, y, known, self.norms)
+
+    def add_inputs(self, changed: Bool) -> None:
+        """Compare the L1 norms of the inputs, position by position, where nothing else is known of an operation."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
+        rows = np.flatnonzero(nothing & ~changed)
+        if not len(rows):
+            return
+        count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
+        owner = np.repeat(rows, count)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        x = a.inputs.value[a.inputs.start[i[owner]] + place]
+        y = b.inputs.value[b.inputs.start[j[owner]] + place]
+        unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
+        odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
+        self.nonfinite[owner[odd]] = True
+        np.maximum.at(self.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
+        self.compared[owner] = True
+
+    def add_statistics(self) -> None:
+        """Compare L2, Min, Max and Mean, each on its own scale."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            magnitude_a, magnitude_b = (np.fmax(np.abs(log.stats[2]), np.abs(log.stats[3])) for log in (a, b))
+            magnitude = np.fmax(magnitude_a[i], magnitude_b[j])
+            mean_size = np.fmax(a.outputs.first(i), b.outputs.first(j)) / size
+        present = a.present[i] & b.present[j]
+        for k, name in enumerate(STATISTICS):
+            x, y = a.stats[k][i], b.stats[k][j]
+            scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
+            if scale is not None:
+                scale = np.where((scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(x), np.abs(y)))
+            into = self.extremes if name in ("Min", "Max") else self.norms
+            self._add(x, y, (present >> k) & 1 == 1, into, scale)
+
+    def _add(self, x: Float64, y: Float64, known: Bool, into: Float64, scale: Float64 | None = None) -> None:
+        """Enter the relative difference of a number of a and one of b, for the pairs where both are known."""
         # with counts, the statistics are those of the finite values, and NaN stands where there are none
-        known = known & ~hidden & ~(counted_a & np.isnan(x)) & ~(counted_b & np.isnan(y))
-        odd_x, odd_y = ~np.isfinite(x), ~np.isfinite(y)
-        same_inf = np.isinf(x) & (x == y)
-        broken[:] |= known & (odd_x | odd_y) & ~same_inf
-        infinite[:] |= known & same_inf
+        known = known & ~self._hidden & ~(self._counted_a & np.isnan(x)) & ~(self._counted_b & np.isnan(y))
+        odd = ~np.isfinite(x) | ~np.isfinite(y)
+        same_infinity = np.isinf(x) & (x == y)
+        self.nonfinite |= known & odd & ~same_infinity
+        self.infinite |= known & same_infinity
         difference = np.nan_to_num(relative(x, y, scale), nan=0.0, posinf=np.inf)
-        np.maximum(into, np.where(known & ~odd_x & ~odd_y, difference, 0.0), out=into)
-        compared[:] |= known
-
-    l1_a, l1_b = a.outputs.first(i), b.outputs.first(j)
-    count_a, count_b = a.outputs.count[i], b.outputs.count[j]
-    width = int(max(count_a.max(initial=0), count_b.max(initial=0)))
-    add(l1_a, l1_b, (count_a > 0) & (count_b > 0))
-    for k in range(1, width):  # further outputs: few rows have them
-        has = np.flatnonzero((count_a > k) & (count_b > k))
-        if not len(has):
-            break
-        x = np.zeros(len(i))
-        y = np.zeros(len(i))
-        known = np.zeros(len(i), bool)
-        x[has] = a.outputs.value[a.outputs.start[i[has]] + k]
-        y[has] = b.outputs.value[b.outputs.start[j[has]] + k]
-        known[has] = True
-        add(x, y, known)
-    # operations that return nothing are known by what went in
-    nothing = (count_a == 0) & (count_b == 0) & (a.present[i] == 0) & (b.present[j] == 0) & ~changed
-    if nothing.any():
-        _inputs(a, b, i, j, nothing, worst, broken, compared)
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        magnitude = np.fmax(
-            np.fmax(np.abs(a.stats[2]), np.abs(a.stats[3]))[i], np.fmax(np.abs(b.stats[2]), np.abs(b.stats[3]))[j]
-        )
-        mean_size = np.fmax(l1_a, l1_b) / size
-    present = a.present[i] & b.present[j]
-    for k, name in enumerate(STATISTICS):
-        scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
-        if scale is not None:
-            scale = np.where(
-                (scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(a.stats[k][i]), np.abs(b.stats[k][j]))
-            )
-        into = extremes if name in ("Min", "Max") else worst
-        add(a.stats[k][i], b.stats[k][j], (present >> k) & 1 == 1, scale, into)
-    return worst, extremes, broken, infinite, compared
-
-
-def _by_counts(a: OpLog, b: OpLog, i: Int64, j: Int64, broken: Bool, infinite: Bool) -> Bool:
-    """Marks what counts of NaN and Inf tell. Returns the pairs whose statistics are not of the same: of all values on
-    one side, and on the other, where some are infinite, of the finite ones.
-    """
-    _, nan_a, inf_a, _ = a.counts[:, i]
-    _, nan_b, inf_b, _ = b.counts[:, j]
-    counted_a, counted_b = nan_a >= 0, nan_b >= 0
-    both = counted_a & counted_b
-    broken |= both & ((nan_a != nan_b) | (inf_a != inf_b))
-    broken |= (counted_a & (nan_a > 0)) | (counted_b & (nan_b > 0))
-    hidden = (counted_a != counted_b) & (np.maximum(inf_a, inf_b) > 0)
-    l1 = np.where(counted_a, b.outputs.first(j), a.outputs.first(i))
-    infinite |= hidden & np.isinf(l1)
-    broken |= hidden & ~np.isinf(l1)
-    return hidden
-
-
-def _inputs(
-    a: OpLog,
-    b: OpLog,
-    i: Int64,
-    j: Int64,
-    which: Bool,
-    worst: Float64,
-    broken: Bool,
-    compared: Bool,
-) -> None:
-    """Judges pairs without outputs by the norms of their inputs, position by position."""
-    rows = np.flatnonzero(which)
-    count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
-    owner = np.repeat(rows, count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    x = a.inputs.value[a.inputs.start[i[owner]] + place]
-    y = b.inputs.value[b.inputs.start[j[owner]] + place]
-    unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
-    odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
-    broken[owner[odd]] = True
-    np.maximum.at(worst, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
-    compared[owner] = True
+        np.maximum(into, np.where(known & ~odd, difference, 0.0), out=into)
+        self.compared |= known
 
 
 def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> NDArray[np.int8]:

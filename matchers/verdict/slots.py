@@ -17,6 +17,7 @@ from matchers.ops.outputs import Result, further_output, mutated, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
 from matchers.status import Status
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
@@ -105,7 +106,7 @@ def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict:
     name = x.name if not x.name.startswith("input ") else y.name
     known = x.digest is not None and y.digest is not None
     if only and x.digest != y.digest:
-        return SlotVerdict(name, Status.DIVERGED, _relative(x.l1, y.l1), True, 0.0, only)
+        return SlotVerdict(name, Status.DIVERGED, relative_difference(x.l1, y.l1), True, 0.0, only)
     odd = _of_other_kind(x, y, limits)
     if odd is not None:
         return SlotVerdict(name, odd, math.nan)
@@ -131,9 +132,9 @@ def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
 
 def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
     norm_limit, limit = limits.of(x.dtype, y.dtype)
-    norms = float(np.nanmax([_relative(x.l1, y.l1), _relative(x.l2, y.l2), 0.0]))
+    norms = float(np.nanmax([relative_difference(x.l1, y.l1), relative_difference(x.l2, y.l2), 0.0]))
     size = float(np.nanmax([abs(x.min), abs(x.max), abs(y.min), abs(y.max), 0.0]))
-    extremes = float(np.nanmax([_relative(x.min, y.min, size), _relative(x.max, y.max, size), 0.0]))
+    extremes = float(np.nanmax([relative_difference(x.min, y.min, size), relative_difference(x.max, y.max, size), 0.0]))
     estimate = math.nan
     if x.sketch and y.sketch and x.part is not None and y.part is not None and same_part(x.part, y.part):
         pair = decode_sketches([x.sketch, y.sketch])
@@ -155,11 +156,3 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
         return SlotVerdict(name, Status.DIVERGED, error, True, allowance * norm_limit if far else norm_limit)
     status = Status.CLOSE if error > 0 or known else Status.SAME_PRINT
     return SlotVerdict(name, status, error, True, norm_limit)
-
-
-def _relative(x: float, y: float, scale: float | None = None) -> float:
-    if math.isnan(x) or math.isnan(y) or x == y:
-        return 0.0 if x == y else math.nan
-    if math.isinf(x) or math.isinf(y):
-        return math.inf
-    return abs(x - y) / (scale or max(abs(x), abs(y)))

@@ -25,7 +25,7 @@ __all__ = [
     "counting",
     "default_tolerance",
     "elementwise",
-    "growth",
+    "growth_factor",
     "longer_sum",
     "of_scores",
     "own_tolerance",
@@ -56,7 +56,7 @@ TOLERANCE_IN_EPS = {"float64": 128.0, "complex128": 128.0, "float32": 128.0, "co
 128 = 2·√4096: what the order of a sum of a few thousand terms can change; see `longer_sum`.
 """
 
-_TERMS, _LONGEST = 4096.0, 8.0
+_TERMS, _MAX_LONGER_SUM = 4096.0, 8.0
 
 EXTREMES = 8.0
 """Min and Max are single elements: what rounding does to one of them is not averaged out, as it is in a norm."""
@@ -119,7 +119,7 @@ def longer_sum(dtype: str, terms: Float64) -> Float64:
     """
     if dtype not in _SUMMED_AS_THEY_ARE:
         return np.ones(len(terms))
-    return np.clip(np.sqrt(terms / _TERMS), 1.0, _LONGEST)
+    return np.clip(np.sqrt(terms / _TERMS), 1.0, _MAX_LONGER_SUM)
 
 
 _NAMES = (
@@ -141,16 +141,16 @@ def elementwise(op: str) -> bool:
     return op.removeprefix("_foreach_").rstrip("_") in _BY_ELEMENT or op in _BY_ELEMENT
 
 
-# How errors travel (growth.py): used where differences are expected, see docs/matching.md
+# How errors travel (error_propagation.py): used where differences are expected, see docs/matching.md
 
 TF32_EPSILON = 2.0**-10
 """What a float32 product may be rounded to on the way in: the least ε of `--expect low-precision`."""
 
-_GROWTH = 4.0
+_GROWTH_FACTOR = 4.0
 """By how much an operation may enlarge the error that came in. A product of two tensors adds their errors and a square
 doubles it; the rest is for estimates from sketches, which are off by up to a third each."""
 
-_GROWTH_BY_OP = {
+_GROWTH_FACTOR_BY_OP = {
     "pow": 8.0,
     "_foreach_addcdiv": 32.0,
     "addcdiv": 32.0,
@@ -175,7 +175,7 @@ UNSURE = 0.5
 """Below this confidence a pair is as likely wrong as right."""
 
 NORM_GROWTH = 4.0
-"""The same as `_GROWTH` for differences of norms."""
+"""The same as `_GROWTH_FACTOR` for differences of norms."""
 
 NOISE = 4.0
 """How many times the error that a third run shows for an operation still counts as its noise: two runs that are off by
@@ -206,13 +206,13 @@ _COMMON_DIRECTION = 1 / 8
 _CHANCE = 5.0
 
 
-def growth(op: str) -> float:
+def growth_factor(op: str) -> float:
     """By how much an operation may enlarge the relative error that came in."""
-    return _GROWTH_BY_OP.get(op.rstrip("_"), _GROWTH)
+    return _GROWTH_FACTOR_BY_OP.get(op.rstrip("_"), _GROWTH_FACTOR)
 
 
 def of_scores(op: str) -> bool:
-    """Whether the size of the argument decides about `growth`."""
+    """Whether the size of the argument decides about `growth_factor`."""
     return op in _OF_SCORES
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
+from matchers.verdict.relative_error import relative_difference
 
 __all__ = ["user_differences"]
 
@@ -36,5 +37,4 @@ def _difference(x: str, y: str) -> float:
         one, two = float(x), float(y)
     except ValueError:
         return 0.0
-    size = max(abs(one), abs(two))
-    return abs(one - two) / size if math.isfinite(size) and size > 0 else 0.0
+    return relative_difference(one, two) if math.isfinite(max(abs(one), abs(two))) else 0.0
