@@ -16,7 +16,8 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.pairing.matching import Matching, Names, paired_by
+from matchers.ops.shards import Shards
+from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
@@ -43,6 +44,7 @@ Progress = Callable[[str, float], None]
 class Kept:
     """State of one comparison of two logs that speeds up the next one, under other rules; None: nothing yet."""
 
+    shards: Shards | None = None
     matching: Matching | None = None
     judged: Judged | None = None
 
@@ -133,9 +135,10 @@ def _compare(
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
 
-    # 2. the matching: partners found without rules about single operations
+    # 2. the matching: partners found without rules about single operations, a shard by the shape of its whole tensor
     tell("pairing", 0.1)
-    matching = Matching.of(a, b, Names.of(resolved), kept.matching)
+    shards = kept.shards if kept.shards is not None else Shards.of(a, b)
+    matching = Matching.of(a, b, NameRules.of(resolved), shards, kept.matching)
     features = matching.features
 
     # 3. the pairing: what the rules force, and the matching around it
@@ -154,7 +157,7 @@ def _compare(
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = flow if flow is not None else DataFlow(a, b)
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
-    verdicts = without_parts(features, pairing, judgement.verdicts, flow)
+    verdicts = without_parts(a, b, shards, pairing, judgement.verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL
@@ -174,7 +177,7 @@ def _compare(
         policy=judgement.policy,
         expectation=expectation,
         arithmetic=judgement.arithmetic,
-        kept=Kept(matching, judgement.judged),
+        kept=Kept(shards, matching, judgement.judged),
     )
 
 

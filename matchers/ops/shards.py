@@ -1,4 +1,4 @@
-"""What a record holds of the tensor that it computes, also where the log does not say it.
+"""The shard that each record holds of its tensor, also where the log names no placement.
 
 A log places what is distributed. In between, ranks compute with their local parts as if they were whole tensors, the
 heads of one rank between two linear layers, say. Such a part is followed along the data flow: from a record that was
@@ -18,16 +18,17 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import LOWERED_FROM, collective
 from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions, numel
 
-__all__ = ["ShardInfo", "infer_shards", "other_parts", "global_shapes"]
+__all__ = ["ShardInfo", "Shards", "global_shapes", "infer_shards", "other_parts"]
 
 _Result = tuple[str, int, tuple[int, ...], float]
 """An op, its phase, the shape that is here, and the share of it."""
 
 _ADDS_UP = frozenset({"allreduce_", "_reduce_scatter_base_"})
 _PUTS_TOGETHER = frozenset({"_allgather_base_"})
-_MOST = 1 << 62
+_MAX_ELEMENTS = 1 << 62
 """Elements that no tensor has."""
 
 
@@ -42,6 +43,24 @@ class ShardInfo:
     partial: Bool
     placed: Int64
     parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards that the records of both logs hold."""
+
+    a: ShardInfo
+    b: ShardInfo
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog) -> Shards:
+        """Infer the shards of two logs, one of which may be of a part of the other's batch."""
+        divided = divided_batch(a.header.run, b.header.run)
+
+        def inferred(side: str, log: OpLog) -> ShardInfo:
+            return infer_shards(log, divided.parts if divided is not None and divided.side == side else 1)
+
+        return cls(inferred("a", a), inferred("b", b))
 
 
 def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
@@ -99,7 +118,7 @@ def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
         if key not in known:
             part = part_of(parse_placement(texts[row]), dimensions(log.shape_text(row))) if shape[row] >= 0 else None
             known[key] = -1
-            if part is not None and all(0 < math.prod(dims) < _MOST for dims in (part.whole, part.shape)):
+            if part is not None and all(0 < math.prod(dims) < _MAX_ELEMENTS for dims in (part.whole, part.shape)):
                 known[key] = len(parts)
                 parts.append(part)
         out[row] = known[key]

@@ -19,8 +19,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
-from matchers.ops.run_info import divided_batch
-from matchers.ops.shards import global_shapes, infer_shards
+from matchers.ops.shards import Shards, global_shapes
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
@@ -164,12 +163,13 @@ def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:
 
 
 class Features:
-    """The features of both logs, `a` and `b`; `shards_a` and `shards_b`: what their records hold of their tensors."""
+    """The features of both logs, `a` and `b`."""
 
     def __init__(
         self,
         a: OpLog,
         b: OpLog,
+        shards: Shards,
         modules_a: Sequence[str] | None = None,
         modules_b: Sequence[str] | None = None,
         chains_a: Sequence[Chain] = (),
@@ -178,19 +178,15 @@ class Features:
         """Computes the features.
 
         Args:
+            shards: the shards that the records hold; a shard is matched by the shape of its whole tensor.
             modules_a, modules_b: the module tables after the user's renames; default: as logged.
             chains_a, chains_b: ops of each side that stand for one op of the other side, from the user's rules;
                 collectives that are lowered on one side only are recognised without.
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        divided = divided_batch(a.header.run, b.header.run)
-        self.shards_a, self.shards_b = (
-            infer_shards(log, divided.parts if divided is not None and divided.side == side else 1)
-            for side, log in (("a", a), ("b", b))
-        )
-        shapes_a, at_a = global_shapes(a, self.shards_a, b, self.shards_b)
-        shapes_b, at_b = global_shapes(b, self.shards_b, a, self.shards_a)
+        shapes_a, at_a = global_shapes(a, shards.a, b, shards.b)
+        shapes_b, at_b = global_shapes(b, shards.b, a, shards.a)
         for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [

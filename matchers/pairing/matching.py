@@ -10,17 +10,18 @@ import numpy as np
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
+from matchers.ops.shards import Shards
 from matchers.pairing.align import Alignment, State, align
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Pairing
 from matchers.pairing.rematch import ForcedPair, realigned
 from matchers.rules.resolve import Resolved
 
-__all__ = ["Matching", "Names", "paired_by"]
+__all__ = ["Matching", "NameRules", "paired_by"]
 
 
-_FEW = 8
-"""A rename of up to one row in so many is worked into the alignment that there is; after others all is aligned anew."""
+_MAX_RENAMED = 1 / 8
+"""Share of the rows up to which a rename is worked into the existing alignment; above it, all rows are aligned anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,13 @@ class Matching:
     `plain` is the one without module rules, None where it was not needed.
     """
 
-    names: Names
+    names: NameRules
     features: Features
     alignment: Alignment
     plain: Matching | None = None
 
     @classmethod
-    def of(cls, a: OpLog, b: OpLog, names: Names, before: Matching | None) -> Matching:
+    def of(cls, a: OpLog, b: OpLog, names: NameRules, shards: Shards, before: Matching | None) -> Matching:
         """The matching under these names; `before` is one of the same logs under any."""
         if before is not None and before.names == names:
             return before
@@ -50,11 +51,11 @@ class Matching:
             if name != old and canonical(name) != canonical(old)
         ]
         renamed = np.isin(a.module, changed)
-        if np.count_nonzero(renamed) * _FEW > len(a):
-            return cls(names, features := names.features(a, b), align(features), plain)
+        if np.count_nonzero(renamed) > _MAX_RENAMED * len(a):
+            return cls(names, features := names.features(a, b, shards), align(features), plain)
         if plain is None:
             unnamed = replace(names, modules_a=tuple(a.modules))
-            plain = cls(unnamed, features := unnamed.features(a, b), align(features))
+            plain = cls(unnamed, features := unnamed.features(a, b, shards), align(features))
         if not changed:
             return plain if names == plain.names else cls(names, plain.features, plain.alignment, plain)
         features = plain.features.renamed(names.modules_a, changed)
@@ -62,7 +63,7 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameRules:
     """The rules that change names throughout."""
 
     modules_a: tuple[str, ...]
@@ -71,7 +72,7 @@ class Names:
     chains_b: tuple[Chain, ...]
 
     @classmethod
-    def of(cls, resolved: Resolved) -> Names:
+    def of(cls, resolved: Resolved) -> NameRules:
         chains_a, chains_b = [], []
         for group in resolved.op_groups:
             if len(group.a) == 1:
@@ -80,13 +81,13 @@ class Names:
                 chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
 
-    def same_ops(self, other: Names) -> bool:
+    def same_ops(self, other: NameRules) -> bool:
         """Whether the rules about ops are the same."""
         return (self.chains_a, self.chains_b) == (other.chains_a, other.chains_b)
 
-    def features(self, a: OpLog, b: OpLog) -> Features:
+    def features(self, a: OpLog, b: OpLog, shards: Shards) -> Features:
         """The features of two logs under these names."""
-        return Features(a, b, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
+        return Features(a, b, shards, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
 
 
 def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
