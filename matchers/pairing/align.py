@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.ops.collectives import collective
 from matchers.pairing.anchors import (
     expected_order,
     near_others,
@@ -28,6 +27,7 @@ from matchers.pairing.anchors import (
     same_results,
     same_values,
 )
+from matchers.pairing.assignment import NEAREST, UNPAIRED, WINDOW, State, chances, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import (
     Lesson,
     Observed,
@@ -41,17 +41,12 @@ from matchers.pairing.evidence import (
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
 
-__all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
+__all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
 
-_NEAREST = 5
-"""Candidates of a row: so many of its kind on either side of where it is expected."""
-_WINDOW = 600
 _TURNS = 2
-_PASSES = ((2, 32, 0.98), (_NEAREST, _WINDOW, 0.5), (_NEAREST, _WINDOW, 0.0))
+_PASSES = ((2, 32, 0.98), (NEAREST, WINDOW, 0.5), (NEAREST, WINDOW, 0.0))
 """(candidates on either side, how far away, least probability): the clear ones first, then the others."""
-_REACH = 24
-"""How far from where it is expected a leftover row may be."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
 _RESULT = 0.99
@@ -73,38 +68,6 @@ _AT_ONCE = 1 << 17
 _MIN_LESSON = 200
 _SEVERAL = 8
 """Rows of a kind that are so close are several in a row: their order may be what drifted."""
-_ALONE = 0.0
-"""Log odds that a row has no partner among its candidates."""
-
-
-class State:
-    """Partners found so far."""
-
-    def __init__(self, n_a: int, n_b: int) -> None:
-        self.of_a = np.full(n_a, -1, np.int64)
-        self.of_b = np.full(n_b, -1, np.int64)
-        self.method = np.zeros(n_a, np.int8)
-        self.confidence = np.zeros(n_a)
-        self.runner_up = np.full(n_a, -1, np.int64)
-        self.runner_up_score = np.zeros(n_a)
-
-    def free(self, rows: Int64) -> None:
-        """Parts rows of a from their partners."""
-        partners = self.of_a[rows]
-        self.of_b[partners[partners >= 0]] = -1
-        self.of_a[rows], self.method[rows], self.confidence[rows] = -1, Method.NONE, 0.0
-        self.runner_up[rows], self.runner_up_score[rows] = -1, 0.0
-
-    def copy(self) -> State:
-        other = State(0, 0)
-        for name, value in vars(self).items():
-            setattr(other, name, value.copy())
-        return other
-
-    def pair(self, i: Int64, j: Int64, method: Method, confidence: Float64 | float) -> None:
-        self.of_a[i], self.of_b[j] = j, i
-        self.method[i], self.confidence[i] = method, confidence
-        self.runner_up[i], self.runner_up_score[i] = -1, 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +105,7 @@ def align(f: Features) -> Alignment:
     for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
         i, j = same_reads(f, phases)
         # among thousands of tensors two have one norm by chance
-        near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= _WINDOW
+        near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
         free = near & (state.of_a[i] < 0) & (state.of_b[j] < 0)
         state.pair(i[free], j[free], Method.VALUES, _READ)
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
@@ -174,30 +137,6 @@ def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64
         seen = observe(f, i[part], j[part], order, state.of_a, state.of_b)
         score[part], blind[part] = weights.score(seen), seen.without_values
     return score, blind
-
-
-def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
-    """Of the given rows without partner, those of one op in one module that can only be each other.
-
-    Another shape, or a value that changed altogether, does not make it another operation.
-    """
-    # collectives are bucketed differently from run to run: neither name nor place says that two are the same
-    rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
-    if not len(rows_a) or not len(rows_b):
-        return rows_a[:0], rows_b[:0]
-    width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
-    name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
-    name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
-    at = order.before[rows_a]
-    by_name = np.argsort(name_b * span + rows_b)
-    place = (name_b * span + rows_b)[by_name]
-    low = np.searchsorted(place, name_a * span + np.clip(at - _REACH, 0, len(f.b)))
-    high = np.searchsorted(place, name_a * span + np.clip(at + _REACH, 0, len(f.b)), side="right")
-    single = np.flatnonzero(high - low == 1)
-    i, j = rows_a[single], rows_b[by_name[low[single]]]
-    wanted = np.bincount(j, minlength=len(f.b))
-    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
-    return i[only], j[only]
 
 
 def _learn(f: Features, found: State, order: Order) -> Weights:
@@ -308,26 +247,6 @@ def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Less
     )
 
 
-def nearest_of_kind(
-    f: Features, rows_a: Int64, rows_b: Int64, order: Order, nearest: int = _NEAREST, window: int = _WINDOW
-) -> tuple[Int64, Int64]:
-    """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
-    span = np.int64(len(f.b) + 1)
-    code_b = f.b.kind[rows_b] * span + rows_b
-    sort = np.argsort(code_b)
-    code_b, rows_b = code_b[sort], rows_b[sort]
-    if not len(rows_a) or not len(rows_b):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    expected = np.clip((order.before[rows_a] + order.after[rows_a]) // 2, 0, len(f.b) - 1)
-    at = np.searchsorted(code_b, f.a.kind[rows_a] * span + expected)
-    pick = at[:, None] + np.arange(-nearest, nearest)[None, :]
-    inside = (pick >= 0) & (pick < len(rows_b))
-    j = rows_b[np.clip(pick, 0, len(rows_b) - 1)]
-    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= window)
-    i = np.broadcast_to(rows_a[:, None], j.shape)[ok]
-    return i, j[ok]
-
-
 def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     """Several lists of pairs in one; where they disagree on a row the first list wins."""
     i = np.concatenate([p for p, _ in pairs])
@@ -336,51 +255,7 @@ def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     return i[first], j[first]
 
 
-def _chance(state: State, i: Int64, j: Int64, score: Float64, alone: Float64 | float = _ALONE) -> Float64:
-    """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
-    top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
-    weight = np.exp(score - top)
-    total_a = np.bincount(i, weight, len(state.of_a))
-    total_b = np.bincount(j, weight, len(state.of_b))
-    return weight / (total_a[i] + total_b[j] - weight + np.exp(alone - top))
-
-
-def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = _ALONE) -> tuple[Int64, Int64]:
+def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = UNPAIRED) -> tuple[Int64, Int64]:
     """Candidates that leave no room for a rival, by one kind of evidence alone."""
-    clear = (_chance(state, i, j, score, alone) >= _CLEAR) & (score > _ALONE)
+    clear = (chances(state, i, j, score, alone) >= _CLEAR) & (score > UNPAIRED)
     return i[clear], j[clear]
-
-
-def compete(state: State, i: Int64, j: Int64, score: Float64, least: Float64 | float) -> None:
-    """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
-    n_a, n_b = len(state.of_a), len(state.of_b)
-    chance = _chance(state, i, j, score)
-    alive = np.flatnonzero((score > 0) & (chance >= least))
-    while len(alive):
-        ai, aj, s = i[alive], j[alive], score[alive]
-        best_a, best_b = np.full(n_a, -np.inf), np.full(n_b, -np.inf)
-        np.maximum.at(best_a, ai, s)
-        np.maximum.at(best_b, aj, s)
-        win = np.flatnonzero((s == best_a[ai]) & (s == best_b[aj]))
-        # ties: the first candidate of a row, then of a column, wins
-        _, first = np.unique(ai[win], return_index=True)
-        win = win[first]
-        _, first = np.unique(aj[win], return_index=True)
-        win = win[np.sort(first)]
-        if not len(win):
-            break
-        state.pair(ai[win], aj[win], Method.ALIGNED, chance[alive[win]])
-        alive = alive[(state.of_a[ai] < 0) & (state.of_b[aj] < 0)]
-    _rivals(state, i, j, chance)
-
-
-def _rivals(state: State, i: Int64, j: Int64, chance: Float64) -> None:
-    """The best other candidate of every row."""
-    other = np.flatnonzero(state.of_a[i] != j)
-    oi, chance = i[other], chance[other]
-    best = np.full(len(state.of_a), -1.0)
-    np.maximum.at(best, oi, chance)
-    win = np.flatnonzero(chance == best[oi])
-    rows = oi[win]
-    state.runner_up[rows] = j[other[win]]
-    state.runner_up_score[rows] = best[rows]

@@ -11,7 +11,8 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
 from matchers.ops.shards import Shards
-from matchers.pairing.align import Alignment, State, align
+from matchers.pairing.align import Alignment, align
+from matchers.pairing.assignment import State
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Pairing
 from matchers.pairing.rematch import ForcedPair, realigned

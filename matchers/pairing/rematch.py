@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.pairing.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
+from matchers.pairing.align import LEFTOVER, Alignment
+from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Method
