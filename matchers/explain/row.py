@@ -1,6 +1,6 @@
-"""What is known about one row, in words: the text of the inspector and of the reports.
+"""Explain one row in words: the text of the inspector and of the reports.
 
-Pure: a comparison and a row in, text out. Nothing is escaped here; whoever prints it makes it safe.
+Pure: a comparison and a row in, text out. Nothing is escaped here; the caller that prints makes it safe.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Explanation:
 
     Attributes:
         headline: verdict and role in one sentence ("FIRST CAUSE: all its inputs agree, the output differs by ≥1.2e-3").
-        pairing: why these two were paired, confidence and runner-up; or why it is alone.
-        notes: what is known and what cannot be known, a sentence each.
+        pairing: the reason why these two were paired, confidence and runner-up; or why the operation is unpaired.
+        notes: further findings and the limits of what can be known, a sentence each.
         facts: the table of both sides.
         inputs: inputs with their producers.
     """
@@ -73,7 +73,6 @@ _HOW = {
     Method.RELAXED: "paired because nothing else of its name was left on either side",
 }
 
-
 _HOW_BY_BITS = {
     Method.EXACT: "paired by their bits: the same tensors, inputs included, occur nowhere else in either log",
     Method.VALUES: "paired by their results: the same bits occur nowhere else in either log, though other ones went in",
@@ -81,7 +80,7 @@ _HOW_BY_BITS = {
 
 
 def row_epsilon(c: Comparison, row: int) -> float:
-    """ε that a row is judged by: of the coarser dtype of its two sides, or of the dtype policy; NaN without either."""
+    """ε of the coarser dtype of a row's two sides, or of the dtype policy; NaN without either."""
     found = [
         EPSILON[log.dtype_text(record)]
         for log, record in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
@@ -93,7 +92,7 @@ def row_epsilon(c: Comparison, row: int) -> float:
 
 
 def explain(c: Comparison, row: int) -> Explanation:
-    """Everything that is known about one row of a comparison."""
+    """Explain one row of a comparison."""
     inputs = inputs_of(c, row)
     return Explanation(
         headline=_headline(c, row, inputs),
@@ -105,7 +104,7 @@ def explain(c: Comparison, row: int) -> Explanation:
 
 
 def headline(c: Comparison, row: int) -> str:
-    """The sentence that `explain` begins with, for who wants nothing else: a tenth of the work."""
+    """The first sentence of `explain`, at a tenth of its cost."""
     return _headline(c, row, inputs_of(c, row))
 
 
@@ -279,9 +278,11 @@ def _pairing(c: Comparison, row: int) -> str:
         text += f", both of {_names_of(c, int(c.original[row]))}"
     if method not in (Method.OVERRIDE, Method.TEMPLATE):
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
-        rival = int(c.pairing.runner_up[pair])
-        if rival >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
-            text += f"; runner-up {key_reference(c.b, rival, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
+        runner_up = int(c.pairing.runner_up[pair])
+        if runner_up >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
+            text += (
+                f"; runner-up {key_reference(c.b, runner_up, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
+            )
         elif method == Method.ALIGNED:
             text += "; no rival worth naming"
     if c.pairing.grouped[pair]:
@@ -300,6 +301,6 @@ def _names_of(c: Comparison, row: int) -> str:
 
 
 def _by_bits(c: Comparison, pair: int) -> bool:
-    """Whether the results of a pair's leading records have the same bits."""
+    """True where the results of a pair's leading records are bitwise equal."""
     x, y = c.a.digests[int(c.pairing.lead_a[pair])], c.b.digests[int(c.pairing.lead_b[pair])]
     return len(x) > 0 and np.array_equal(x, y)

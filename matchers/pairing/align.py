@@ -1,14 +1,14 @@
-"""The matching: which operation of b is which operation of a.
+"""The matching: find the partner in b of each operation of a.
 
-1. Rows whose bits (or, in logs without digests, numbers), inputs included, occur once on each side and are equal to
-   the digit are partners.
-2. All others compete: every free row of a meets the nearest free rows of b of its kind (op, shape, phase) around where
-   the anchors expect it. What agreement is worth is learned from the pairs that are sure (evidence.py), candidates
-   compete for each other, and the winners become evidence for the next round, in which neighbours and producers
-   that are partners count as well.
-3. What is left over and has a single possible partner in its gap is paired; the rest stays alone.
+1. Rows whose digests (or, in logs without digests, printed values), inputs included, occur once on each side and are
+   equal become partners.
+2. All others compete (assignment.py): every unpaired row of a meets the nearest unpaired rows of b of its kind (op,
+   shape, phase) around its expected place. The weight of each agreement is learned from the sure pairs (evidence.py),
+   candidates compete for each other, and the winners become evidence for the next round, in which neighbours and
+   producers that are partners count as well.
+3. A leftover row with a single possible partner in its gap is paired; the rest stays unpaired.
 
-The names of modules and the counters in keys only ever count as evidence: they are what drifts.
+Module names and the counters in keys only ever count as evidence, because they drift.
 """
 
 from __future__ import annotations
@@ -45,34 +45,38 @@ __all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
 
 _TURNS = 2
+"""Rounds of learning."""
 _PASSES = ((2, 32, 0.98), (NEAREST, WINDOW, 0.5), (NEAREST, WINDOW, 0.0))
-"""(candidates on either side, how far away, least probability): the clear ones first, then the others."""
+"""(candidates on either side, largest distance, least probability): the clear ones first, then the others."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
 _RESULT = 0.99
-"""Confidence of rows whose results have the same bits, though something else went in."""
+"""Confidence of rows with bitwise equal results and different inputs."""
 _COPY = 0.99
 """Confidence of recomputed rows that repeat partners."""
 _READ = 0.98
 """Confidence of collectives that read the same tensor."""
 _BLIND = 0.6
-"""Least probability of a pair whose numbers cannot be compared: what is left of names and order drifts."""
+"""Least probability of a pair whose numbers cannot be compared: names and order alone drift."""
 _SURE = 0.9
+"""Confidence from which a pair may teach names and order."""
 _CLEAR = 0.97
+"""Probability from which a candidate wins by one kind of evidence alone."""
 _SAMPLE, _STRETCH = 4_096, 256
-"""Free rows that the weights are learned on, at most, and how many of them in a row."""
+"""Largest number of unpaired rows that the weights are learned on, and how many of them in a row."""
 _LESSON = 2_000
-"""Pairs that one lesson looks at, at most."""
+"""Largest number of pairs in one lesson."""
 _AT_ONCE = 1 << 17
-"""Candidates that are looked at at once."""
+"""Candidates that are scored at once."""
 _MIN_LESSON = 200
+"""Least number of pairs to learn from; below it, less certain ones are added."""
 _SEVERAL = 8
-"""Rows of a kind that are so close are several in a row: their order may be what drifted."""
+"""Distance up to which rows of one kind count as a group, whose order may have drifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What agreement is worth between these two logs."""
+    """Weights of the evidence that two rows agree, learned for these two logs."""
 
     values: ValueEvidence
     structure: StructureEvidence
@@ -84,8 +88,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The automatic matching: partners, where rows are expected, and the weights the partners were chosen by
-    (None: nothing had to be chosen).
+    """The automatic matching: partners, expected places, and the weights that chose the partners (None where all rows
+    were paired by their values).
     """
 
     state: State
@@ -94,14 +98,14 @@ class Alignment:
 
 
 def align(f: Features) -> Alignment:
-    """Pairs the rows of two logs one to one."""
+    """Pair the rows of two logs one to one."""
     state = State(len(f.a), len(f.b))
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
     i, j = same_results(f, state.of_a < 0, state.of_b < 0)
     state.pair(i, j, Method.VALUES, _RESULT)
     order = expected(f, state)
-    # our own capture knows the phase of a collective
+    # our own capture logs the phase of a collective
     for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
         i, j = same_reads(f, phases)
         # among thousands of tensors two have one norm by chance
@@ -113,12 +117,12 @@ def align(f: Features) -> Alignment:
     weights = _learn(f, state, order)
     copies = (f.a.original >= 0).any() and (f.b.original >= 0).any()
     for turn, (nearest, window, least) in enumerate(_PASSES):
-        if turn == 1:  # after the clear ones; the few that are found later move nothing
+        if turn == 1:  # after the clear ones; the few found later move nothing
             i, j = same_copies(f, state.of_a, state.of_b)
             state.pair(i, j, Method.DATAFLOW, _COPY)
             order = expected(f, state)
         rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
-        if turn == 0 and copies:  # what they repeat comes first: it says more about them than anything else
+        if turn == 0 and copies:  # originals come first: they are the best evidence about their copies
             rows_a, rows_b = rows_a[f.a.original[rows_a] < 0], rows_b[f.b.original[rows_b] < 0]
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         score, blind = _weighed(f, state, order, weights, i, j)
@@ -130,7 +134,7 @@ def align(f: Features) -> Alignment:
 
 
 def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64, j: Int64) -> tuple[Float64, Bool]:
-    """(score, no number of the two can be compared) of candidates; a part at a time, for the sake of memory."""
+    """(score, no number of the two can be compared) of candidates; in slices, to save memory."""
     score, blind = np.zeros(len(i)), np.zeros(len(i), bool)
     for start in range(0, len(i), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
@@ -140,10 +144,10 @@ def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64
 
 
 def _learn(f: Features, found: State, order: Order) -> Weights:
-    """Learns what agreement is worth on a part of the free rows, by turns.
+    """Learn the weights of evidence on a sample of the unpaired rows, by turns.
 
-    Pairs that are clear by their numbers alone teach what names and order are worth, and pairs that are clear by names
-    and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
+    Pairs that are clear by their numbers alone teach the weights of names and order, and pairs that are clear by names
+    and order teach the weights of numbers. In this way neither kind of evidence confirms its own mistakes.
     """
     state = found
     rows = _Rows(f.a), _Rows(f.b)
@@ -153,7 +157,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         values = ValueEvidence(*_plain_lesson(f, *rows, *by_names))
         value_score = values.score(seen)
-        # repeated layers have much the same numbers: only what is near is a rival
+        # repeated layers have much the same numbers: only near rows compete
         near = np.flatnonzero(seen.is_near)
         by_values = _clear_winners(found, i[near], j[near], value_score[near], -np.inf)
         if len(by_values[0]) < _MIN_LESSON:
@@ -170,7 +174,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
 
 
 def _sample(state: State) -> Int64:
-    """Free rows of a to learn from: all of a small log, stretches from all over a large one."""
+    """Unpaired rows of a to learn from: all of a small log, stretches from all over a large one."""
     free = np.flatnonzero(state.of_a < 0)
     if len(free) <= _SAMPLE:
         return free
@@ -180,7 +184,7 @@ def _sample(state: State) -> Int64:
 
 
 def expected(f: Features, state: State) -> Order:
-    """Where rows are expected: by the pairs found so far, and by names that occur equally often on both sides."""
+    """Expected places of rows, by the pairs found so far and by names that occur equally often on both sides."""
     i = np.flatnonzero(state.of_a >= 0)
     j = state.of_a[i]
     keep = near_others(i, j)
@@ -193,6 +197,7 @@ def expected(f: Features, state: State) -> Order:
 
 
 def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
+    """Unpaired rows whose names occur equally often on both sides and whose order agrees with their neighbours'."""
     i, j = same_names(f, state.of_a < 0, state.of_b < 0)
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
@@ -201,7 +206,7 @@ def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
 
 
 class _Rows:
-    """Which rows of a log have another one of their kind close by, so that their order may be what drifted."""
+    """Rows of a log with another one of their kind close by, whose order may have drifted."""
 
     def __init__(self, side: LogFeatures) -> None:
         order = np.argsort(side.kind, kind="stable")
@@ -212,10 +217,10 @@ class _Rows:
 
 
 def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int64, j: Int64) -> tuple[ValueBins, ValueBins]:
-    """How far the numbers of partners are apart, and how far those of one operation and the next of its kind are.
+    """Distances between the numbers of partners, and between those of an operation and the next of its kind.
 
-    The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
-    nothing is learned about how far partners are apart.
+    The pairs are chosen by names and order. Order may have drifted, so groups of one kind teach nothing about the
+    distance of partners.
     """
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
@@ -228,7 +233,7 @@ def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int64, j: Int64) -> tuple[
 
 
 def _thinned(i: Int64, j: Int64) -> tuple[Int64, Int64]:
-    """So many of the pairs as a lesson looks at."""
+    """At most `_LESSON` of the pairs, evenly spaced."""
     if len(i) <= _LESSON:
         return i, j
     pick = np.linspace(0, len(i) - 1, _LESSON).astype(np.int64)
@@ -236,7 +241,7 @@ def _thinned(i: Int64, j: Int64) -> tuple[Int64, Int64]:
 
 
 def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Lesson:
-    """What pairs that are surely right look like, against the other candidates of the same rows."""
+    """Observations of surely right pairs, and of the other candidates of the same rows."""
     i, j = _thinned(i, j)
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
@@ -256,6 +261,6 @@ def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
 
 
 def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = UNPAIRED) -> tuple[Int64, Int64]:
-    """Candidates that leave no room for a rival, by one kind of evidence alone."""
+    """Candidates that win clearly by one kind of evidence alone."""
     clear = (chances(state, i, j, score, alone) >= _CLEAR) & (score > UNPAIRED)
     return i[clear], j[clear]

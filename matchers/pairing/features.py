@@ -1,7 +1,7 @@
-"""Both logs in one vocabulary: what the matching compares, as integer and float columns.
+"""Features of both logs that the matching compares, as integer and float columns.
 
 Ids are shared between the sides (equal ids mean equal text), so that every comparison of names is a comparison of
-integers. Everything here is a function of one row and its log; nothing depends on the other side's rows.
+integers. Almost every column is a function of one row and its log, independent of the other side's rows.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class LogFeatures:
     """The features of one log's n rows.
 
     Attributes:
-        kind: (op, shape, phase) in one id, and the micro-batch where that parts rows; only rows of one kind are
-            candidates for each other at first. The shape of a shard is that of the whole tensor, where the log says so.
+        kind: (op, shape, phase) in one id, with the micro-batch where that separates rows; only rows of one kind are
+            candidates for each other at first. A shard has the shape of its whole tensor, where that is known.
         op, shape, phase, location: shared ids; -1 for none.
-        module: id of the canonical module path, which is empty where the log does not know it.
+        module: id of the canonical module path, which is empty where the log names none.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
         known: int8[n], 1 where rows of the other log have the module's pattern, too; 0 where none has; -1 where the log
-            does not know the module.
+            names no module.
         site: (pattern, op) in one id: "the add of the layers' attention".
         context: `site` with the ops before and after it in the log.
         stats: float32[4, n], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
-        signs: uint8[n], bit k is set where the k-th of them is negative.
+        signs: uint8[n], bit k is set where the k-th of these is negative.
         inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
         producers: int32[3, n], rows that made them; -1 where unknown.
         exact: hash of all digests of the row, or of its printed values where one of the logs has no digests;
-            `telling` is False where they cannot identify anything (no values, or all zero).
-        result: hash of the digests of what came out; 0 where that cannot identify anything.
+            `telling` is False where they identify nothing (no values, or all zero).
+        result: hash of the digests of the outputs; 0 where they identify nothing.
         batch: int64[n], the micro-batch in one numbering for both sides; -1 where it does not matter.
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
         read: float64[n], L1 of what a collective read, on the row that stands for it; NaN elsewhere.
-        lead: int64[n], for an operation that is only the start of another one (a collective and its wait, where the
-            other side has both in one operation) the row that finishes it, -1 elsewhere.
+        lead: int64[n], for a step of a chain (a collective before its wait, where the other side has both in one
+            operation) the row that finishes the chain, -1 elsewhere.
     """
 
     log: OpLog
@@ -101,10 +101,10 @@ def _log(x: Float64) -> NDArray[np.float32]:
 
 
 def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64) -> Float64:
-    """Removes the numbers of collectives that mean nothing, in place; returns what each collective read.
+    """Remove meaningless numbers of unfinished collectives, in place; return the L1 of what each collective read.
 
-    What a collective read is in its log whatever came of it: that is left as its only input, and a chain's last step
-    gets it from the first, so that a collective and its lowered form have a number in common.
+    A log has the input of a collective even where its result is unfinished. That input stays as the only one, and a
+    chain's last step gets it from the first, so that a collective and its lowered form have a number in common.
     """
     meaningless = unfinished(log)
     read = read_by_collective(log)
@@ -120,10 +120,10 @@ def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64
 
 
 def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
-    """For each recomputed row the forward row it repeats to the digit, -1 elsewhere.
+    """For each recomputed row the forward row with the same values, -1 elsewhere.
 
-    Our own capture says which rows were recomputed; in other logs it can be any row of the backward pass. Collectives
-    are left out: gathering the same weights again is not recomputation.
+    Our own capture marks recomputed rows; in other logs any row of the backward pass may be one. Collectives are left
+    out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
     copy = log.recompute if log.ours else log.phase == Phase.BACKWARD
@@ -140,7 +140,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
 
 
 def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[str, Any]:
-    """The columns of `LogFeatures` that depend on what modules are called; `known` as far as the side itself tells."""
+    """The columns of `LogFeatures` that depend on module names; `known` as far as one side determines it."""
     site = names.pattern[log.module] * (ops + 1) + op
     before = np.concatenate(([-1], op[:-1]))[: len(op)]
     after = np.concatenate((op[1:], [-1]))[: len(op)]
@@ -175,7 +175,7 @@ class Features:
         chains_a: Sequence[Chain] = (),
         chains_b: Sequence[Chain] = (),
     ) -> None:
-        """Computes the features.
+        """Compute the features.
 
         Args:
             shards: the shards that the records hold; a shard is matched by the shape of its whole tensor.
@@ -205,7 +205,7 @@ class Features:
         two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
-        if a.ours and b.ours:  # a recomputed copy is said to be one
+        if a.ours and b.ours:  # both logs mark recomputed copies
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
         known_a, known_b = _known(one, two), _known(two, one)
         self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
@@ -214,7 +214,7 @@ class Features:
     def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> Features:
         """The same logs with other names for some modules of a, as indices into its module table.
 
-        All ids that there are keep their meaning, so what was learned from these features holds for the others.
+        All existing ids keep their meaning, so weights learned from these features hold for the renamed ones.
         """
         out = copy(self)
         out.names = self.names.renamed(modules_a, which)

@@ -1,17 +1,17 @@
-"""Editing a rule file in place: only the characters of the rules that changed are touched.
+"""Edit a rule file in place, touching only the characters of the rules that changed.
 
-What happens to comments and blank lines (docs/rules.md says the same to the user):
+Comments and blank lines (docs/rules.md says the same to the user):
 
-- A rule that is kept keeps every character. So does all that is not a rule: comments, unknown sections, broken items
-  (unless a rule has their line: then they have been mended).
-- A rule that is switched on or off changes by its `enabled`; one that was written anew (`Rule.written`) is replaced by
-  what was written. The comments above it stay, and so does its place.
-- A rule that goes takes the comments on and between its own lines along, and those directly below it that are
-  indented deeper than its dash.
-- Comment lines directly above it go too, unless they may speak for more than this rule: above the first rule of a
-  section, or when another rule that stays follows without a blank line or a comment between.
-- A new rule is written like its neighbours, at its place in the order of the rules, which for a new one is the end of
-  its section. New sections are written at the end.
+- An unchanged rule keeps every character. So does everything that is not a rule: comments, unknown sections, broken
+  items (unless a rule has their line: then the user has corrected them).
+- A rule that is enabled or disabled changes by its `enabled`; a rewritten one (`Rule.written`) is replaced by its new
+  text. The comments above it stay, and so does its place.
+- A removed rule takes along the comments on and between its own lines, and those directly below it that are indented
+  deeper than its dash.
+- Comment lines directly above it go too, but stay where they may refer to more than this rule: above the first rule of
+  a section, or when another rule that stays follows without a blank line or a comment between.
+- A new rule is written like its neighbours, at its place in the order of the rules, by default the end of its section.
+  New sections are written at the end of the file.
 - A section in brackets, `pairs: [{…}, …]`, that has to change becomes a list of lines first (block_style.py).
 """
 
@@ -35,9 +35,10 @@ _LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
 
 
 def edited(document: Document, rules: Sequence[Rule]) -> str:
-    """The document's text with exactly these rules in it; the text itself when they are those it has.
+    """Return the document's text with exactly these rules in it, unchanged where it has them already.
 
-    Raises `LayoutError` when a section that has to change cannot be edited in place.
+    Raises:
+        LayoutError: a section that has to change cannot be edited in place.
     """
     if tuple(rules) == document.rules.rules and not any(rule.written for rule in rules):
         return document.text
@@ -56,8 +57,8 @@ def edited(document: Document, rules: Sequence[Rule]) -> str:
         if not sections:
             new_sections.append((kind, wanted))
             continue
-        found_changes = section_changes(document.lines, list(sections.values()), wanted)
-        changes |= {at: change for at, change in zip(sections, found_changes, strict=True) if change}
+        of_kind = section_changes(document.lines, list(sections.values()), wanted)
+        changes |= {at: change for at, change in zip(sections, of_kind, strict=True) if change}
     document = in_lines(document, changes, break_)
     if document.root is None and not document.text.strip():
         return new_file(rules, break_)
@@ -65,7 +66,7 @@ def edited(document: Document, rules: Sequence[Rule]) -> str:
 
 
 class _Editor:
-    """Collects replacements of stretches of the text and applies them at once."""
+    """Replacements of stretches of the text, collected and then applied at once."""
 
     def __init__(self, document: Document, break_: str) -> None:
         self.document = document
@@ -77,7 +78,7 @@ class _Editor:
         self.edits: list[Edit] = []
 
     def run(self, changes: Mapping[int, SectionChange], new_sections: Sequence[tuple[type[Rule], list[Rule]]]) -> str:
-        """The text after changes to sections, by position, and with new ones."""
+        """Return the text with changed sections (by position) and new ones."""
         for at, change in changes.items():
             section = self.document.sections[at]
             if section.value.kind == "list":
@@ -99,7 +100,7 @@ class _Editor:
         return line >= len(self.lines) or not self.lines.content(line).strip()
 
     def change(self, section: Section, change: SectionChange) -> None:
-        """A list whose items begin with a dash on a line of their own."""
+        """Change a section whose items begin with a dash on a line of their own."""
         column = self.lines.column(section.value.start)
         spans: list[tuple[int, int, int]] = []  # lines: of the comments above, of the dash, behind the item
         line = self.lines.number(section.value.start)
@@ -147,7 +148,7 @@ class _Editor:
             self.edits.append((place, place, written))
 
     def rewriting(self, section: Section, item: Item, rule: Rule, behind: int) -> Edit:
-        """What makes an item, which ends before `behind`, say what `rule` says."""
+        """Return the edit that turns an item, which ends before `behind`, into `rule`."""
         edit = self.switching(section, item, rule)
         if edit is not None:
             return edit
@@ -157,7 +158,7 @@ class _Editor:
         return start, behind, lead + indented(item_text(rule), margin, self.break_) + self.break_
 
     def switching(self, section: Section, item: Item, rule: Rule) -> Edit | None:
-        """Where the rule is the old one but for being enabled."""
+        """Return the edit of `enabled` alone; None where the rule differs in more."""
         if rule.written is not None or item.rule is None or rule != replace(item.rule, enabled=rule.enabled):
             return None
         return switch(self.document, section, item, rule, self.break_)
@@ -167,7 +168,7 @@ class _Editor:
         return at if at < len(self.document.text) else len(self.text)
 
     def dash(self, section: Section) -> str:
-        """The dash and the blanks behind it, as the last item that has its first field on the same line writes them."""
+        """The dash and the blanks behind it, as in the last item with its first field on the same line."""
         for item in reversed(section.items):
             before = self.lines.content(self.lines.number(item.node.start))[: self.lines.column(item.node.start)]
             found = re.fullmatch(r" *(- +)", before)
@@ -176,12 +177,12 @@ class _Editor:
         return "- "
 
     def cut(self, spans: list[tuple[int, int, int]], at: int, removed: set[int]) -> str:
-        """Removes one item with the comments that are only its own; returns the text that went, without blank lines."""
+        """Remove one item with the comments that are only its own; return the removed text, without blank lines."""
         above, first, after = spans[at]
         last = at
         while last + 1 < len(spans) and spans[last + 1][0] == spans[last + 1][1] == spans[last][2]:
             last += 1
-        # Also a comment over several rules goes, when all of them go.
+        # A comment over several rules goes when all of them go.
         begin = above if at > 0 and all(other in removed for other in range(at, last + 1)) else first
         taken = self.text[self.start(begin) : self.start(after)]
         if begin == above and self.is_blank(after):
@@ -192,7 +193,7 @@ class _Editor:
         return taken
 
     def dedent_below(self, span: tuple[int, int, int], until: int) -> None:
-        """Comments that stay must not sink into a block of text that ends the item before."""
+        """Move comments that stay to the dash, so that they do not become text of a block that ends the item before."""
         column = self.indent(span[1])
         for line in range(span[2], until):
             if self.is_comment(line):
@@ -203,7 +204,7 @@ class _Editor:
                 break
 
     def fill(self, section: Section, rules: list[Rule]) -> None:
-        """The first rules of a section that holds nothing."""
+        """Write the first rules of an empty section."""
         root = self.document.root
         assert root is not None
         value = section.value
@@ -221,6 +222,7 @@ class _Editor:
         self.edits.append((place, place, "".join(block_item(rule, indent, self.break_) for rule in rules)))
 
     def add_sections(self, sections: Sequence[tuple[type[Rule], list[Rule]]]) -> None:
+        """Write new sections at the end."""
         new = [(kind, rules) for kind, rules in sections if rules]
         if not new:
             return

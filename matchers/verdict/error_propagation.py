@@ -1,20 +1,20 @@
-"""Which differences float arithmetic explains: an operation's own rounding, and what came in with its inputs.
+"""Tell differences that float arithmetic explains (own rounding, propagated error) from those it does not.
 
-A tolerance for each operation by itself is wrong in both directions. Noise that grew over thirty layers exceeds it,
-though each of them did right; and a float32 operation that reads bfloat16 values cannot be more exact than these. Here
-an operation is judged by its inputs (see tolerance.py for the coefficients):
+A fixed tolerance for each operation is wrong in both directions. Noise that grew over thirty layers exceeds it, though
+every layer is right; and a float32 operation that reads bfloat16 values cannot be more exact than these. So an
+operation is judged by its inputs (see tolerance.py for the coefficients):
 
     allowed = own rounding of its dtype + growth · largest error of its inputs
 
-The errors of inputs are those *measured* at the operations that made them, not what these were allowed, so nothing
-compounds: in a hundred operations an error may grow a hundred times by a little, never once by much. What came from a
-red operation excuses nothing, so everything that a bug reaches beyond noise stays red.
+The errors of inputs are those *measured* at their producers, not the allowed ones, so nothing compounds: over a
+hundred operations an error may grow a hundred times by a little, never once by much. Error from a red operation
+excuses nothing, so everything that a bug reaches beyond noise stays red.
 
-Where a third run has measured more noise at the operation (noise_floor.py), that takes the place of the second term.
+Where a third run has measured more noise at the operation (noise_floor.py), that replaces the second term.
 
-Whole numbers do not round, but noise can decide them: which of two scores that are nearly equal is the larger. Ranks
-may differ where the ranked values agree, and whole numbers where what they were made from differs by noise; what is
-picked by them may differ by anything.
+Whole numbers do not round, but noise can decide them: which of two nearly equal scores is the larger. Ranks may differ
+where the ranked values agree, and whole numbers where their sources differ by noise; values picked by them may differ
+by anything.
 
 Size alone lets a bug hide behind noise of its size: 1 % in bfloat16 is one ε. But rounding points in all directions and
 leaves norms nearly as they are, while a wrong factor moves them by all of its error. So the norm is judged too: a
@@ -57,7 +57,7 @@ __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 
 
 class Ground(IntEnum):
-    """Why a difference is or is not explained by float arithmetic. NONE: it was not asked."""
+    """The outcome for one difference; NONE where the pair was not judged here."""
 
     NONE = 0
     EXPLAINED = 1
@@ -67,11 +67,14 @@ class Ground(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Per pair: int8 `ground`, and in float64 what it was judged by.
+    """The outcome for each pair, and the errors it was judged by.
 
-    `own`: what rounding in the operation itself can do. `received`: the largest error of its inputs that is no
-    consequence of a red row. `noise`: the error that a third run shows here, NaN where it shows none.
-    `norm`, `norm_limit`: relative change of the norm, and up to where it is rounding.
+    Attributes:
+        ground: int8, a `Ground`.
+        own: the error that rounding in the operation itself can make.
+        received: the largest error of its inputs that does not come from a red row.
+        noise: the error that a third run shows here; NaN where it shows none.
+        norm, norm_limit: the relative change of the norm, and the largest one that rounding explains.
     """
 
     ground: NDArray[np.int8]
@@ -93,12 +96,12 @@ def explain_by_arithmetic(
     coarsest: float = 0.0,
     noise: NoiseFloor | None = None,
 ) -> tuple[Verdicts, Arithmetic]:
-    """The verdicts with the pairs that differ judged anew, and what they were judged by.
+    """Judge the pairs that differ by their inputs; return all verdicts, and what these were judged by.
 
     Args:
-        fixed: bool[p], pairs whose tolerance a person has set: they stay as they are.
-        coarsest: ε of what either run may round to anywhere; 0 for the dtypes of the rows.
-        noise: of a third run.
+        fixed: bool[p], pairs whose tolerance the user has set: they stay as they are.
+        coarsest: ε of the coarsest dtype that a run may round to anywhere; 0 for the dtypes of the rows.
+        noise: the noise that a third run shows.
     """
     columns = PropagationColumns.of(a, b, pairing, verdicts, fixed, coarsest, noise)
     walk = _Walk(a, b, pairing, columns, flow, coarsest)
@@ -115,7 +118,7 @@ def explain_by_arithmetic(
 
 
 class _Walk:
-    """Goes through the pairs in the order of dispatch of a, so that what made an input is judged before its readers."""
+    """A pass over the pairs in the order of dispatch of a, which judges producers before their consumers."""
 
     def __init__(
         self, a: OpLog, b: OpLog, pairing: Pairing, columns: PropagationColumns, flow: DataFlow, coarsest: float
@@ -139,7 +142,7 @@ class _Walk:
             blocked=(~columns.open & (columns.status >= Status.SHAPE)).tolist(),
             whole=(columns.whole & ~self._settled).tolist(),
         )
-        # of a doubtful pair it may be the pair that is wrong
+        # a doubtful pair may be a wrong pair
         self._sure: list[bool] = (pairing.confidence >= UNSURE).tolist()
         self._sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
         self._adds: list[bool] = (additions(a)[columns.i] & additions(b)[columns.j]).tolist()
@@ -165,7 +168,7 @@ class _Walk:
             received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], self._sure[k])
             if is_open[k] and not judge(k, received):
                 if received.other and self._adds[k]:
-                    # perhaps a part of a sum in another order: then the total says whether that is all
+                    # perhaps a partial sum in another order: then the total decides
                     errors[k], norms[k] = received.error, received.norm
                 else:
                     blocked[k] = True
@@ -173,7 +176,7 @@ class _Walk:
                 errors[k] = max(errors[k], received.error)
 
     def _judge(self) -> Callable[[int, _Received], bool]:
-        """A function that judges a pair by what it received, and returns whether arithmetic explains it."""
+        """A function that judges a pair by its inputs, and returns True where arithmetic explains it."""
         of, result, limits = self._columns, self.result, self.limit
         own, error, norm, share, own_norm, times, enlarges = (
             column.tolist() for column in (of.own, of.judged_by, of.norm, of.share, of.own_norm, of.times, of.growth)
@@ -204,7 +207,7 @@ class _Walk:
         return judge
 
     def _received_by_group(self, k: int) -> _Received:
-        """What the members of a group read of others; their sides do not list the same inputs."""
+        """The largest error among the inputs of a group from outside; its sides do not list the same inputs."""
         error = norm = 0.0
         for side, members in zip((self._a, self._b), self._pairing.members(k), strict=True):
             for maker in {maker for record in members for maker in side.makers(record)}:
@@ -213,13 +216,14 @@ class _Walk:
         return _Received(error, norm)
 
     def _made_elsewhere(self, a: int, b: int) -> bool:
-        """Two records have partners, and are not each other's."""
+        """True where both records have partners, surely, and are not each other's."""
         if a < 0 or b < 0:
             return False
         of_a, of_b = self._a.pair_of[a], self._b.pair_of[b]
         return of_a >= 0 and of_b >= 0 and of_a != of_b and self._sure[of_a] and self._sure[of_b]
 
     def _received(self, i: int, j: int, scores: bool, sure: bool) -> _Received:
+        """The largest error among the inputs of a pair, position by position."""
         one, other = self._a, self._b
         x, y = one.values(i), other.values(j)
         digests_a, digests_b = one.digests(i), other.digests(j)
@@ -234,14 +238,14 @@ class _Walk:
             b = made_b[at] if at < len(made_b) else -1
             if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
                 continue
-            # nothing came in with a difference that an operation of one run alone has made, or with another tensor
+            # an input from an unpaired operation, or another tensor, brings no error to compare with
             crossed = sure and self._made_elsewhere(a, b)
             elsewhere |= crossed
             made = crossed or (sure and (one.is_alone(a) or other.is_alone(b)))
             change = _change(x[at], y[at]) if at < valued and not made else 0.0
             norm = max(norm, change)
             if a < 0 and b < 0:
-                # a parameter, or what was not captured: how far it is off can only be guessed from its norm
+                # a parameter, or an uncaptured tensor: its error can only be guessed from its norm
                 error = max(error, _UNSEEN * change if self._sketched else change)
                 continue
             error = max(error, change)
@@ -256,9 +260,9 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """The largest error, change of a norm, and size of a score, among the inputs that no red row explains.
+    """The largest error, change of a norm, and size of a score, among the inputs that do not come from a red row.
 
-    `picked`: one of them are whole numbers that noise has decided otherwise. `other`: one of them is another tensor.
+    `picked`: one of them holds whole numbers that noise decided differently. `other`: one of them is another tensor.
     """
 
     error: float
@@ -270,10 +274,11 @@ class _Received:
 
 _NO_DIGEST = int(NO_DIGEST)
 _UNSEEN = 8.0
-"""An error in all directions is about so many times what a norm shows of it, at least."""
+"""Least factor between an error in all directions and the change of the norm that it makes."""
 
 
 def _change(x: float, y: float) -> float:
+    """The relative difference of two norms; 0 where one is not finite."""
     if x == y or not (math.isfinite(x) and math.isfinite(y)):
         return 0.0
     return relative_difference(x, y)

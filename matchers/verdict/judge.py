@@ -1,8 +1,8 @@
-"""What a pair's numbers say: a status and a relative error for every pair.
+"""Judge every pair by its numbers: a status and a relative error.
 
-Where both logs have digests, equal ones settle it. Where both have sketches of the same part of a tensor, the error is
-an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative differences of the
-printed statistics, each on its own scale:
+Where both logs have digests, equal digests mean equal tensors. Where both have sketches of the same part of a tensor,
+the error is an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative
+differences of the printed statistics, each on its own scale:
 
 * L1 and L2 norms by the larger norm;
 * Min and Max by the largest magnitude of the tensor (a minimum near zero has no relative precision of its own);
@@ -46,7 +46,7 @@ __all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "whole_numbers"]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
-    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 where there is no dtype."""
+    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 for no dtype."""
     return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
@@ -57,11 +57,16 @@ def whole_numbers(log: OpLog) -> Bool:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound` (a lower bound, not an
-    estimate), and two limits in float64.
+    """The verdicts of all pairs.
 
-    `tolerance` is the one for norms; `limit` the one for what differs most, which `error` is about. `inputs_equal`:
-    everything that went in is equal to the bit. `slots`: what differs most where it is not the first output, by pair.
+    Attributes:
+        status: int8.
+        error: relative error; NaN where nothing can be compared.
+        bound: the error is a lower bound, not an estimate.
+        tolerance: the limit for norms.
+        limit: the limit for the value that differs most, whose error is `error`.
+        inputs_equal: all inputs are bitwise equal.
+        slots: the output or input that differs most, by pair, where it is not the first output.
     """
 
     status: NDArray[np.int8]
@@ -74,12 +79,12 @@ class Verdicts:
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> DtypePolicy:
-    """Pairs of dtypes that differ throughout: another precision policy, to be said once and not row by row.
+    """Pairs of dtypes that differ throughout: another precision policy, reported once for all rows.
 
     A combination is a policy when it is at least a tenth of the pairs; a single cast that moved is not.
 
     Args:
-        every: any combination of two float dtypes is expected.
+        every: take any combination of two float dtypes for a policy.
     """
     da, db = a.dtype[i].astype(np.int64), b.dtype[j].astype(np.int64)
     names_a, names_b = list(a.dtypes), list(b.dtypes)
@@ -94,7 +99,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False)
 
 
 def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: DtypePolicy = ()) -> Verdicts:
-    """Judges the pairs (i[k], j[k]).
+    """Judge the pairs (i[k], j[k]).
 
     Args:
         rtol: tolerances from the user's rules per pair, NaN for the default.
@@ -106,7 +111,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     allowance = np.full(len(i), EXTREMES)
     if rtol is None:
         rtol = np.full(len(i), np.nan)
-    given = ~np.isnan(rtol)  # a limit that a person set is meant as it is written
+    given = ~np.isnan(rtol)  # a user's tolerance is applied as written
     tolerance, far = np.where(given, rtol, tolerance), np.where(given, rtol, far)
     allowance[given] = 1.0
 
@@ -120,7 +125,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     status[error > 0] = Status.CLOSE
     beyond = (norms > tolerance) | (extremes > allowance * tolerance)
     status[beyond] = Status.DIVERGED
-    # the same infinities on both sides hide everything that was summed with them
+    # the same infinities on both sides hide every difference that was summed with them
     status[columns.infinite & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
@@ -131,7 +136,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
         status[measured] = np.where(estimate > far, Status.DIVERGED, Status.CLOSE)[measured]
     error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
     compared |= measured
-    # integers do not round: what differs in them differs
+    # integers do not round: any difference is real
     status[bits.first_differs & whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]] & ~given] = Status.DIVERGED
     status[bits.equal] = Status.EQUAL
     error[bits.equal], bound[bits.equal] = 0.0, False
@@ -155,10 +160,10 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
     longer = longer_sums(a, b, i, j)
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
     usual *= longer
-    for names in policy:  # what is computed from a coarser number is no finer than it
+    for names in policy:  # a result is no finer than the coarser numbers it is computed from
         usual = np.maximum(usual, max(map(default_tolerance, names)))
     far = ACCUMULATED * usual
-    # where the same bits went in, only what the operation itself does can make a difference
+    # with bitwise equal inputs, only the operation itself can make a difference
     by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
     for which in (False, True):
         rows = alone & (by_element == which)
@@ -173,7 +178,7 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
 
 
 def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
-    """float64[p]: by how much more the pairs may differ than their dtypes tell, because they sum many terms."""
+    """float64[p], factors of the tolerances of pairs that sum many terms."""
     factors = []
     for log, rows in ((a, i), (b, j)):
         terms, dtype = reduction_length(log)[rows], log.dtype[rows]
@@ -195,7 +200,7 @@ def _slots(
     rtol: Float64,
     policy: DtypePolicy,
 ) -> dict[int, SlotVerdict]:
-    """What differs most beside the first outputs, by pair."""
+    """The slots that differ most beside the first outputs, by pair."""
     out = {}
     shards = len(bits.slots) > 0 and sharded_runs(a, b)
     for k in bits.slots.tolist():
@@ -216,7 +221,7 @@ def _deciding(
     limit: Float64,
     compared: Bool,
 ) -> dict[int, SlotVerdict]:
-    """The slots that decide about their pairs; their verdicts are written into the columns."""
+    """Return the slots that decide about their pairs; write their verdicts into the columns."""
     out = {}
     for k, slot in slots.items():
         compared[k] = True
@@ -231,7 +236,7 @@ def _deciding(
 
 
 class ErrorColumns:
-    """The differences of the printed statistics of all pairs (i[k], j[k]), and what these cannot be compared for.
+    """Differences of the printed statistics of all pairs (i[k], j[k]), entered one kind of statistic after the other.
 
     Attributes:
         norms: float64, the largest relative difference of norms and mean.
@@ -248,11 +253,11 @@ class ErrorColumns:
         _, self._nan_a, self._inf_a, _ = a.counts[:, i]
         _, self._nan_b, self._inf_b, _ = b.counts[:, j]
         self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
-        # statistics of all values on one side, and on the other, where some are infinite, of the finite ones
+        # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
         self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
 
     def add_all(self, changed: Bool) -> None:
-        """Compare everything that is printed. `changed`: the pairs known by the inputs they changed in place."""
+        """Compare all printed numbers. `changed`: pairs that are judged by the inputs they changed in place."""
         self.add_counts()
         self.add_outputs()
         self.add_inputs(changed)
@@ -281,7 +286,7 @@ class ErrorColumns:
             self._add(x, y, known, self.norms)
 
     def add_inputs(self, changed: Bool) -> None:
-        """Compare the L1 norms of the inputs, position by position, where nothing else is known of an operation."""
+        """Compare the L1 norms of the inputs, position by position, of operations with no other numbers."""
         a, b, i, j = self._a, self._b, self._i, self._j
         nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
         rows = np.flatnonzero(nothing & ~changed)
@@ -329,7 +334,7 @@ class ErrorColumns:
 
 
 def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> NDArray[np.int8]:
-    """Shapes or dtypes that differ; shards of one tensor are not judged."""
+    """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor."""
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
     both = (shape_a >= 0) & (shape_b >= 0)

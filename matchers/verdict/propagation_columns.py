@@ -1,4 +1,4 @@
-"""The columns that judging pairs by their inputs needs, before any pair is judged."""
+"""Columns for judging pairs by their inputs, computed before the first pair is judged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["PropagationColumns"]
 
 @dataclass(frozen=True, slots=True)
 class PropagationColumns:
-    """The columns of the judgement, per pair, that do not depend on the other pairs.
+    """The columns of all pairs that do not depend on the verdicts of other pairs.
 
     Attributes:
         i, j: the leading records.
@@ -44,10 +44,10 @@ class PropagationColumns:
         judged_by: the error that is compared with the limit; of what is ranked, the estimate of all values.
         whole: the results are whole numbers, which do not round, but may be decided by numbers that do.
         ranked: values and their ranks, of which the ranks were judged.
-        own: error that rounding in the operation itself can make; `own_norm`: change of a norm that it can make.
+        own, own_norm: error, and change of a norm, that rounding in the operation itself can make.
         norm: relative change of the norm.
         times: factor of the limit: a bound that the norms do not show is that of a single element.
-        share: part of an error that a norm sees when it is rounding.
+        share: share of a rounding error that shows in the norm.
         copies: the operation passes its inputs on.
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: this factor is the size of the argument.
