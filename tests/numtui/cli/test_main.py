@@ -436,5 +436,6 @@ def test_one_log_by_itself_is_told_in_a_few_lines(tmp_path: Path, capsys: pytest
     assert main([odd]) == 1
     told = capsys.readouterr().out
     assert (
-        "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n        FIRST CAUSE: its inputs are finite" in told
+        "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n"
+        "        FIRST CAUSE: the output has NaN; all inputs are finite" in told
     )

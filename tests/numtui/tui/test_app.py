@@ -665,7 +665,7 @@ async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> N
         assert f"! {len(ops) - made} with NaN or Inf" in screen(pilot)
         await press(pilot, "o")
         assert explorer.session.cursor == made
-        assert "FIRST CAUSE: its inputs are finite, the output has Inf" in screen(pilot)
+        assert "FIRST CAUSE: the output has Inf; all inputs are finite" in screen(pilot)
         assert "unpair" not in screen(pilot)
         await press(pilot, "m")
         assert "that takes two logs" in screen(pilot)
