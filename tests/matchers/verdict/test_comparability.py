@@ -44,7 +44,7 @@ def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
 
 def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
     return [
-        text.removeprefix("a tensor is cut off from its gradient (detach) at ")
+        text.removeprefix("detach() cuts a gradient at ")
         for text in cut_gradients({**RUN, "detached": a}, {**RUN, "detached": b})
     ]
 
@@ -58,7 +58,7 @@ def test_where_only_one_run_cuts_a_gradient() -> None:
     assert cuts({"model.py:9": 2}, {"model.py:11": 2}) == [], "the lines have moved"
     assert cuts({"x.py:1": "many"}, {}) == []  # type: ignore[dict-item]
     many = cuts({}, {f"x.py:{line}": 1 for line in range(5)})
-    assert many[-1] == "and at 2 more source lines one run detaches more tensors than the other"
+    assert many[-1] == "detach() counts differ at 2 more source lines"
     assert len(many) == 4
     assert notes(detached={"model.py:9": 1})["detach"][0] == "harmless"
     assert list(cut_gradients({}, {"detached": {"model.py:9": 1}})) == []

@@ -166,7 +166,7 @@ def test_gzip_whole_and_cut(tmp_path: Path) -> None:
         (json.dumps(tensor(9, "w", "grad", counts=[1])), "counts are not four numbers"),
         (json.dumps(tensor(9, "w", "grad", counts=3)), "not a tensor in JSON"),
         (json.dumps(tensor(9, "w", "grad", sketch="AAAA")), "sketch is not base64 of 16 numbers"),
-        (json.dumps(tensor(1, "embed.weight", "grad")), "step 1 has this tensor already; the first counts"),
+        (json.dumps(tensor(1, "embed.weight", "grad")), "a second entry for this tensor in step 1; the first counts"),
         ("hello", "not a line of a log of weights"),
         ("{" * 5000, "not a tensor in JSON"),
     ],
