@@ -1,6 +1,4 @@
-"""What the user's own function said of outputs: numbers are compared as norms are, anything else only tells that
-something differs.
-"""
+"""Compare the outputs of the user's own hash function: numbers by value, as norms are, anything else for equality."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ __all__ = ["user_differences"]
 
 
 def user_differences(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Float64, Bool]:
-    """(largest relative difference of the numbers, anything differs) per pair."""
+    """(largest relative difference of the numbers, any difference at all) per pair."""
     error, differ = np.zeros(len(i)), np.zeros(len(i), bool)
     texts_a, texts_b = a.texts("User hash"), b.texts("User hash")
     if not texts_a or not texts_b:
@@ -30,7 +28,7 @@ def user_differences(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Float64, B
 
 
 def _difference(x: str, y: str) -> float:
-    """Relative difference of two numbers with a fraction; 0 for all else (a whole number can be a hash)."""
+    """Relative difference of two numbers with a fraction; 0 for everything else (a whole number can be a hash)."""
     try:
         if x.lstrip("-").isdigit() or y.lstrip("-").isdigit():
             return 0.0

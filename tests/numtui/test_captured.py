@@ -57,7 +57,7 @@ def test_a_step_that_died_is_said_to_have_died(tmp_path: Path) -> None:
     c = compared(tmp_path, [mm(Y)], [mm(Y)], incomplete="RuntimeError: out of memory")
     assert c.b.complete is False
     assert "the log is cut off, operations are missing at its end: RuntimeError: out of memory" in report(c)
-    assert "b is cut off, 1 operation is there (RuntimeError: out of memory)" in c.comparability.sentence
+    assert "b is cut off after 1 operation (RuntimeError: out of memory)" in c.comparability.sentence
     session = Session(c, RuleFile.empty(tmp_path / "rules.yaml"))
     page = "\n".join("".join(text for text, _ in line) for line in info(session))
     assert "cut off: the capture did not end in order: RuntimeError: out of memory" in page

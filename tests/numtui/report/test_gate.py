@@ -97,7 +97,7 @@ def test_a_rule_that_matches_nothing_is_stale() -> None:
 def test_an_empty_log_cannot_be_compared(tmp_path: Path) -> None:
     empty = read_log(write_log(tmp_path / "a.log", []))
     whole = read_log(write_log(tmp_path / "b.log", training_step()))
-    assert failures(compare(empty, whole), "not-comparable") == {"not-comparable": ["a holds no operation"]}
+    assert failures(compare(empty, whole), "not-comparable") == {"not-comparable": ["a has no operations"]}
 
 
 # Known differences

@@ -413,9 +413,7 @@ async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> N
     write_log(Path(asked.path_a), training_step()[:-2], declared=400)
     write_log(Path(asked.path_b), [])
     async with opened(asked, size=(100, 30)) as (pilot, _):
-        assert f"b holds no operation; a is cut off, {len(training_step()) - 2} of 400 operations are there" in screen(
-            pilot
-        )
+        assert f"b has no operations; a is cut off after {len(training_step()) - 2} of 400 operations" in screen(pilot)
         await press(pilot, "j")
         assert "a cut off: I  b empty: I" in screen(pilot)
 

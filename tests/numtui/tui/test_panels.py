@@ -154,7 +154,7 @@ async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
         await press(pilot, "exclamation_mark")
         shown = screen(pilot)
         assert "not comparable" in shown
-        assert "other weights before the step" in shown
+        assert "different weights before the step" in shown
         await pilot.resize_terminal(120, 30)
         await settled(pilot)
         assert "not comparable (!)" in screen(pilot)
