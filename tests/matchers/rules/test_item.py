@@ -75,7 +75,7 @@ def test_what_its_user_said_is_on() -> None:
         ("a: x\nbb: y", "2:1: unknown field 'bb' in pairs (did you mean 'b'?)"),
         ("a: x", "1:1: a rule in pairs needs 'b'"),
         ("", "1:1: expected a rule with 'a: …', 'b: …', found nothing"),
-        ("a: x\nb: y\nenabled: maybe", "3:10: 'enabled' is true or false, not 'maybe'"),
+        ("a: x\nb: y\nenabled: maybe", "3:10: 'enabled' must be true or false, not 'maybe'"),
         ("a: x\nb: 'y", "2:6: this is not YAML: found unexpected end of stream while scanning a quoted scalar"),
         ("a: x\nb: [y", "2:6: this is not YAML: did not find expected ',' or ']' while parsing a flow sequence"),
     ],
