@@ -1,4 +1,4 @@
-"""The automatic matching of two logs, and what of it a change of names throughout does again."""
+"""The automatic matching of two logs, its reuse when rules rename modules, and its conversion to pairs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["Matching", "NameRules", "paired_by"]
 
 
 _MAX_RENAMED = 1 / 8
-"""Share of the rows up to which a rename is worked into the existing alignment; above it, all rows are aligned anew."""
+"""A rename of at most one row in this many updates the existing alignment; larger ones align anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
-    logs under the same module and op rules.
+    """The part of a comparison that does not depend on rules about single operations.
 
-    `plain` is the one without module rules, None where it was not needed.
+    Computed once and shared by all comparisons of two logs under the same module and op rules. `plain` is the matching
+    without module rules, None if it was not needed.
     """
 
     names: NameRules
@@ -40,7 +40,7 @@ class Matching:
 
     @classmethod
     def of(cls, a: OpLog, b: OpLog, names: NameRules, shards: Shards, before: Matching | None) -> Matching:
-        """The matching under these names; `before` is one of the same logs under any."""
+        """The matching under these names; `before` is one of the same logs under any names."""
         if before is not None and before.names == names:
             return before
         plain = before if before is None or before.plain is None else before.plain
@@ -65,7 +65,7 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class NameRules:
-    """The rules that change names throughout."""
+    """The rules that rename throughout: module names and chains of ops."""
 
     modules_a: tuple[str, ...]
     modules_b: tuple[str, ...]
@@ -83,7 +83,7 @@ class NameRules:
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
 
     def same_ops(self, other: NameRules) -> bool:
-        """Whether the rules about ops are the same."""
+        """True if the rules about ops are the same."""
         return (self.chains_a, self.chains_b) == (other.chains_a, other.chains_b)
 
     def features(self, a: OpLog, b: OpLog, shards: Shards) -> Features:
@@ -92,7 +92,7 @@ class NameRules:
 
 
 def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
-    """The partners as pairs, with the other members of groups."""
+    """Convert partners to pairs, including the other members of groups."""
     lead_a = np.flatnonzero(state.of_a >= 0)
     lead_b = state.of_a[lead_a]
     of_a = np.full(len(f.a), -1, np.int32)
@@ -104,7 +104,7 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
         pair = of[side.lead[step]]
         joins = (pair >= 0) & (of[step] < 0)
         of[step[joins]] = pair[joins]
-    for i, j in apart:  # a step of a chain that is not to be with what the chain stands for
+    for i, j in apart:  # a rule keeps this step of a chain apart from the chain's partner
         if of_a[i] >= 0 and of_a[i] == of_b[j]:
             (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1
     for group in forced:
