@@ -112,8 +112,11 @@ class Rows:
         a, b = side_a.log, side_b.log
         layout = _Layout.of(pairing)
         column = layout.column
-        lone_a, lone_b = _lone(side_a.original, a, Status.ONLY_A), _lone(side_b.original, b, Status.ONLY_B)
-        verdict = column(verdicts.status, lone_a, lone_b).astype(np.int8)
+        unpaired_a, unpaired_b = (
+            _unpaired_status(side_a.original, a, Status.ONLY_A),
+            _unpaired_status(side_b.original, b, Status.ONLY_B),
+        )
+        verdict = column(verdicts.status, unpaired_a, unpaired_b).astype(np.int8)
         excluded_a, excluded_b = excluded
         # the extra entry serves rows without a record on that side
         by_a, by_b = np.append(excluded_a, -1)[layout.row_a], np.append(excluded_b, -1)[layout.row_b]
@@ -233,11 +236,11 @@ class _Layout:
 
     def column(self, of_pairs: NDArray[Any], of_a: Any, of_b: Any) -> NDArray[Any]:
         """A column by row, built from one by pair and one by record of each side (or a constant for unpaired ones)."""
-        lone = [
+        unpaired = [
             values[alone] if isinstance(values, np.ndarray) else np.full(len(alone), values)
             for values, alone in ((of_a, self.alone_a), (of_b, self.alone_b))
         ]
-        return np.concatenate((of_pairs, *lone))[self.order]
+        return np.concatenate((of_pairs, *unpaired))[self.order]
 
     def originals(self, again: Bool, excluded: Bool, of_a: Int64, of_b: Int64, pairing: Pairing) -> Int32:
         """int32[r]: the row that a recomputed copy repeats, -1 for other rows.
@@ -258,6 +261,6 @@ class _Layout:
         return original
 
 
-def _lone(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
+def _unpaired_status(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
     """Status of unpaired records: RECOMPUTE for a copy that activation checkpointing ran again, else `status`."""
     return np.where((original >= 0) | log.recompute, np.int8(Status.RECOMPUTE), np.int8(status))

@@ -218,8 +218,8 @@ templates:
     text = " ".join(text_of(c).split())
     assert (
         "Paired past each other (a in the explorer, or numtui suggest, mends it) 4 rows of layers.*.attention.wq "
-        "(4 modules) differ as paired; paired with what has their numbers, all 4 are equal to the digit. The rule at "
-        "rules.yaml:2 makes these pairs; taken back, the matching makes the others by itself. First causes"
+        "(4 modules) differ as paired; paired by their numbers, all 4 are equal as printed. The rule at "
+        "rules.yaml:2 makes these pairs; without it the matching finds the right ones. First causes"
     ) in text
     assert "Known kinds of drift" not in text, "wrong pairs look like drift, and are none"
     assert "Paired past" not in text_of(compared(tmp_path, training_step(), with_wrong(training_step(), 2)))
