@@ -1,7 +1,7 @@
 """Detect mispaired runs: consecutive red pairs whose numbers are found a few places further on in the other log.
 
 A run is accepted if many of its operations agree on the shift. An operation is a witness if its printed numbers occur
-once in each log, on different pairs; or, for runs that are not equal in print, if they are close to those of exactly
+once in each log, on different pairs; or, for runs without equal printed values, if they are close to those of exactly
 one neighbour and far from all others. Constant, repeated or merely similar values are no evidence, so a genuine
 difference has no witnesses.
 """

@@ -24,7 +24,7 @@ __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", 
 ValueBins = tuple[Int64, Int64, Int64]
 
 VALUE_BINS = 20
-"""Number of bins over log10 of the difference from 1e-8 (equal in print) to 5; one more bin means "no values"."""
+"""Number of bins over log10 of the difference from 1e-8 (equal printed values) to 5; one more bin means "no values"."""
 
 _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
 _NEAR = 8
@@ -74,7 +74,7 @@ def _bin(difference: NDArray[np.float32]) -> Int64:
     else:
         n = known.sum(axis=0, dtype=np.int32)
         mean = np.where(known, log, np.float32(0.0)).sum(axis=0) / np.maximum(n, 1).astype(np.float32)
-    # log2 from -26.6 (equal in print) to 2.3
+    # log2 from -26.6 (equal printed values) to 2.3
     bins = ((mean + np.float32(26.6)) * np.float32(VALUE_BINS / 28.9)).astype(np.int32)
     np.minimum(np.maximum(bins, 0, out=bins), VALUE_BINS - 1, out=bins)
     return bins if n is None else np.where(n > 0, bins, VALUE_BINS)
@@ -199,8 +199,8 @@ def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_
     """0 neither was recomputed, 1 both were, 2 one was; if both, 3 their originals are partners, 4 they are not."""
     first_a, first_b = a.original[i], b.original[j]
     known = (first_a >= 0) & (first_b >= 0)
-    partner, rival = of_a[first_a], of_b[first_b]
-    known &= (partner >= 0) | (rival >= 0)
+    partner, partner_of_b = of_a[first_a], of_b[first_b]
+    known &= (partner >= 0) | (partner_of_b >= 0)
     both = np.where(known, np.where(partner == first_b, 3, 4), 1)
     return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
 
@@ -212,9 +212,9 @@ def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b:
     for made_a, made_b in zip(a.producers, b.producers, strict=True):
         p, q = made_a[i], made_b[j]
         known = (p >= 0) & (q >= 0)
-        partner, rival = of_a[p], of_b[q]
+        partner, partner_of_b = of_a[p], of_b[q]
         agree |= known & (partner == q)
-        conflict |= known & (partner != q) & ((partner >= 0) | (rival >= 0))
+        conflict |= known & (partner != q) & ((partner >= 0) | (partner_of_b >= 0))
     return np.where(agree, np.where(conflict, 3, 1), np.where(conflict, 2, 0))
 
 

@@ -1,6 +1,6 @@
 """The slow, obvious way to read a log: line by line, one dictionary-like record after the other.
 
-What `matchers.logs.parser` must agree with (see `test_parse.py`). It knows nothing of pieces, columns or interning.
+What `matchers.logs.parser` must agree with (see `test_parser.py`). It knows nothing of pieces, columns or interning.
 """
 
 from __future__ import annotations

@@ -383,7 +383,7 @@ class Explorer(Following):
         self.draw()
 
     def _look(self) -> None:
-        """RealignmentSearch in a thread for pairs made past each other: nobody has to wait for it."""
+        """Search in a thread for pairs made past each other, without blocking the screen."""
         if (look := self.session.look()) is not None:
             self.run_worker(lambda: self._run_look(look), thread=True, group="look", exclusive=True)
 
