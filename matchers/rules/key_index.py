@@ -224,7 +224,7 @@ def _per_log(log: OpLog) -> _PerLog:
 
 def _named(log: OpLog, key: str, once: bool) -> Int64:
     """The rows with exactly this key."""
-    # Decoding maps several raw keys to any other text.
+    # Several raw keys may decode to the same non-ASCII text.
     if once and _kept(log) is None and key.isascii() and not {"\\", "\n"} & set(key):
         return log.keys.rows(key.encode())
     return _per_log(log).names.named(key)

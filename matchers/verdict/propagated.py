@@ -17,8 +17,13 @@ __all__ = ["PropagatedError", "LogSide"]
 
 @dataclass(frozen=True, slots=True)
 class PropagatedError:
-    """Per pair: the error of its output, the change of its norm, red without explaining its consumers (or downstream of
-    such a pair), and different whole numbers on the two sides.
+    """State of each pair's output, by pair.
+
+    Attributes:
+        errors: the relative error that it propagates.
+        norms: the relative change of its norm.
+        blocked: it is red or downstream of a red pair, so its error explains nothing.
+        whole: it makes different whole numbers on the two sides.
     """
 
     errors: list[float]

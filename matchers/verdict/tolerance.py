@@ -195,7 +195,7 @@ COPIES = frozenset(
         *("slice_scatter", "split_with_sizes_copy", "stack", "tril", "triu", "where"),
     }
 )
-"""Operations that copy elements, perhaps beside others so large that they hide the error (a mask)."""
+"""Operations that copy elements, perhaps beside others (a mask) so large that they hide the error."""
 
 RANKING = frozenset(
     {"topk", "sort", "msort", "kthvalue", "max", "min", "median", "nanmedian", "mode", "cummax", "cummin"}
@@ -208,7 +208,7 @@ numbers is about the root of that fraction.
 """
 
 ANYTHING = 2.0
-"""Above the relative error, 1.4, of two unrelated tensors of the same size."""
+"""Exceeds the relative error of two unrelated tensors of the same size, 1.4."""
 
 _COMMON_DIRECTION = 1 / 8
 _CHANCE = 5.0

@@ -255,9 +255,7 @@ def test_pairs_that_are_not_for_a_template(compared: Compared) -> None:
     template = TemplateRule(a=("layers.{n}/op_0_mm",), b=("layers.{n}/op_0_mm",), line=3)
     with pytest.raises(NoTemplateError, match=r"a template already makes this pair: r\.yaml:3"):
         proposed(c, "layers.0/op_0_mm", "layers.0/op_0_mm", template)
-    with pytest.raises(
-        NoTemplateError, match=r"miss this pair itself, because 'layers\.0/op_0_mm' of a is already"
-    ):
+    with pytest.raises(NoTemplateError, match=r"miss this pair itself, because 'layers\.0/op_0_mm' of a is already"):
         proposed(c, "layers.0/op_0_mm", "layers.0/op_1_mm", template)
 
 

@@ -288,7 +288,7 @@ class TestRealigning:
         assert session.look() is None
         told = session.explain()
         assert told is not None
-        assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired with what has its")
+        assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired by its numbers")
         assert f"The rule at {session.file.path}:3 makes these pairs" in told.notes[0]
         session.propose("a", session.realign_edits())
         assert session.proposal is not None
