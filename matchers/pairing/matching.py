@@ -22,7 +22,7 @@ __all__ = ["Matching", "NameRules", "paired_by"]
 
 
 _MAX_RENAMED = 1 / 8
-"""A rename of at most one row in this many updates the existing alignment; larger ones align anew."""
+"""Maximum share of renamed rows that updates the existing alignment; a larger rename aligns all rows anew."""
 
 
 @dataclass(frozen=True, slots=True)
