@@ -139,7 +139,7 @@ def test_what_cannot_be_written_as_lines_is_refused_or_kept(text: str, tmp_path:
     try:
         now = file.save(file.rules.adding(PAIR))
     except RulesError as error:
-        assert "would lose what is in it (" in str(error)  # noqa: PT017
+        assert "would lose its content (" in str(error)  # noqa: PT017
         assert file.path.read_text() == text
         file.save(file.rules.adding(PAIR), force=True)
         assert (tmp_path / "rules.yaml.orig").read_text() == text
