@@ -11,7 +11,7 @@ from matchers.errors import InputError
 
 __all__ = ["editor_command", "find_source", "source_lines", "split_location"]
 
-_MOST = 100_000
+_MAX_FILES = 100_000
 """Files that are looked at in search of one: seconds on a slow disk."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist"})
 _COLON = ("code", "codium", "code-insiders", "cursor", "subl", "hx", "helix", "zed", "micro")
@@ -52,7 +52,7 @@ def find_source(name: str, folder: Path) -> Path | None:
         seen += len(files)
         if wanted[-1] in files and (Path(place) / wanted[-1]).parts[-len(wanted) :] == wanted:
             return Path(place) / wanted[-1]
-        if seen > _MOST:
+        if seen > _MAX_FILES:
             return None
     return None
 

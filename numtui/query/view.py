@@ -22,7 +22,7 @@ from numtui.query.query import NO_QUERY, Query
 __all__ = [
     "FOLD_MIN",
     "Filter",
-    "Group",
+    "StatusGroup",
     "Order",
     "Severity",
     "View",
@@ -37,7 +37,7 @@ FOLD_MIN = 3
 """The shortest stretch of equal rows that folds: a line in place of two saves too little to hide anything."""
 
 
-class Group(IntEnum):
+class StatusGroup(IntEnum):
     """The six switches of the status filter, in the order of the keys `1` to `6`."""
 
     RED = 0
@@ -52,10 +52,10 @@ class Group(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-ALL_GROUPS = frozenset(Group)
+ALL_GROUPS = frozenset(StatusGroup)
 
 _GROUP_OF = np.array(
-    [next(g for g in Group if s in STATUS_WORDS[g.name.lower().replace("_", "-")]) for s in Status], np.int8
+    [next(g for g in StatusGroup if s in STATUS_WORDS[g.name.lower().replace("_", "-")]) for s in Status], np.int8
 )
 
 
@@ -63,19 +63,19 @@ _GROUP_OF = np.array(
 class Filter:
     """Which rows are wanted: the groups that are switched on, and a query."""
 
-    groups: frozenset[Group] = ALL_GROUPS
+    groups: frozenset[StatusGroup] = ALL_GROUPS
     query: Query = NO_QUERY
 
     def __bool__(self) -> bool:
         """True when something may be hidden."""
         return self.groups != ALL_GROUPS or bool(self.query)
 
-    def toggled(self, group: Group) -> Filter:
+    def toggled(self, group: StatusGroup) -> Filter:
         return Filter(self.groups ^ {group}, self.query)
 
     def mask(self, c: Comparison, queried: Bool | None = None) -> Bool:
         """bool[r]: the rows that pass; `queried` is `query.mask(c)` where it is known already."""
-        shown = np.array([g in self.groups for g in Group], bool)
+        shown = np.array([g in self.groups for g in StatusGroup], bool)
         passing = shown[_GROUP_OF[c.status]]
         if not self.query:
             return passing

@@ -24,7 +24,18 @@ from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
 from numtui.report.options import ReportOptions
-from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight, log_trouble, plural
+from numtui.report.parts import (
+    CauseFacts,
+    Doubt,
+    FamilyFacts,
+    Log,
+    Note,
+    RowFacts,
+    RuleUse,
+    Weight,
+    log_trouble,
+    plural,
+)
 
 __all__ = ["Report"]
 
@@ -233,14 +244,14 @@ class Report:
         )
 
     @cached_property
-    def realignments(self) -> tuple[Family, ...]:
+    def realignments(self) -> tuple[FamilyFacts, ...]:
         """Runs of red pairs that other partners make equal, and what mends them."""
         from matchers.drift.realign import realignments
 
-        return tuple(Family(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
+        return tuple(FamilyFacts(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
 
     @cached_property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[FamilyFacts, ...]:
         """The known kinds of drift that the comparison shows, the one with most rows first.
 
         While there are pairs to realign, only those: wrong pairs look like drift.
@@ -253,7 +264,7 @@ class Report:
         if c.matching is None or self.realignments:
             return self.realignments
         names = PairNames(c, c.matching)
-        found = [Family(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
+        found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
         return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
 
     @cached_property

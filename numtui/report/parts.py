@@ -13,7 +13,7 @@ __all__ = [
     "MEANING",
     "CauseFacts",
     "Doubt",
-    "Family",
+    "FamilyFacts",
     "Log",
     "Note",
     "RowFacts",
@@ -153,7 +153,7 @@ class CauseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FamilyFacts:
     """A known kind of drift between the names or the operations of the two runs, and how many rows show it."""
 
     name: str

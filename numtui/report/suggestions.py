@@ -15,8 +15,8 @@ from numtui.text.safe import safe_text
 __all__ = ["write_suggestions"]
 
 _WIDTH: Final = 118
-_MOST_RULES: Final = 8
-_LONGEST: Final = 400
+_MAX_RULES: Final = 8
+_MAX_TEXT: Final = 400
 
 
 def write_suggestions(
@@ -42,19 +42,19 @@ def _text(comparison: Comparison, suggestions: Sequence[Suggestion], title: str)
         if s.changes:
             yield from _wrapped(f"Effect: {_effect(s)}.")
         yield from _listed([f"take back {line}" for line in _taken_back(comparison, s)], "rules to take back")
-        yield from _listed([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}" for rule in s.rules], "rules")
+        yield from _listed([f"{rule.section}: {safe_text(flow_item(rule), _MAX_TEXT)}" for rule in s.rules], "rules")
 
 
 def _listed(lines: Sequence[str], what: str) -> Iterator[str]:
-    yield from (f"     {line}" for line in lines[:_MOST_RULES])
-    if len(lines) > _MOST_RULES:
-        yield f"     … {len(lines) - _MOST_RULES} more {what} are in --format yaml"
+    yield from (f"     {line}" for line in lines[:_MAX_RULES])
+    if len(lines) > _MAX_RULES:
+        yield f"     … {len(lines) - _MAX_RULES} more {what} are in --format yaml"
 
 
 def _taken_back(comparison: Comparison, s: Suggestion) -> list[str]:
     """The rules that a suggestion takes back: where each stands, and what it says."""
     return [
-        safe_text(f"{comparison.rules.where(rule)}: {rule.section}: {flow_item(rule)}", _LONGEST) for rule in s.drops
+        safe_text(f"{comparison.rules.where(rule)}: {rule.section}: {flow_item(rule)}", _MAX_TEXT) for rule in s.drops
     ]
 
 

@@ -13,9 +13,9 @@ from numtui.text.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]
 
-_MOST_NAMES = 3
-_MOST_STEPS = 20
-_NAME = 100
+_MAX_NAMES = 3
+_MAX_STEPS = 20
+_MAX_NAME = 100
 
 
 def write_text(comparison: WeightsComparison, out: TextIO) -> None:
@@ -39,8 +39,8 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
         yield ""
         yield " step  parameters that differ  largest error"
         yield from map(_step, _shown(c.steps))
-        if len(c.steps) > _MOST_STEPS:
-            yield f"  … {len(c.steps) - _MOST_STEPS} more steps are in --format jsonl"
+        if len(c.steps) > _MAX_STEPS:
+            yield f"  … {len(c.steps) - _MAX_STEPS} more steps are in --format jsonl"
     if c.not_comparable:
         owners = _names(dict.fromkeys(name for _, name, _ in c.not_comparable))
         yield f"Not compared, as shapes or shards differ: {_count(len(c.not_comparable), 'tensor')} of {owners}"
@@ -48,15 +48,15 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
         if names:
             yield f"Only in {side}: {_count(len(names), 'parameter')}: {_names(names)}"
         if steps:
-            some = ", ".join(map(str, steps[:_MOST_STEPS])) + ("…" if len(steps) > _MOST_STEPS else "")
+            some = ", ".join(map(str, steps[:_MAX_STEPS])) + ("…" if len(steps) > _MAX_STEPS else "")
             yield f"Only in {side}: {_count(len(steps), 'step')}: {some}"
 
 
 def _shown(steps: Sequence[StepSummary]) -> Sequence[StepSummary]:
     """The steps around the first difference, when there are many."""
     first = next((i for i, step in enumerate(steps) if step.different), 0)
-    start = max(0, min(first - 2, len(steps) - _MOST_STEPS))
-    return steps[start : start + _MOST_STEPS]
+    start = max(0, min(first - 2, len(steps) - _MAX_STEPS))
+    return steps[start : start + _MAX_STEPS]
 
 
 def _log(log: WeightLog) -> str:
@@ -71,7 +71,7 @@ def _step(step: StepSummary) -> str:
 
 
 def _tensor(found: Divergence) -> str:
-    return f"{safe_text(found.part, 40)} of {safe_text(found.parameter, _NAME)}"
+    return f"{safe_text(found.part, 40)} of {safe_text(found.parameter, _MAX_NAME)}"
 
 
 def _error(found: Divergence) -> str:
@@ -98,8 +98,8 @@ def _state(state: TensorState) -> str:
 
 def _names(names: Any) -> str:
     names = list(names)
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(safe_text(name, _NAME) for name in names[:_MOST_NAMES]) + more
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(safe_text(name, _MAX_NAME) for name in names[:_MAX_NAMES]) + more
 
 
 def _count(number: int, what: str) -> str:

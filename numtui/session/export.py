@@ -9,7 +9,7 @@ from pathlib import Path
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.errors import InputError
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
@@ -17,13 +17,13 @@ from numtui.report.options import ReportOptions
 from numtui.session.rule_edits import RecordPair
 from numtui.session.session import Session
 
-__all__ = ["Page", "copies_of", "free_path", "page_of", "row_of"]
+__all__ = ["HtmlPage", "copies_of", "free_path", "page_of", "row_of"]
 
 _NAME = "numtui"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """The HTML report of a moment; nothing that is done in the explorer afterwards changes it."""
 
     report: Report
@@ -42,11 +42,11 @@ class Page:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def page_of(session: Session) -> Page:
+def page_of(session: Session) -> HtmlPage:
     """The page of what is on the screen: the same rules, filters, folds, search, notes, and row."""
     shown = session.filter
     view = View(
-        hidden=frozenset(Group) - shown.groups,
+        hidden=frozenset(StatusGroup) - shown.groups,
         query=shown.query.text,
         search="" if session.search is None else session.search.text,
         saved=session.saved,
@@ -55,7 +55,7 @@ def page_of(session: Session) -> Page:
         cursor=session.cursor,
         notes=tuple(session.annotations.noted(session.comparison)),
     )
-    return Page(_report(session), view)
+    return HtmlPage(_report(session), view)
 
 
 def row_of(session: Session) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 __all__ = ["TypedLines", "joined"]
 
-_MOST = 50
+_MAX_LINES = 50
 """Lines of a kind that are kept."""
 
 
@@ -34,4 +34,4 @@ def joined(older: Mapping[str, tuple[str, ...]], newer: Mapping[str, tuple[str, 
 
 def _once(lines: Iterable[str]) -> tuple[str, ...]:
     last_first = dict.fromkeys(reversed(tuple(lines)))
-    return tuple(reversed(tuple(last_first)[:_MOST]))
+    return tuple(reversed(tuple(last_first)[:_MAX_LINES]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from matchers.comparison import Comparison
 from numtui.query.query import QueryError
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.annotations import Annotations, Lost
 from numtui.session.input_history import joined
 from numtui.session.listing import Details, Listing
@@ -35,7 +35,7 @@ def sitting_of(
     return SavedSession(
         cursor=anchor_of(c, record_pair_of(c, listing.cursor)),
         query=listing.filter.query.text,
-        hidden=tuple(group.label for group in Group if group not in listing.filter.groups),
+        hidden=tuple(group.label for group in StatusGroup if group not in listing.filter.groups),
         order=listing.order.label,
         folded=listing.folded,
         details=listing.details.label,
@@ -76,7 +76,7 @@ def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> st
         listing.set_query(kept.query)
     except QueryError:
         told.append(f"its filter is not understood: {kept.query}")
-    for group in Group:
+    for group in StatusGroup:
         if group.label in kept.hidden and group in listing.filter.groups:
             listing.toggle(group)
     order = next((order for order in Order if order.label == kept.order), Order.DISPATCH)

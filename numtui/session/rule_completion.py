@@ -21,7 +21,7 @@ __all__ = ["complete"]
 _FIELD: Final = re.compile(r"([A-Za-z]+):\s")
 _VALUE: Final = re.compile(r"[^\s,\[{\"']*$")
 _NAME: Final = re.compile(r"\s*([A-Za-z]*)")
-_TOLD: Final = 6
+_MAX_CANDIDATES: Final = 6
 """Candidates that are told where `tab` cannot decide among them."""
 
 
@@ -43,8 +43,8 @@ def complete(kind: type[Rule], before: str, c: Comparison) -> tuple[str, str]:
     more = first[len(typed) : same]
     if more or len(fitting) == 1:
         return more, ""
-    rest = f"  … {len(fitting):,} in all" if len(fitting) > _TOLD else ""
-    return "", "  ".join(fitting[:_TOLD]) + rest
+    rest = f"  … {len(fitting):,} in all" if len(fitting) > _MAX_CANDIDATES else ""
+    return "", "  ".join(fitting[:_MAX_CANDIDATES]) + rest
 
 
 def _since_field(before: str) -> str:

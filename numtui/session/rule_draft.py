@@ -155,7 +155,7 @@ def new_draft(kind: type[Rule], c: Comparison, spot: RecordPair, behind: int = -
 
 
 def _first_text(kind: type[Rule], c: Comparison, spot: RecordPair) -> str:
-    a, b = (_Names(log, record) for log, record in zip((c.a, c.b), spot, strict=True))
+    a, b = (_RecordNames(log, record) for log, record in zip((c.a, c.b), spot, strict=True))
     if kind in (PairRule, ApartRule, TemplateRule):
         plain = a.key, b.key
         both = plain if kind is not TemplateRule else tuple(key.replace("{", "{{").replace("}", "}}") for key in plain)
@@ -175,7 +175,7 @@ def _value(text: str) -> str:
     return quoted(text) if text else ""
 
 
-class _Names:
+class _RecordNames:
     """What a record is called; empty texts for none."""
 
     def __init__(self, log: OpLog, record: int) -> None:

@@ -39,9 +39,9 @@ RecordPair = tuple[int, int]
 """The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
 
 
-_KEY = 40
+_MAX_KEY = 40
 """Characters of a key in a sentence."""
-_FEW = 2
+_MAX_NAMED_RULES = 2
 """Rules that a title names one by one."""
 
 
@@ -171,9 +171,9 @@ def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> t
         changed = found.applied(rules)
     except ValueError:
         raise EditError("the rules have changed since: try again when they are matched") from None
-    steps = [f"take back {rules.where(rule)}" for rule in found.drops[:_FEW]]
-    if len(found.drops) > _FEW:
-        steps[-1] += f" and {len(found.drops) - _FEW} more"
+    steps = [f"take back {rules.where(rule)}" for rule in found.drops[:_MAX_NAMED_RULES]]
+    if len(found.drops) > _MAX_NAMED_RULES:
+        steps[-1] += f" and {len(found.drops) - _MAX_NAMED_RULES} more"
     if found.rules:
         steps.append(f"add {len(found.rules)} rule{'s' * (len(found.rules) != 1)}")
     return (Edit(f"realign {_rows(found.rows)}: {', '.join(steps)}", changed),)
@@ -306,7 +306,7 @@ def _ignored(c: Comparison, row: int | None) -> bool:
 
 def _short(key: str) -> str:
     """Enough of a key to know it by: the end tells keys apart."""
-    return key if len(key) <= _KEY else "…" + key[1 - _KEY :]
+    return key if len(key) <= _MAX_KEY else "…" + key[1 - _MAX_KEY :]
 
 
 def _rows(n: int) -> str:

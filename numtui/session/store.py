@@ -42,7 +42,7 @@ Record = tuple[str, int]
 Anchor = tuple["Record | None", "Record | None"]
 """The records of a and of b that a row shows; None where it has none of that side."""
 
-_MOST = 200
+_MAX_SESSIONS = 200
 """Sittings that are kept, of so many pairs of logs; older ones go, unless somebody wrote something down in them."""
 
 NOWHERE: Anchor = (None, None)
@@ -168,7 +168,7 @@ class SessionStore:
         """Forget the oldest sittings, so that the folder does not grow for ever; those that hold work stay."""
         with suppress(OSError):
             kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in kept[_MOST - 1 :]:
+            for path in kept[_MAX_SESSIONS - 1 :]:
                 if not _holds_work(path):
                     path.unlink()
                     path.with_suffix(".lock").unlink(missing_ok=True)

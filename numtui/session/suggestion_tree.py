@@ -23,9 +23,9 @@ from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach
 from numtui.session.rule_edits import Edit, EditError
 
-__all__ = ["Family", "Node", "State", "Suggested", "rule_name"]
+__all__ = ["SuggestedFamily", "Node", "State", "Suggested", "rule_name"]
 
-_MOST_LISTED: Final = 1_000
+_MAX_OPERATIONS: Final = 1_000
 """Operations that are listed one by one under a rule or a family."""
 
 
@@ -58,7 +58,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SuggestedFamily:
     """A suggestion, and which of its rules have been accepted.
 
     `suggestion` has the rules that were accepted first, then those that are still to be decided on.
@@ -88,7 +88,7 @@ class Suggested:
 
     def __init__(self, rejected: Collection[str] = ()) -> None:
         self.rejected: set[str] = set(rejected)
-        self.families: list[Family] = []
+        self.families: list[SuggestedFamily] = []
         self.comparison: Comparison | None = None
         """What it was looked for in; None before."""
         self._covered: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -98,7 +98,7 @@ class Suggested:
         self.comparison = comparison
         self._covered = {}
         rules = comparison.rules
-        new = {Family(s).title: s for s in found}
+        new = {SuggestedFamily(s).title: s for s in found}
         families = []
         for family in self.families:
             again = new.pop(family.title, None)
@@ -106,8 +106,8 @@ class Suggested:
             if again is not None:
                 families.append(_joined(before, again, accepted))
             elif accepted or _taken_back(before, rules):
-                families.append(Family(_only(before, accepted), frozenset(accepted)))
-        self.families = families + [Family(s) for s in found if Family(s).title in new]
+                families.append(SuggestedFamily(_only(before, accepted), frozenset(accepted)))
+        self.families = families + [SuggestedFamily(s) for s in found if SuggestedFamily(s).title in new]
 
     def forget(self) -> None:
         """The logs are others: what was found in them speaks of records that may be gone. What is rejected stays so."""
@@ -130,7 +130,7 @@ class Suggested:
                     yield from self._instances(node)
 
     def _instances(self, node: Node) -> Iterator[Node]:
-        return (replace(node, instance=k) for k in self.instances(node)[:_MOST_LISTED])
+        return (replace(node, instance=k) for k in self.instances(node)[:_MAX_OPERATIONS])
 
     def instances(self, node: Node) -> tuple[int, ...]:
         """The operations of a family, or those that one of its rules is about, as indices into its instances."""
@@ -185,7 +185,7 @@ class Suggested:
             return State.OPEN
         return State.ACCEPTED if State.ACCEPTED in states else State.REJECTED
 
-    def _of_rule(self, family: Family, rule: Rule) -> State:
+    def _of_rule(self, family: SuggestedFamily, rule: Rule) -> State:
         if rule in family.accepted:
             return State.ACCEPTED
         return State.REJECTED if rule_name(rule) in self.rejected else State.OPEN
@@ -216,7 +216,7 @@ class Suggested:
         done = sum(n for rule, n in zip(s.rules, s.matched, strict=True) if not self._is_open(family, rule))
         return s.settles if not done else max(s.settles - done, 0)
 
-    def _is_open(self, family: Family, rule: Rule) -> bool:
+    def _is_open(self, family: SuggestedFamily, rule: Rule) -> bool:
         return self._of_rule(family, rule) is State.OPEN
 
     # -- what a person decides
@@ -314,10 +314,10 @@ def _only(s: Suggestion, rules: Sequence[Rule]) -> Suggestion:
     return replace(s, rules=tuple(rule for rule, _ in of), matched=tuple(n for _, n in of))
 
 
-def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> Family:
+def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> SuggestedFamily:
     """What was accepted of a family, and what is found of it now."""
     if not accepted:
-        return Family(again)
+        return SuggestedFamily(again)
     old = _only(before, accepted)
     fresh = _only(again, [rule for rule in again.rules if rule not in set(accepted)])
     both = np.unique(np.concatenate((before.instances, again.instances), axis=1), axis=1)
@@ -328,7 +328,7 @@ def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> 
         settles=again.settles + sum(old.matched),
         instances=both,
     )
-    return Family(joined, frozenset(accepted))
+    return SuggestedFamily(joined, frozenset(accepted))
 
 
 def _with(s: Suggestion, rules: RuleSet) -> RuleSet:

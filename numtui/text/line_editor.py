@@ -13,7 +13,7 @@ from enum import Enum, auto
 __all__ = ["LineEditor", "Typed"]
 
 
-_CANDIDATES = 6
+_MAX_CANDIDATES = 6
 """Values that are told when `tab` cannot decide among them."""
 
 
@@ -135,7 +135,7 @@ class LineEditor:
         first, last = min(fitting), max(fitting)
         same = next((first[:i] for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), first)
         if len(fitting) > 1 and same == typed:
-            shown = fitting if fields else fitting[:_CANDIDATES]
+            shown = fitting if fields else fitting[:_MAX_CANDIDATES]
             more = f" … {len(fitting)} in all" if len(fitting) > len(shown) else ""
             self.told = "  ".join(word[word.find(":") + 1 :] or word for word in shown) + more
         self.text = self.text[:start] + same + rest

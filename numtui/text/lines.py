@@ -71,13 +71,11 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
     return line
 
 
-LONGEST_TEXT = 2000
+MAX_TEXT = 2000
 """Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """A sentence in lines of `width` cells."""
-    lines = textwrap.wrap(
-        safe_text(text, LONGEST_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(safe_text(text, MAX_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]

@@ -15,7 +15,7 @@ __all__ = ["LETTER", "KeyReader"]
 LETTER = "letter"
 """What stands in a sequence for any letter or digit."""
 
-_MOST = 7
+_MAX_DIGITS = 7
 """Digits of a count that are kept: more rows than any log has."""
 
 
@@ -69,7 +69,7 @@ class KeyReader:
                 self.letter = key
             return self._sequences.get((*begun, LETTER), True) if self.letter else True
         if key.isascii() and key.isdigit() and (key != "0" or self.digits):
-            self.digits = (self.digits + key)[:_MOST]
+            self.digits = (self.digits + key)[:_MAX_DIGITS]
             return True
         if any(sequence[0] == key for sequence in self._sequences):
             self.prefix = (key,)

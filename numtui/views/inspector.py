@@ -11,7 +11,7 @@ from matchers.comparison import Comparison
 from matchers.explain.row import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
 from numtui.session.session import Session
-from numtui.text.lines import LONGEST_TEXT, Line, fit, side_titles, width_of, wrap
+from numtui.text.lines import MAX_TEXT, Line, fit, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
 
 __all__ = ["Inspection", "inspect"]
@@ -25,10 +25,10 @@ _COMMON = ("shape", "dtype", "phase", "location", "micro-batch", "recompute", "p
 _WHERE = ("phase", "location", "stack", "micro-batch", "recompute", "group")
 """Facts that are not about values."""
 
-_FEW = 4
+_MAX_EARLY_INPUTS = 4
 """Inputs up to which they do not crowd out the words."""
 
-_MEMBERS = 4
+_MAX_MEMBERS = 4
 """Operations of a group that are named: of a collective all, of a sum over micro-batches some."""
 
 
@@ -113,8 +113,8 @@ def _names(c: Comparison, row: int) -> str:
 
 
 def _keys(log: OpLog, records: Sequence[int]) -> list[str]:
-    keys = [safe_text(log.keys[record], 400) for record in records[:_MEMBERS]]
-    return [*keys, f"… {len(records):,} in all"] if len(records) > _MEMBERS else keys
+    keys = [safe_text(log.keys[record], 400) for record in records[:_MAX_MEMBERS]]
+    return [*keys, f"… {len(records):,} in all"] if len(records) > _MAX_MEMBERS else keys
 
 
 def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
@@ -166,7 +166,7 @@ def _table(
     else:
         differing = [fact for fact in facts if fact.agrees is False and fact.name not in _WHERE]
         known = any(given.agrees is False for given in told.inputs)
-        early = len(told.inputs) <= _FEW
+        early = len(told.inputs) <= _MAX_EARLY_INPUTS
         if differing or known:
             add_facts(differing[:2])
             if early:
@@ -180,7 +180,7 @@ def _table(
         if not early:
             add_inputs()
     if shared:
-        text = " · ".join(safe_text(fact.a, LONGEST_TEXT) for fact in shared)
+        text = " · ".join(safe_text(fact.a, MAX_TEXT) for fact in shared)
         # The source line comes last, and is what one looks for: it must not be cut off.
         for label, part in zip_longest(("both",), wrap(text, width - name - 2), fillvalue=""):
             lines.append([(f" {fit(label, name)}{part}", "")])
@@ -192,7 +192,7 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     label = fit(safe_text(fact.name, name), name)
     # Of a path the end says most.
     path = fact.name == "location"
-    a, b = (fit(safe_text(text, LONGEST_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
+    a, b = (fit(safe_text(text, MAX_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]

@@ -12,10 +12,10 @@ from numtui.text.safe import safe_text
 
 __all__ = ["Messages"]
 
-_MOST = 300
+_MAX_MESSAGES = 300
 """Sentences that are kept: an hour's worth."""
 
-_TEXT = 2000
+_MAX_TEXT = 2000
 """Characters of a sentence that are shown."""
 
 
@@ -36,7 +36,7 @@ class Messages:
 
     def __init__(self, clock: Callable[[], datetime] = _now) -> None:
         self._clock = clock
-        self._said: deque[_Said] = deque(maxlen=_MOST)
+        self._said: deque[_Said] = deque(maxlen=_MAX_MESSAGES)
 
     def __bool__(self) -> bool:
         return bool(self._said)
@@ -57,7 +57,7 @@ class Messages:
             [
                 (f" {said.at:%H:%M:%S}  ", "dim"),
                 *([(f"{said.times}×  ", "dim")] if said.times > 1 else []),
-                (safe_text(said.text, _TEXT), "red" if said.trouble else ""),
+                (safe_text(said.text, _MAX_TEXT), "red" if said.trouble else ""),
             ]
             for said in reversed(self._said)
         ]

@@ -10,10 +10,10 @@ from numtui.text.safe import safe_text
 
 __all__ = ["raw_lines"]
 
-_MOST = 8
+_MAX_RECORDS = 8
 """Records of a group that are shown, of each side."""
 
-_TEXT = 4000
+_MAX_TEXT = 4000
 """Characters of a line that are shown."""
 
 
@@ -23,7 +23,9 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
     Reads the logs: not for the screen's own thread.
     """
     members = c.members(row)
-    records = [(side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MOST]]
+    records = [
+        (side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MAX_RECORDS]
+    ]
     texts: list[tuple[str, ...] | LogError] = []
     for _, log, record in records:
         try:
@@ -35,16 +37,16 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
     out: list[Line] = []
     for (side, log, record), text in zip(records, texts, strict=True):
         if isinstance(text, LogError):
-            out += [[(f" {side}  {safe_text(str(text), _TEXT)}", "red")], []]
+            out += [[(f" {side}  {safe_text(str(text), _MAX_TEXT)}", "red")], []]
             continue
-        out.append([(f" {side}  {safe_text(log.path, _TEXT)}:{int(log.line[record])}", "title")])
+        out.append([(f" {side}  {safe_text(log.path, _MAX_TEXT)}:{int(log.line[record])}", "title")])
         for line in text:
             differs = len(pair) == 2 and len({fields.get(_name(line)) for fields in pair}) > 1
-            out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _TEXT), "")])
+            out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _MAX_TEXT), "")])
         out.append([])
     for (side, _), of in zip(c.logs, members, strict=False):
-        if len(of) > _MOST:
-            out.append([(f" {side}  … and {len(of) - _MOST:,} more records of this group", "dim")])
+        if len(of) > _MAX_RECORDS:
+            out.append([(f" {side}  … and {len(of) - _MAX_RECORDS:,} more records of this group", "dim")])
     return out
 
 

@@ -9,7 +9,7 @@ from numtui.text.safe import safe_text
 
 __all__ = ["HEADING", "detail", "help_lines", "stand_line", "summary"]
 
-_TEXT = 600
+_MAX_TEXT = 600
 _SIDES = (" ↔ ", " ✗ ", " → ")
 """What stands between the two sides of a rule."""
 
@@ -34,7 +34,7 @@ def stand_line(stand: Stand, width: int) -> Line:
         return [
             (" ✗   –  ", "red"),
             (f"{fit('broken', 10)}{line:>6} {'–':>9}  ", "red"),
-            (fit(safe_text(stand.problem.message if stand.problem else "", _TEXT), max(width - 37, 8)), "red"),
+            (fit(safe_text(stand.problem.message if stand.problem else "", _MAX_TEXT), max(width - 37, 8)), "red"),
         ]
     sign, role = ("○", "dim") if not rule.enabled else (" ", "")
     if stand.trouble:
@@ -53,7 +53,7 @@ def stand_line(stand: Stand, width: int) -> Line:
 
 def _brief(rule: Rule, width: int) -> str:
     """A rule in so many cells. Of keys that are too long the ends are left: these tell them apart."""
-    text = safe_text(rule_text(rule), _TEXT)
+    text = safe_text(rule_text(rule), _MAX_TEXT)
     sign = next((sign for sign in _SIDES if sign in text), "")
     if width_of(text) <= width or not sign:
         return fit(text, width)

@@ -13,7 +13,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
 from numtui.text.lines import Line, fit, width_of
@@ -22,11 +22,11 @@ from numtui.views.table import short_dtype
 
 __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
-_LEAST = 12
+_MIN_MODULE_PATH = 12
 """Cells of the path of a module that a source line leaves to it."""
-_PLACE = 60
+_MAX_LOCATION = 60
 """Characters of a source line that are shown."""
-_PROBLEMS = 200
+_MAX_PROBLEMS = 200
 """Problems of a log that are listed; the rest is counted."""
 
 
@@ -192,7 +192,7 @@ def breadcrumb(session: Session, width: int) -> Line:
         module = " " + path.replace(".", " › ")
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
     right: Line = []
-    hidden = [g.label for g in Group if g not in session.filter.groups]
+    hidden = [g.label for g in StatusGroup if g not in session.filter.groups]
     if hidden:
         right.append((f"hidden: {', '.join(hidden)}  ", "close"))
     if session.filter.query:
@@ -210,7 +210,7 @@ def breadcrumb(session: Session, width: int) -> Line:
         right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
     room = width - sum(width_of(text) for text, _ in right) - 1
     place = _source(session)
-    if place and room - width_of(place) - 3 < min(width_of(module), _LEAST):
+    if place and room - width_of(place) - 3 < min(width_of(module), _MIN_MODULE_PATH):
         place = ""
     room -= width_of(place) + 3 if place else 0
     path = fit(module, min(width_of(module), max(room, 0)), keep_end=True)
@@ -221,10 +221,10 @@ def _source(session: Session) -> str:
     """`model.py:12`, `model.py:12 ⇄ 14` where the sides differ; empty where the logs do not say."""
     lines = source_lines(session.comparison, session.cursor)
     if len(lines) < 2:
-        return safe_text(lines[0], _PLACE) if lines else ""
+        return safe_text(lines[0], _MAX_LOCATION) if lines else ""
     (file_a, line_a), (file_b, line_b) = map(split_location, lines)
     other = line_b if file_a == file_b else f"{file_b}:{line_b}"
-    return safe_text(f"{file_a}:{line_a} ⇄ {other}", _PLACE)
+    return safe_text(f"{file_a}:{line_a} ⇄ {other}", _MAX_LOCATION)
 
 
 def all_agree(c: Comparison) -> str:
@@ -262,10 +262,10 @@ def info(session: Session) -> list[Line]:
             lines.extend([(f"     {safe_text(text, 300)}", "dim")] for text in log.header.lines)
         if log.problem_count:
             lines.append([(f"   {log.problem_count:,} spots could not be read; only these are lost:", "close")])
-            for problem in log.problems[:_PROBLEMS]:
+            for problem in log.problems[:_MAX_PROBLEMS]:
                 text = f"     {log.path}:{problem.line}: {problem.message}"
                 lines.append([(safe_text(text, 300), "")])
-            if (more := log.problem_count - min(len(log.problems), _PROBLEMS)) > 0:
+            if (more := log.problem_count - min(len(log.problems), _MAX_PROBLEMS)) > 0:
                 lines.append([(f"     … and {more:,} more", "dim")])
         lines.append([("", "")])
     return lines

@@ -20,9 +20,7 @@ from numtui.views.drift import drift_facts, how_it_is, key_lines, marked_keys
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 
 _MARK: Final = {State.OPEN: (" ", ""), State.ACCEPTED: ("✓", "good"), State.REJECTED: ("✗", "dim")}
-_LONGEST: Final = 400
-_NUMBERS: Final = 34
-"""Cells of the counts behind the name of a family."""
+_MAX_TEXT: Final = 400
 
 
 def heading(suggested: Suggested) -> str:
@@ -46,7 +44,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
         return _instance(c, *suggested.records(node), width, 8 if node.rule >= 0 else 5)
     if node.rule >= 0:
         count = f"{suggested.settles(node):,}×".rjust(8)
-        text = safe_text(rule_name(s.rules[node.rule]), _LONGEST)
+        text = safe_text(rule_name(s.rules[node.rule]), _MAX_TEXT)
         return [(f"   {sign} ", "dim"), _MARK[state], (f" {fit(text, width - 16)}", role), (f"{count} ", "dim")]
     counts = f"{s.rows:,} row{'s' * (s.rows != 1)}".rjust(13)
     mark = _MARK.get(state, ("·", "dim"))
@@ -83,13 +81,13 @@ def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
         key = c.a.keys[i] if i >= 0 else c.b.keys[j]
         return [
             (number, "dim"),
-            (fit(safe_text(key, _LONGEST), room - 10, keep_end=True), ""),
+            (fit(safe_text(key, _MAX_TEXT), room - 10, keep_end=True), ""),
             (" only " + "ab"[i < 0], "dim"),
         ]
     a, b = marked_keys(c.a.keys[i], c.b.keys[j])
     if sum(width_of(text) for text, _ in (*a, *b)) + 3 > room:
         each = (room - 3) // 2
-        keys = [safe_text(log.keys[k], _LONGEST) for log, k in ((c.a, i), (c.b, j))]
+        keys = [safe_text(log.keys[k], _MAX_TEXT) for log, k in ((c.a, i), (c.b, j))]
         return [(number, "dim"), (fit(keys[0], each, keep_end=True) + " ↔ " + fit(keys[1], each, keep_end=True), "")]
     return [(number, "dim"), *a, (" ↔ ", "dim"), *b]
 
@@ -125,12 +123,12 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         yield from _wrapped((f"· {text}" for text, _ in drift_facts(c, i, j)), width)
         for side, log, record in (("a", c.a, i), ("b", c.b, j)):
             if record >= 0:
-                yield [(fit(f"   {side}: {safe_text(log.location_text(record), _LONGEST)}", width), "dim")]
+                yield [(fit(f"   {side}: {safe_text(log.location_text(record), _MAX_TEXT)}", width), "dim")]
         yield from _wrapped([s.explanation], width, "dim")
         return
     if node.rule >= 0:
         rule = s.rules[node.rule]
-        yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}"], width)
+        yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _MAX_TEXT)}"], width)
     else:
         yield from _wrapped([s.explanation], width)
         if s.no_rule:
@@ -138,7 +136,7 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         if s.changes and not effect:
             yield from _wrapped([f"Effect: {effect_of(s)}."], width)
         for rule in s.drops:
-            yield from _wrapped([f"takes back {c.rules.where(rule)}: {safe_text(rule_name(rule), _LONGEST)}"], width)
+            yield from _wrapped([f"takes back {c.rules.where(rule)}: {safe_text(rule_name(rule), _MAX_TEXT)}"], width)
     if effect:
         yield from _wrapped([f"Effect: {effect}"], width, "good")
 

@@ -25,7 +25,7 @@ from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import Report
@@ -82,7 +82,7 @@ class View:
         notes: what somebody wrote on rows, in their order.
     """
 
-    hidden: frozenset[Group] = frozenset()
+    hidden: frozenset[StatusGroup] = frozenset()
     query: str = ""
     search: str = ""
     saved: Mapping[str, str] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
     return {
         "names": [safe_text(name, 60) for name in r.options.names],
         "statuses": [_status(status) for status in Status],
-        "groupNames": [group.label for group in Group],
+        "groupNames": [group.label for group in StatusGroup],
         "fields": _fields(),
         "roles": ["", *(role.label for role in Role if role)],
         "roleWords": ["", *(role.word for role in Role if role)],
@@ -174,14 +174,14 @@ def _told(r: Report) -> dict[str, str]:
 
 
 def _status(status: Status) -> dict[str, Any]:
-    group = next(g for g in Group if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
+    group = next(g for g in StatusGroup if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
     return {
         "label": status.label,
         "meaning": MEANING[status],
         "glyph": GLYPHS[status],
         "group": int(group),
         "red": status.red,
-        "equal": group is Group.EQUAL,
+        "equal": group is StatusGroup.EQUAL,
         "style": STYLES.get(status, "plain"),
     }
 

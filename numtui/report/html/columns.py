@@ -37,7 +37,7 @@ _Sides = tuple[tuple[str, OpLog, Int32], ...]
 
 _LEVEL: Final = 6
 """Of gzip: the highest one takes three times as long for one part in a hundred."""
-_LONGEST: Final = 1000
+_MAX_TEXT: Final = 1000
 """Characters of one text: a key of a hostile log can be megabytes long."""
 _DIGITS: Final = 7
 _ABSENT, _NAN, _INF, _NEGATIVE_INF = 127, 126, 125, 124
@@ -81,7 +81,7 @@ class Block:
     def intern(self, name: str, texts: Iterable[str]) -> dict[str, int]:
         """Add a table of text; returns the number of each of its entries."""
         number = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        self.head["tables"][name] = [safe_text(text, _LONGEST) for text in number]
+        self.head["tables"][name] = [safe_text(text, _MAX_TEXT) for text in number]
         return number
 
     def compressed(self) -> bytes:
@@ -144,7 +144,7 @@ def _verdicts(block: Block, c: Comparison) -> None:
     block.add("startOf", start)
     block.add("causeOf", c.consequences.cause_of.astype(np.int32))
     block.add("original", c.original)
-    block.head["slots"] = {str(row): safe_text(slot.name, _LONGEST) for row, slot in sorted(c.slots.items())}
+    block.head["slots"] = {str(row): safe_text(slot.name, _MAX_TEXT) for row, slot in sorted(c.slots.items())}
 
 
 def _epsilon(c: Comparison) -> Float64:

@@ -9,11 +9,11 @@ from numtui.tui.repaint.cells import Cells, changes
 
 __all__ = ["Scroll", "scroll_between"]
 
-_FURTHEST = 3
+_MAX_SCROLL = 3
 """Lines that a list is moved by when the cursor steps over its edge."""
 _EDGE = 3
 """Cells at the left that may stay where they are: the map of the run, beside a list that moves."""
-_LEAST = 200
+_MIN_GAIN = 200
 """Cells less to be written for which it is worth the while."""
 
 
@@ -41,11 +41,13 @@ class Scroll:
 
 def scroll_between(before: Sequence[Cells], after: Sequence[Cells]) -> Scroll | None:
     """The scroll that leaves least to be written; None where none is worth the while. All lines are of one length."""
-    if _to_write(before, after) < _LEAST:
+    if _to_write(before, after) < _MIN_GAIN:
         return None
-    found = [scroll for by in range(-_FURTHEST, _FURTHEST + 1) if by and (scroll := _by(before, after, by)) is not None]
+    found = [
+        scroll for by in range(-_MAX_SCROLL, _MAX_SCROLL + 1) if by and (scroll := _by(before, after, by)) is not None
+    ]
     least = min(found, key=lambda scroll: _to_write(scroll.of(before), after), default=None)
-    if least is None or _to_write(before, after) - _to_write(least.of(before), after) < _LEAST:
+    if least is None or _to_write(before, after) - _to_write(least.of(before), after) < _MIN_GAIN:
         return None
     return least
 

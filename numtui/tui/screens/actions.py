@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import UserError
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.export import copies_of
 from numtui.session.jobs import Job
 from numtui.session.listing import Details
@@ -20,7 +20,7 @@ from numtui.tui.screens.arrange import SORTED
 from numtui.tui.screens.pages import Pages
 
 if TYPE_CHECKING:
-    from numtui.session.export import Page
+    from numtui.session.export import HtmlPage
     from numtui.session.rule_edits import Edit
 
 __all__ = ["Commands"]
@@ -211,28 +211,28 @@ class Commands(Pages):
         self.session.toggle_fold()
         self.draw()
 
-    def _toggle(self, group: Group) -> None:
+    def _toggle(self, group: StatusGroup) -> None:
         self.session.toggle(group)
         shown = "shown" if group in self.session.filter.groups else "hidden"
         self.say(f"{group.label} rows are {shown} ({len(self.session.view):,} lines)")
 
     def action_toggle_red(self) -> None:
-        self._toggle(Group.RED)
+        self._toggle(StatusGroup.RED)
 
     def action_toggle_close(self) -> None:
-        self._toggle(Group.CLOSE)
+        self._toggle(StatusGroup.CLOSE)
 
     def action_toggle_equal(self) -> None:
-        self._toggle(Group.EQUAL)
+        self._toggle(StatusGroup.EQUAL)
 
     def action_toggle_only_a(self) -> None:
-        self._toggle(Group.ONLY_A)
+        self._toggle(StatusGroup.ONLY_A)
 
     def action_toggle_only_b(self) -> None:
-        self._toggle(Group.ONLY_B)
+        self._toggle(StatusGroup.ONLY_B)
 
     def action_toggle_other(self) -> None:
-        self._toggle(Group.OTHER)
+        self._toggle(StatusGroup.OTHER)
 
     def action_reset(self) -> None:
         """Drop one thing that is pending, the newest first."""
@@ -403,7 +403,7 @@ class Commands(Pages):
         self.say(f"writing {path}")
         self.run_worker(lambda: self._write_page(page, path), thread=True)
 
-    def _write_page(self, page: Page, path: Path) -> None:
+    def _write_page(self, page: HtmlPage, path: Path) -> None:
         """In a worker's thread: only messages leave it."""
         try:
             page.write(path)

@@ -23,8 +23,8 @@ from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Opening", "first_keys"]
 
-_BYTES = 64 << 10
-_MOST = 200
+_HEAD_BYTES = 64 << 10
+_MAX_KEYS = 200
 """Keys that are shown: more than any terminal has lines."""
 
 
@@ -34,10 +34,10 @@ def first_keys(path: str) -> list[str]:
     with suppress(OSError, EOFError, zlib.error), open(path, "rb") as plain:
         packed = plain.peek(2)[:2] == b"\x1f\x8b"
         source = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if packed else plain
-        data = source.read(_BYTES)
+        data = source.read(_HEAD_BYTES)
     lines = (line.rstrip(b"\r") for line in data.split(b"\n")[:-1])
     keys = [line[1:-1] for line in lines if line[:1] == b"[" and line[-1:] == b"]"]
-    return [key[:400].decode("utf-8", "backslashreplace") for key in keys[:_MOST]]
+    return [key[:400].decode("utf-8", "backslashreplace") for key in keys[:_MAX_KEYS]]
 
 
 class Opening(Screen[None]):

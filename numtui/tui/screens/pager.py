@@ -40,7 +40,7 @@ class Pager(Modal[None]):
         """The line that was gone to, an index into the wrapped ones."""
 
     def compose(self) -> ComposeResult:
-        yield _Page()
+        yield _PagerText()
 
     @property
     def _room(self) -> int:
@@ -54,7 +54,7 @@ class Pager(Modal[None]):
         below = len(self._wrapped) - self._top - self._room
         shown = self._wrapped[self._top : self._top + self._room]
         blank: list[Line] = [[] for _ in range(self._room - len(shown))]
-        page = self.query_one(_Page)
+        page = self.query_one(_PagerText)
         title: Line = [(f" {self._title}", "title"), ("   / searches · q or esc closes", "dim")]
         hit = self._hit - self._top + 1 if self._top <= self._hit < self._top + self._room else -1
         page.paint([title, *shown, *blank, self._tail(below)], reverse=hit)
@@ -123,7 +123,7 @@ class Pager(Modal[None]):
             self.draw()
 
 
-class _Page(Lines):
+class _PagerText(Lines):
     """The text."""
 
 

@@ -18,10 +18,10 @@ from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 
 __all__ = ["PlotScreen"]
 
-_SAID = 2
+_FACT_LINES = 2
 """Lines for what is known about the row under the cursor."""
 
-_CLOSEST = 16
+_MIN_ROWS = 16
 """Rows that are shown at least."""
 
 
@@ -68,7 +68,7 @@ class PlotScreen(Modal[int | None]):
         what = "largest value" if c.single else "error"
         legend = _LEGEND if speaks_unicode() else _LEGEND_ASCII
         title: Line = [(f" {what} over depth", "title"), (f"{part}{filtered}   {legend}", "dim")]
-        said = wrap(explained(c, self._row).headline, width - 2)[:_SAID]
+        said = wrap(explained(c, self._row).headline, width - 2)[:_FACT_LINES]
         lines: list[Line] = [title, *plot.lines(self._row), row_line(c, self._row, width, " ")]
         lines += [[(f" {text}", "")] for text in said]
         lines += [[] for _ in range(height - 1 - len(lines))]
@@ -106,7 +106,7 @@ class PlotScreen(Modal[int | None]):
         """Show so much of what is shown, around the cursor; 0: all."""
         total = len(self._session.comparison)
         first, last = self._range
-        size = min(max(round((last - first) * factor), min(_CLOSEST, total)), total) if factor else total
+        size = min(max(round((last - first) * factor), min(_MIN_ROWS, total)), total) if factor else total
         start = min(max(self._row - size // 2, 0), total - size)
         self._range = (start, start + size)
 
@@ -118,7 +118,7 @@ class PlotScreen(Modal[int | None]):
 
 def _room(size: Size) -> tuple[int, int]:
     """Columns and lines for the plot itself: without axes, title, what is said of a row, and the keys."""
-    return size.width - AXIS - 1, size.height - MARGIN - _SAID - 3
+    return size.width - AXIS - 1, size.height - MARGIN - _FACT_LINES - 3
 
 
 _LEGEND = "● first cause  ┄ tolerance  ∞ NaN or Inf"

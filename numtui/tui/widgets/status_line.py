@@ -15,7 +15,7 @@ from numtui.views.run_summary import incomplete, join
 
 __all__ = ["StatusLine", "editor_line"]
 
-_MOST = 4
+_MAX_LINES = 4
 """Lines that a message may take."""
 
 
@@ -49,14 +49,14 @@ class StatusLine(Lines):
         role = "red" if editor.wrong is not None else "key"
         room = self.size.width - _width(line) - 2
         if editor.refused and width_of(editor.told) > room:
-            told = wrap(editor.told, self.size.width - 2)[: _MOST - 1]
+            told = wrap(editor.told, self.size.width - 2)[: _MAX_LINES - 1]
             self._say([*([(f" {text}", role)] for text in told), line])
         else:
             # While it is typed, the list above must not move with every letter.
             self._say([join(line, [(f"{safe_text(editor.told, max(room, 8))} ", role)], self.size.width)])
 
     def _say(self, lines: Sequence[Line]) -> None:
-        shown = list(lines[:_MOST])
+        shown = list(lines[:_MAX_LINES])
         if self.size.height != len(shown):
             self.styles.height = len(shown)
         self.paint(shown)

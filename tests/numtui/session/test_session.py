@@ -19,7 +19,7 @@ from matchers.rules.file import RuleFile, RulesChangedError
 from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from numtui.query.query import QueryError
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.listing import Listing, Search
 from numtui.session.rule_edits import EditError, Effect
@@ -416,7 +416,7 @@ class TestListing:
         assert (listing.next_red(-1), listing.cursor) == ("", 1)
         assert (listing.next_cause(), listing.cursor) == ("", 3)
         assert listing.next_cause(-1) == "this is the only first cause"
-        listing.toggle(Group.RED)
+        listing.toggle(StatusGroup.RED)
         assert listing.next_red() == "every red row (2) is hidden by the filter"
         assert Listing(comparison_of([E])).next_red() == "there is no red row"
 
@@ -434,7 +434,7 @@ class TestListing:
     def test_a_hidden_cursor_goes_to_the_nearest_row(self) -> None:
         listing = Listing(comparison_of([R, E, E, R]))
         listing.move(2)
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert listing.cursor == 3
         assert listing.clear_filter()
         assert not listing.clear_filter()
@@ -488,7 +488,7 @@ class TestListing:
         assert listing.cursor == 3
         assert 3 in listing.view.row.tolist()
         listing.toggle_fold()
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         listing.go(2)
         assert (listing.cursor, listing.view.row.tolist()) == (2, [0, 2, 7])
 
@@ -534,9 +534,9 @@ class TestListing:
 
     def test_hits_hidden_by_the_filter_do_not_count(self) -> None:
         listing = Listing(comparison_of([E, R], keys=["a/op_0_mm", "b/op_0_mm"]))
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert find(listing, "mm", 1).rows.tolist() == [1]
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert listing.search is not None
         assert listing.search.rows.tolist() == [0, 1], "the hits follow the filter"
 

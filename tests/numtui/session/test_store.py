@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.listing import Details
 from numtui.session.rule_edits import record_pair_of
 from numtui.session.session import Session
@@ -105,7 +105,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first = session_of(c, tmp_path)
     first.saved["heads"] = "op:mm"
     first.set_query("@heads row>1")
-    first.toggle(Group.ONLY_B)
+    first.toggle(StatusGroup.ONLY_B)
     first.sort(Order.ERROR)
     first.details = Details.MOST
     first.go(4)
@@ -194,7 +194,7 @@ def session_of(c: Comparison, folder: Path) -> Session:
 def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("numtui.session.store._MOST", 3)
+    monkeypatch.setattr("numtui.session.store._MAX_SESSIONS", 3)
     for number in range(6):
         made = SessionStore(f"{number}.log", "b.log", folder=tmp_path)
         made.save(SavedSession(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))

@@ -25,7 +25,7 @@ from matchers.errors import InputError, LogError
 from matchers.rules.file import RuleFile
 from numtui.actions import ACTIONS
 from numtui.inputs import OpenRequest
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.loading import load
 from numtui.tui.app import Numtui
@@ -637,7 +637,7 @@ async def test_keys_of_ones_own_are_bound_and_told(tmp_path: Path) -> None:
         assert explorer.session.folded
         await press(pilot, "7")
         explorer.settle()
-        assert Group.RED not in explorer.session.filter.groups
+        assert StatusGroup.RED not in explorer.session.filter.groups
         assert "+ ZZ" in "".join(text for line in help_lines(explorer.actions) for text, _ in line)
 
 
@@ -723,7 +723,7 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         assert "have changed" not in screen(pilot)
         assert session.comparison.a.keys[session.spot[0]] == key
         assert session.annotations.notes == {session.spot: "seen"}
-        assert Group.CLOSE not in session.filter.groups
+        assert StatusGroup.CLOSE not in session.filter.groups
         explorer.run_named("follow")
         write_log(Path(asked.path_a), whole[:10])
         for _ in range(2):

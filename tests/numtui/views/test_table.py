@@ -14,7 +14,7 @@ from matchers.logs.columns import Strings
 from matchers.logs.op_log import Header, Problem
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.views.inspector import inspect
@@ -156,7 +156,7 @@ def test_the_breadcrumb_says_what_is_hidden() -> None:
     session.next_red()
     assert text(breadcrumb(session, 80)).endswith("red 1/2 ")
     assert "layers › 0 › mlp" in text(breadcrumb(session, 80))
-    session.toggle(Group.EQUAL)
+    session.toggle(StatusGroup.EQUAL)
     session.set_query("mm")
     assert "hidden: equal  filter: mm" in text(breadcrumb(session, 80))
 
