@@ -1,4 +1,4 @@
-"""What one sends on from the explorer: a page of what is on the screen, a row for a discussion. No screen here."""
+"""Export from the explorer: the current view as an HTML page, a row as Markdown, texts to copy. No screen here."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NAME = "numtui"
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """The HTML report of a moment; nothing that is done in the explorer afterwards changes it."""
+    """Snapshot of the explorer's view for the HTML report; later changes do not affect it."""
 
     report: Report
     view: View
 
     def write(self, path: Path) -> None:
-        """Write it, whole or not at all. Takes a second for a large log: not for the screen's own thread.
+        """Write the page atomically. Takes a second for a large log: not for the screen's own thread.
 
         Raises:
-            InputError: it cannot be written there.
+            InputError: the file cannot be written.
         """
         try:
             with atomic_writer(path) as out:
@@ -43,7 +43,7 @@ class HtmlPage:
 
 
 def page_of(session: Session) -> HtmlPage:
-    """The page of what is on the screen: the same rules, filters, folds, search, notes, and row."""
+    """Return the page of the current view: the same rules, filters, folds, search, notes, and row."""
     shown = session.filter
     view = View(
         hidden=frozenset(StatusGroup) - shown.groups,
@@ -59,7 +59,7 @@ def page_of(session: Session) -> HtmlPage:
 
 
 def row_of(session: Session) -> str:
-    """The row under the cursor as Markdown, with the note on it; empty where there is none."""
+    """Return the row under the cursor as Markdown, with its note; empty without a row."""
     if session.cursor < 0:
         return ""
     note = session.annotations.note(session.comparison, session.cursor)
@@ -67,19 +67,19 @@ def row_of(session: Session) -> str:
 
 
 def _report(session: Session) -> Report:
-    # The rules that made what is shown; the file may not have them yet.
+    # The rules of the shown comparison; the file may lack them.
     rules_path = str(session.file.path) if session.comparison.rules.rules else None
     return Report(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
 
 
 def free_path(folder: Path = Path()) -> Path:
-    """A name that no file of the folder has: `numtui.html`, `numtui-2.html`, …"""
+    """Return an unused file name of the folder: `numtui.html`, `numtui-2.html`, …"""
     names = (f"{_NAME}.html" if n == 1 else f"{_NAME}-{n}.html" for n in count(1))
     return next(folder / name for name in names if not (folder / name).exists())
 
 
 def copies_of(c: Comparison, spot: RecordPair) -> list[tuple[str, str]]:
-    """(what it is, the text) of the records of a and of b (-1: none), each text once; the key of a comes first."""
+    """Return (description, text) of what can be copied of two records (-1: none), each text once, a's key first."""
     sides = [(side, log, record) for (side, log), record in zip(c.logs, spot, strict=False) if record >= 0]
     found: dict[str, str] = {}
     for what, texts in (

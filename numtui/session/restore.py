@@ -1,4 +1,4 @@
-"""From a session to what is kept of it, and back: the next sitting over the same logs goes on where this one ended."""
+"""Save and restore the state of a session, so that the next one on the same logs continues where it ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
 
 _GONE = (-1, -1)
-"""Where a record is that neither log has."""
+"""Place of a record that is in neither log."""
 
 
 def sitting_of(
@@ -27,9 +27,9 @@ def sitting_of(
     rejected: Iterable[str] = (),
     typed: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SavedSession:
-    """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
+    """Return the state to save. Takes milliseconds per mark and note on a log of a million records."""
     c = listing.comparison
-    # Copies, because this may be another thread than the one in which a person writes.
+    # Copies, because this may run in another thread than the edits.
     marks = {name: anchor_of(c, spot) for name, spot in dict(annotations.marks).items()}
     notes = {anchor_of(c, spot): text for spot, text in dict(annotations.notes).items()}
     return SavedSession(
@@ -48,7 +48,7 @@ def sitting_of(
 
 
 def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
-    """What was kept, with what has been written since then while the logs were read."""
+    """Merge the saved state with the marks and notes made while the logs were read."""
     return replace(
         kept,
         filters={**kept.filters, **now.filters},
@@ -59,9 +59,9 @@ def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
 
 
 def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> str:
-    """Go on from a sitting; what is as it was, in words, empty when nothing is worth saying.
+    """Restore a saved session; return a message about what was restored, empty for nothing.
 
-    Where the person has begun already (moved, filtered, written) while the logs were read, that stands.
+    Changes made while the logs were read (moves, filters, notes) take precedence.
     """
     c = listing.comparison
     kept = written_meanwhile(kept, sitting_of(listing, annotations))
@@ -75,7 +75,7 @@ def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> st
     try:
         listing.set_query(kept.query)
     except QueryError:
-        told.append(f"its filter is not understood: {kept.query}")
+        told.append(f"invalid filter: {kept.query}")
     for group in StatusGroup:
         if group.label in kept.hidden and group in listing.filter.groups:
             listing.toggle(group)
@@ -91,12 +91,12 @@ def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> st
     if listing.filter:
         told.append(f"{len(listing.view):,} of {len(c):,} rows listed, esc lists all")
     if annotations.notes:
-        told.append(f"{len(annotations.notes)} note{'s' * (len(annotations.notes) != 1)}")
-    return f"as the last session left it: {', '.join(told)}" if told else ""
+        told.append(f"{len(annotations.notes):,} note{'s' * (len(annotations.notes) != 1)}")
+    return f"last session restored: {', '.join(told)}" if told else ""
 
 
 def find_again(listing: Listing, annotations: Annotations, kept: SavedSession) -> None:
-    """The same logs have been read again, and may hold more or other records: the cursor, marks and notes go along."""
+    """Move cursor, marks and notes to the reloaded logs, which may have more or other records."""
     c = listing.comparison
     _annotate(c, annotations, kept)
     row = row_of_anchor(c, kept.cursor)
@@ -105,8 +105,8 @@ def find_again(listing: Listing, annotations: Annotations, kept: SavedSession) -
 
 
 def _annotate(c: Comparison, annotations: Annotations, kept: SavedSession) -> None:
-    # On the records they were written for, not on those of the row that shows them now: when other rules bring two
-    # rows together, what stood on each of them stays.
+    # On the records they were written for, not on those of their current row: when other rules merge two rows, the
+    # annotations of both stay.
     marks = {name: record_pair_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
     notes = {anchor: record_pair_of_anchor(c, anchor) for anchor in kept.notes}
     annotations.marks = {name: spot for name, spot in marks.items() if spot != _GONE}

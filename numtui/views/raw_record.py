@@ -1,4 +1,4 @@
-"""What the two logs say of a row, as it stands there: nothing understood, nothing left out. Pure text."""
+"""The raw log records of a row, verbatim. Pure text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numtui.text.safe import safe_text
 __all__ = ["raw_lines"]
 
 _MAX_RECORDS = 8
-"""Records of a group that are shown, of each side."""
+"""Records shown of a group, per side."""
 
 _MAX_TEXT = 4000
-"""Characters of a line that are shown."""
+"""Characters shown of a line."""
 
 
 def raw_lines(c: Comparison, row: int) -> list[Line]:
-    """The records of both sides, each below where it stands (`path:line`); `≠` in front of lines that differ.
+    """Return the records of both sides under their `path:line`; `≠` marks differing lines.
 
     Reads the logs: not for the screen's own thread.
     """
@@ -32,7 +32,7 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
             texts.append(raw_record(log, record))
         except LogError as error:
             texts.append(error)
-    # Where one record stands against one, one sees what differs; in groups no line has a partner.
+    # Only a plain pair is compared line by line; the lines of a group have no partner.
     pair = [_fields(text) for text in texts if isinstance(text, tuple)] if len(records) == 2 and all(members) else []
     out: list[Line] = []
     for (side, log, record), text in zip(records, texts, strict=True):
@@ -55,5 +55,5 @@ def _fields(lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _name(line: str) -> str:
-    """The field that a line gives; the key's line has none, and is the same field on both sides."""
+    """Return the field of a line; the line of the key has none and counts as the same field on both sides."""
     return "" if line.startswith("[") else line.partition(":")[0]

@@ -1,7 +1,7 @@
-"""A page that finds out what a change of the rules would do, before it is made.
+"""Base class of pages that preview the effect of a rule change.
 
-One change at a time is tried, in a thread; when another one is wanted meanwhile, the one that runs is given up at its
-next step, and its result is dropped.
+One change at a time is tried, in a thread; when another is wanted meanwhile, the running one stops at its next step and
+its result is dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a change would do; `at` is the index of the rule that it is about."""
+    """Effect of a change; `at` is the index of the changed rule."""
 
     edit: Edit
     at: int
@@ -36,11 +36,11 @@ class Trial:
 
 
 class Trying(Modal[T]):
-    """See the module's docstring."""
+    """A page that tries rule changes in a thread."""
 
     @dataclass
     class Tried(Message):
-        """It is known what a change would do; `trial` is None when it was given up."""
+        """A trial ended; `trial` is None when it was cancelled."""
 
         trial: Trial | None
 
@@ -55,20 +55,20 @@ class Trying(Modal[T]):
         self._session = session
         self._busy = False
         self.wanted: tuple[Edit, int] | None = None
-        """The change that is being tried, or will be next."""
+        """The change being tried, or to be tried next."""
         self.trial: Trial | None = None
-        """What the change would do that was wanted last."""
+        """The effect of the last wanted change."""
 
     @abstractmethod
     def tried(self) -> None:
-        """`trial` is there."""
+        """Handle a finished trial."""
 
     @abstractmethod
     def refused(self, error: UserError) -> None:
-        """There will be none."""
+        """Handle a change that cannot be tried."""
 
     def try_change(self, edit: Edit, at: int) -> None:
-        """Find out what a change would do; `at` is the index of the rule that it is about."""
+        """Try a change; `at` is the index of the changed rule."""
         self.wanted, self.trial = (edit, at), None
         if not self._busy:
             self._busy = True
@@ -76,11 +76,11 @@ class Trying(Modal[T]):
             self.run_worker(lambda: self._run(edit, at, job), thread=True)
 
     def give_up(self) -> None:
-        """Nobody wants to know any more what would be."""
+        """Cancel the trial."""
         self.wanted = self.trial = None
 
     def _run(self, edit: Edit, at: int, job: Job) -> None:
-        """In a worker's thread: only messages leave it."""
+        """Try a change in a worker thread, which only posts messages."""
 
         def go_on(_what: str, _fraction: float) -> None:
             if self.wanted is None or self.wanted[0] is not edit:

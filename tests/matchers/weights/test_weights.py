@@ -210,14 +210,14 @@ def test_diff_tells_the_format_and_prints_where_they_part(tmp_path: Path, capsys
     assert main(["diff", str(a), str(b)]) == 1
     out = capsys.readouterr().out.replace(str(tmp_path) + "/", "")
     assert out == (
-        "a  a.log  3 steps (1 to 3), 3 parameters, no footer: the run was cut off or goes on\n"
+        "a  a.log  3 steps (1 to 3), 3 parameters, no footer: the run was cut off or continues\n"
         "b  b.log  3 steps (1 to 3), 3 parameters\n"
         "\n"
         "First difference: step 2, grad of norm.weight, relative error 0.001\n"
         "  a  line 19: 2×2 float32, L2 norm 3.0, digest 0000000000000000\n"
         "  b  line 19: 2×2 float32, L2 norm 3.0, digest ffffffffffffffff\n"
         "\n"
-        " step  parameters that differ  largest error\n"
+        " step    differing parameters  largest error\n"
         "    1                  0 of 3\n"
         "    2                  1 of 3  0.001          grad of norm.weight\n"
         "    3                  0 of 3\n"

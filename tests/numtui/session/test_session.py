@@ -177,7 +177,7 @@ class TestRules:
 
     def test_a_row_that_is_no_pair_cannot_be_cut(self, tmp_path: Path) -> None:
         made = Session(comparison_of([A]), RuleFile.empty(tmp_path / "r.yaml"))
-        with pytest.raises(EditError, match="not paired"):
+        with pytest.raises(EditError, match="unpaired"):
             made.propose_unpair()
 
     def test_ignoring_and_judging_again(self, session: Session) -> None:
@@ -228,14 +228,14 @@ class TestRules:
         after = comparison_of([E, E, R, E], causes=[2])
         assert (
             Effect.between(before, after).sentence()
-            == "pairs nothing anew · 1 fewer red · first cause moves from layers.0.mlp/op_1_mm to layers.0.mlp/op_2_mm"
+            == "no new pairs · 1 fewer red · first cause moves from layers.0.mlp/op_1_mm to layers.0.mlp/op_2_mm"
         )
         gone = comparison_of([E] * 4)
         assert Effect.between(before, gone).sentence() == (
-            "pairs nothing anew · 2 fewer red · the first cause layers.0.mlp/op_1_mm goes"
+            "no new pairs · 2 fewer red · first cause layers.0.mlp/op_1_mm disappears"
         )
         assert (
-            Effect.between(gone, before).sentence().endswith("2 more red · a first cause appears: layers.0.mlp/op_1_mm")
+            Effect.between(gone, before).sentence().endswith("2 more red · new first cause layers.0.mlp/op_1_mm")
         )
         merged = comparison_of([E, R, E], causes=[1], keys=["x" * 50, "y", "z"])
         assert "cause" not in Effect.between(merged, merged).sentence(), "it is the same operation"
@@ -292,7 +292,7 @@ class TestRealigning:
         assert f"The rule at {session.file.path}:3 makes these pairs" in told.notes[0]
         session.propose("a", session.realign_edits())
         assert session.proposal is not None
-        assert session.proposal.edit.title == f"realign 1 row: take back {session.file.path}:3"
+        assert session.proposal.edit.title == f"realign 1 row: drop {session.file.path}:3"
         preview = session.preview_job()
         assert preview is not None
         preview.run()
@@ -309,13 +309,13 @@ class TestRealigning:
     def test_where_nothing_can_be_realigned(self, session: Session) -> None:
         session.go(0)
         row = row_with(session, "layers.0.attention.wq/op_0_mm") + 1
-        with pytest.raises(EditError, match=f"row {row} is in such a run"):
+        with pytest.raises(EditError, match=f"row {row} is in one"):
             session.propose("a", session.realign_edits())
         settled = session.change(RuleSet(), "nothing")
         settled.run()
         session.accept(settled)
         assert session.look() is None, "nothing is red"
-        with pytest.raises(EditError, match="would make equal"):
+        with pytest.raises(EditError, match="in no mispaired run"):
             session.propose("a", session.realign_edits())
 
     def test_what_was_found_for_other_rules_is_of_no_use(self, session: Session) -> None:
@@ -325,7 +325,7 @@ class TestRealigning:
         look.run()
         session.take(look)
         job = session.change(RuleSet(), "nothing")
-        with pytest.raises(EditError, match="the rules have changed"):
+        with pytest.raises(EditError, match="the rules changed"):
             session.propose("a", session.realign_edits())
         job.run()
         session.accept(job)

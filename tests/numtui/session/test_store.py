@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) 
     assert mine.load() == SavedSession()
     mine.save(SavedSession(query="op:mm"))
     assert mine.problem is not None
-    assert "the session is not kept" in mine.problem
+    assert "session not saved" in mine.problem
 
 
 def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 
     second = session_of(c, tmp_path)
     told = second.resume(second.store.load() if second.store is not None else SavedSession())
-    assert told == "as the last session left it: at #5, 4 of 6 rows listed, esc lists all, 1 note"
+    assert told == "last session restored: at #5, 4 of 6 rows listed, esc lists all, 1 note"
     assert (second.cursor, second.order, second.filter.groups) == (4, Order.ERROR, first.filter.groups)
     assert second.details is Details.MOST
     assert second.view.row.tolist() == first.view.row.tolist()
@@ -183,7 +183,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
 
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
-    assert "its filter is not understood: colour:red" in session.resume(SavedSession(query="colour:red"))
+    assert "invalid filter: colour:red" in session.resume(SavedSession(query="colour:red"))
     assert len(session.view) == 3
 
 

@@ -120,7 +120,7 @@ async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None
         assert "red 1/1" in screen(pilot)
         await press(pilot, "x")
         assert "1 fewer red" in screen(pilot)
-        assert "enter do it" in screen(pilot)
+        assert "enter apply" in screen(pilot)
         assert explorer.session.comparison.red.any(), "not before it is confirmed"
         await press(pilot, "enter")
         assert "✗ 0 red" in screen(pilot)
@@ -138,12 +138,12 @@ async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None
 async def test_a_rule_that_is_off_by_one_is_taken_back_with_a(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "a")
-        assert "this row is in no run of red pairs" in screen(pilot)
+        assert "this row is in no mispaired run" in screen(pilot)
         await press(pilot, "n")
         assert "1 row of layers.0.attention.wq differs as paired" in screen(pilot)
         assert "(a: realign)" in screen(pilot)
         await press(pilot, "a")
-        assert "realign 1 row: take back" in screen(pilot)
+        assert "realign 1 row: drop" in screen(pilot)
         assert "1 fewer red" in screen(pilot)
         assert explorer.session.comparison.red.any(), "not before it is confirmed"
         await press(pilot, "a")
@@ -158,7 +158,7 @@ async def test_pairing_by_hand_with_m_and_m(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "/", *"0.attention.wk", "enter", "m", "j", "m")
         assert "pair layers.0.attention.wk/op_0_mm ↔" in screen(pilot)
-        assert "tab another way (1/2)" in screen(pilot)
+        assert "tab alternative (1/2)" in screen(pilot)
         await press(pilot, "escape")
         assert explorer.session.proposal is None
         assert not explorer.session.dirty
@@ -183,7 +183,7 @@ async def test_counts_sequences_and_lone_digits(tmp_path: Path) -> None:
         explorer.settle()
         await settled(pilot)
         assert len(session.view) == 0
-        assert "no row is listed: esc drops the filters" in screen(pilot)
+        assert "no row matches: esc drops the filters" in screen(pilot)
         await press(pilot, "escape")
         assert len(session.view) == len(session.comparison)
 
@@ -258,7 +258,7 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session
         await press(pilot, "/", *"0.attention/op_0_bmm", "enter", "enter")
-        assert "j k choose an input" in screen(pilot)
+        assert "j k choose input" in screen(pilot)
         await press(pilot, "j", "enter")
         assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm"
         assert not explorer.inspector.active
@@ -269,15 +269,15 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
             "right after, tab is ctrl+i"
         )
         await press(pilot, "j", "tab")
-        assert "j k choose an input" in screen(pilot), "anywhere else, tab is for the inspector"
+        assert "j k choose input" in screen(pilot), "anywhere else, tab is for the inspector"
         await press(pilot, "escape")
-        assert "j k choose an input" not in screen(pilot)
+        assert "j k choose input" not in screen(pilot)
 
 
 async def test_leaving_with_unsaved_rules_asks(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "n", "x", "enter", "q")
-        assert "The rules have changed" in screen(pilot)
+        assert "Unsaved rule changes" in screen(pilot)
         await press(pilot, "escape")
         assert pilot.app.screen is explorer
         await press(pilot, "q", "s")
@@ -537,7 +537,7 @@ async def test_keys_after_the_one_that_leaves_do_nothing(tmp_path: Path, leaving
 
 async def test_empty_logs(tmp_path: Path) -> None:
     async with opened(request(tmp_path, [], [])) as (pilot, explorer):
-        assert "the logs hold no operation" in screen(pilot)
+        assert "the logs are empty" in screen(pilot)
         await press(pilot, "j", "n", "o", "e", "p", "c", "m", "x", "i", "y", "enter", "escape", "=", "G", "ctrl+d")
         assert explorer.session.cursor == -1
 
@@ -717,7 +717,7 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         write_log(Path(asked.path_a), whole)
         explorer._look_at_files()
         await settled(pilot)
-        assert "the logs have changed: R reads them" in screen(pilot)
+        assert "logs changed: R reloads" in screen(pilot)
         await press(pilot, "R")
         assert f"read again: {len(whole) - rows} more operations" in screen(pilot)
         assert "have changed" not in screen(pilot)

@@ -137,7 +137,7 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
         await press(pilot, "g", "J")
         shown = screen(pilot)
         assert "'b" in shown
-        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, the last one first")
+        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, latest first")
         await press(pilot, "j", "enter")
         assert session.cursor == 6
         await press(pilot, "quotation_mark", "ctrl+u", "enter")

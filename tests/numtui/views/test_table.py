@@ -179,7 +179,7 @@ def test_the_logs_tell_about_themselves() -> None:
         complete=False,
     )
     shown = [text(line) for line in info(Session(replace(c, a=log), RuleFile.empty("r.yaml")))]
-    assert "   1 operations, the header promises 9" in shown
+    assert "   1 operations, the header declares 9" in shown
     assert "   excluded operations: detach, t" in shown
     assert "     seed: 42" in shown
     assert "       tp: 2" in shown
