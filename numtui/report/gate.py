@@ -27,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What an `AllowList` lets pass: `rows` is bool[r]; `stale` says which entries no row needs, with their place."""
+    """Rows that an `AllowList` allows: `rows` is bool[r]; `stale` names the unused entries with their place."""
 
     rows: Bool
     stale: tuple[str, ...] = ()

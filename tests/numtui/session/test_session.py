@@ -234,9 +234,7 @@ class TestRules:
         assert Effect.between(before, gone).sentence() == (
             "no new pairs · 2 fewer red · first cause layers.0.mlp/op_1_mm disappears"
         )
-        assert (
-            Effect.between(gone, before).sentence().endswith("2 more red · new first cause layers.0.mlp/op_1_mm")
-        )
+        assert Effect.between(gone, before).sentence().endswith("2 more red · new first cause layers.0.mlp/op_1_mm")
         merged = comparison_of([E, R, E], causes=[1], keys=["x" * 50, "y", "z"])
         assert "cause" not in Effect.between(merged, merged).sentence(), "it is the same operation"
         long = comparison_of([R, E, E], causes=[0], keys=["x" * 50, "y", "z"])

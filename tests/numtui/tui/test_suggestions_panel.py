@@ -30,9 +30,7 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         await press(pilot, "s")
         await press(pilot, "j", "a")
         assert "✓ checkpointed names" in screen(pilot)
-        assert "accept checkpointed names (12 rules): no new pairs · still 0 red   (u undoes it)" in screen(
-            pilot
-        )
+        assert "accept checkpointed names (12 rules): no new pairs · still 0 red   (u undoes it)" in screen(pilot)
         assert len(explorer.session.rules.rules) == 12
         await press(pilot, "u")
         assert "undone: accept checkpointed names" in screen(pilot)
