@@ -454,7 +454,7 @@ async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
         ("cause", ["causes", "next-cause", "previous-cause"]),
         ("fitler", ["filter", "filters"]),
         ("neighbors", ["neighbours"]),
-        ("paste into an issue", ["copy-row"]),
+        ("for an issue", ["copy-row"]),
         ("attention", []),
     ],
 )
