@@ -87,7 +87,7 @@ def format_eps(error: float, eps: float) -> str:
     if not (math.isfinite(error) and math.isfinite(eps)) or error == 0:
         return ""
     n = error / eps
-    return f"{n:.1f} ε" if n < 10 else f"{n:.0f} ε" if n < 1e5 else f"{n:.0e} ε".replace("e+0", "e")
+    return f"{n:.1f} ε" if n < 10 else f"{n:,.0f} ε" if n < 1e5 else f"{n:.0e} ε".replace("e+0", "e")
 
 
 def _scale(c: Comparison, i: int, j: int, name: str) -> float:
@@ -265,7 +265,7 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         difference = format_error(slot.error, slot.bound)
         facts.append(Fact(slot.name, change, "", difference, None if slot.status < Status.CLOSE else False))
     if len(found) > _MAX_CHANGED:
-        facts.append(Fact("", f"… and {len(found) - _MAX_CHANGED} more that differ", "", "", None))
+        facts.append(Fact("", f"… and {len(found) - _MAX_CHANGED:,} more that differ", "", "", None))
     return facts
 
 
@@ -297,24 +297,24 @@ def _frames(log: OpLog, record: int) -> list[str]:
 
 
 def ground_of(c: Comparison, row: int) -> str:
-    """A clause about the difference of a row (`which float arithmetic explains: …`); empty without an expectation."""
+    """A clause about the difference of a row (`explained by float arithmetic: …`); empty without an expectation."""
     if c.expectation.preset == Expect.BITWISE and c.status[row] == Status.DIVERGED and c.tolerance[row] == 0:
-        return "where equal bits are expected"
+        return "bitwise equality is expected"
     pair = int(c.pair[row])
     if c.arithmetic is None or pair < 0:
         return ""
     g, limit = c.arithmetic, f"{float(c.tolerance[row]):.1e}"
     noise = float(g.noise[pair])
-    received = f"inputs that are off by {format_error(float(g.received[pair]), False)}"
+    received = f"an input error of {format_error(float(g.received[pair]), False)}"
     source = f"noise of {noise:.1e} in a third run" if noise > 0 else received if g.received[pair] > 0 else ""
-    own = f"{float(g.own[pair]):.1e} of its own rounding" + (f" and {source}" if source else "")
+    own = f"{float(g.own[pair]):.1e} rounding" + (f" and {source}" if source else "")
     ground = Ground(g.ground[pair])
     if ground == Ground.EXPLAINED:
-        return f"which float arithmetic explains: {own} allow {limit}"
+        return f"explained by float arithmetic: {own} allow {limit}"
     if ground == Ground.TOO_LARGE:
         return f"more than float arithmetic explains: {own} allow {limit}"
     if ground == Ground.SYSTEMATIC:
         norm, most = f"{float(g.norm[pair]):.1e}", f"{float(g.norm_limit[pair]):.1e}"
-        changed = f"the norm changed by {norm}, and rounding moves it by {most} at most"
+        changed = f"the norm changed by {norm}, rounding moves it by {most} at most"
         return f"more than float arithmetic explains: {changed}"
     return ""

@@ -94,9 +94,9 @@ def _printed(of: _Subject) -> Iterator[str]:
         return
     i, _ = of.records
     if i >= 0 and not len(of.c.a.outputs[i]) and not of.c.a.present[i]:
-        yield "the log says only what went in: what the operation did is not known"
+        yield "only inputs are logged: the result of the operation is unknown"
     else:
-        yield "norms of seven digits cannot see the order of elements, signs in L1, or a change below 5e-7"
+        yield "printed norms miss reordering, sign flips (L1) and changes below 5e-7"
 
 
 def _precision(of: _Subject) -> Iterator[str]:
@@ -105,26 +105,20 @@ def _precision(of: _Subject) -> Iterator[str]:
         return
     error = float(of.c.error[of.row])
     if of.c.bound[of.row]:
-        yield "≥: a lower bound from the norms; the tensors themselves may differ by more"
+        yield "≥: a lower bound from norms; the tensors may differ by more"
     elif error > 0:
         low, high = error_range(error)
-        yield (
-            "≈: the distance of the tensors themselves, estimated from their sketches to about a fifth: between "
-            f"{low:.1e} and {high:.1e} in 19 cases of 20"
-        )
+        yield (f"≈: the distance of the tensors, estimated from sketches: {low:.1e} to {high:.1e} with 95 % confidence")
 
 
 def _begins_here(of: _Subject) -> Iterator[str]:
     if of.status == Status.CLOSE and of.c.inputs_equal[of.row]:
-        yield (
-            "the same bits went in: the difference begins here (another kernel, another order of summation, or a "
-            "number that is no tensor)"
-        )
+        yield ("the inputs are bitwise equal: the difference begins here (another kernel, reduction order or scalar)")
 
 
 def _tolerance(of: _Subject) -> Iterator[str]:
     if of.status == Status.DIVERGED:
-        yield f"the tolerance is {float(of.c.tolerance[of.row]):.1e}"
+        yield f"tolerance {float(of.c.tolerance[of.row]):.1e}"
 
 
 def _amplification(of: _Subject) -> Iterator[str]:
@@ -141,12 +135,12 @@ def _amplification(of: _Subject) -> Iterator[str]:
                 worst = max(worst, difference)
     error = float(c.error[row])
     if worst > 0 and math.isfinite(error):
-        yield f"error out over error in: {error / worst:.2g} (by the norms)"
+        yield f"amplification {error / worst:.2g}: output error over input error, by norms"
 
 
 def _unfinished(of: _Subject) -> Iterator[str]:
     if of.status == Status.UNFINISHED:
-        yield "judged instead where the value is waited for or read"
+        yield "judged instead at the wait or the first consumer"
 
 
 def _cut_gradients(of: _Subject) -> Iterator[str]:
@@ -177,23 +171,23 @@ def _unpaired_upstream(of: _Subject) -> Iterator[str]:
         place = log.location_text(first)
         noun = "operation" if many == 1 else "operations"
         where = f"{log.keys[first]}" + (f" ({place})" if place else "")
-        yield f"{many}{'' if not left else ' or more'} {noun} before it only {side} has, too, from {where} on"
+        yield f"{many}{'' if not left else ' or more'} unpaired {noun} of {side} upstream, from {where} on"
 
 
 def _other_rank(of: _Subject) -> Iterator[str]:
     log, record = of.log_and_record
     if of.role == Role.ORIGIN and is_collective(log.op_name(record)):
-        yield "what this rank gave to it agrees: another rank gave something else, compare their logs too"
+        yield "this rank's contribution agrees: another rank's differs, compare their logs too"
 
 
 def _crossing_pairs(of: _Subject) -> Iterator[str]:
     if of.is_cause and of.role == Role.RECEIVER:
-        yield "the red rows explain each other, because pairs cross: this is only the earliest of them"
+        yield "crossing pairs: the red rows explain each other, this is the earliest"
 
 
 def _doubtful_pair(of: _Subject) -> Iterator[str]:
     if of.pair >= 0 and of.c.pairing.method[of.pair] == Method.RELAXED:
-        yield "a doubtful pair: the same op in the same module, left over on both sides, with other numbers"
+        yield "doubtful pair: the last of this op and module on both sides, with other numbers"
 
 
 _NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (

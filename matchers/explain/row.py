@@ -49,7 +49,7 @@ class Explanation:
     """Everything the inspector says about a row.
 
     Attributes:
-        headline: verdict and role in one sentence ("FIRST CAUSE: all its inputs agree, the output differs by ≥1.2e-3").
+        headline: verdict and role in one sentence ("FIRST CAUSE: the output differs by ≥1.2e-03; all inputs agree").
         pairing: the reason why these two were paired, confidence and runner-up; or why the operation is unpaired.
         notes: further findings and the limits of what can be known, a sentence each.
         facts: the table of both sides.
@@ -66,16 +66,16 @@ class Explanation:
 _HOW = {
     Method.OVERRIDE: "paired by a rule",
     Method.TEMPLATE: "paired by a template rule",
-    Method.EXACT: "paired by their values: the same numbers, inputs included, occur nowhere else in either log",
+    Method.EXACT: "paired by values: these numbers, inputs included, are unique in both logs",
     Method.ALIGNED: "paired by order of dispatch, names, data flow and values together",
-    Method.VALUES: "paired by what they read, which is the same tensor by its norm",
+    Method.VALUES: "paired by their inputs, whose norms are equal",
     Method.DATAFLOW: "paired as recomputed copies of partners",
-    Method.RELAXED: "paired because nothing else of its name was left on either side",
+    Method.RELAXED: "paired as the last ones of this name on both sides",
 }
 
 _HOW_BY_BITS = {
-    Method.EXACT: "paired by their bits: the same tensors, inputs included, occur nowhere else in either log",
-    Method.VALUES: "paired by their results: the same bits occur nowhere else in either log, though other ones went in",
+    Method.EXACT: "paired by digests: these tensors, inputs included, are unique in both logs",
+    Method.VALUES: "paired by output digests, unique in both logs, although the inputs differ",
 }
 
 
@@ -115,22 +115,22 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     eps = format_eps(error, row_epsilon(c, row))
     by = f"{size} ({eps})" if eps else size
     what, ground = _what_differs(c, row), ground_of(c, row)
-    because = f" - {ground}" if ground else ""
+    because = f" ({ground})" if ground else ""
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
-            return f"FIRST CAUSE: {_inputs_agree(c, row, inputs)}, {what} by {by}{because}"
+            return f"FIRST CAUSE: {what} by {by}; {_inputs_agree(c, row, inputs)}{because}"
         if role == Role.UNKNOWN:
-            return f"{_role(c, row)}: {what} by {by}, and {_what_is_unknown(inputs)}{because}"
-        return f"{_role(c, row)}: {what} by {by}, {_received(c, inputs)}{because}"
+            return f"{_role(c, row)}: {what} by {by}; {_what_is_unknown(inputs)}{because}"
+        return f"{_role(c, row)}: {what} by {by}; {_received(c, inputs)}{because}"
     if status == Status.NAN:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
     if status == Status.IGNORED and c.cause[row]:
-        lone = f"only {'a' if c.row_a[row] >= 0 else 'b'} has this operation"
-        differs = lone if c.pair[row] < 0 else f"{what} by {by}" if error > 0 else "it is not the same in both runs"
-        return f"FIRST CAUSE, though a rule ignores it: {differs}, and what follows from it is red"
+        unpaired = f"only {'a' if c.row_a[row] >= 0 else 'b'} has this operation"
+        differs = unpaired if c.pair[row] < 0 else f"{what} by {by}" if error > 0 else "the runs differ"
+        return f"FIRST CAUSE, ignored by a rule: {differs}; downstream rows are red"
     if status == Status.SHARDED:
         return _what_parts(c, row)
     if status in (Status.ONLY_A, Status.ONLY_B):
@@ -139,16 +139,16 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             log, record = (c.a, int(c.row_a[row])) if side == "a" else (c.b, int(c.row_b[row]))
             if odd := broken_text(log, record):
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
-            return f"FIRST CAUSE: only {side} has this operation, and what reads its result diverges"
+            return f"FIRST CAUSE: only {side} has this operation; its consumers diverge"
         return f"only {side} has this operation"
     return {
         Status.PENDING: "not paired yet",
-        Status.EQUAL: "equal: the digests agree, the bits are the same",
-        Status.SAME_PRINT: "same in print: every printed number is equal",
+        Status.EQUAL: "equal: the digests match (bitwise)",
+        Status.SAME_PRINT: "same printed values",
         Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, {within}",
-        Status.UNFINISHED: "unfinished: the numbers were taken before the communication was done; they mean nothing",
-        Status.PARTIAL: "partial: a part of a sum that the other run adds up in another order; the total agrees",
-        Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: the backward pass ran it again",
+        Status.UNFINISHED: "unfinished: read before the communication completed, the numbers mean nothing",
+        Status.PARTIAL: "partial sum: the runs add in another order, the total agrees",
+        Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: run again in the backward pass",
         Status.IGNORED: "ignored by a rule",
     }[status]
 
@@ -156,7 +156,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
 def _role(c: Comparison, row: int) -> str:
     role = Role(c.role[row])
     if c.cause[row] and role != Role.ORIGIN:
-        return "FIRST CAUSE, as far as was captured"
+        return "LIKELY CAUSE"
     return role.word.upper()
 
 
@@ -168,36 +168,39 @@ def _what_differs(c: Comparison, row: int) -> str:
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
     if slot.read:
-        return f"{slot.name}, which ranks put together, is another weight"
+        return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:
-        return f"only {slot.only} changed {slot.name}, which differs {when}"
+        return f"only {slot.only} changed {slot.name}; it differs {when}"
     return f"{slot.name} differs" + ("" if slot.name.startswith("output ") else f" {when}")
 
 
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not inputs:
-        return "it has no inputs"
+        return "no inputs"
+    which = "the input" if len(inputs) == 1 else "all inputs"
     if c.inputs_equal[row]:
-        return "its input is equal to the bit" if len(inputs) == 1 else "all its inputs are equal to the bit"
-    return "its input agrees" if len(inputs) == 1 else "all its inputs agree"
+        return f"{which} {'is' if len(inputs) == 1 else 'are'} bitwise equal"
+    agree = "agrees" if len(inputs) == 1 else "agree"
+    within = any(fact.agrees is False for fact in inputs)
+    return f"{which} {agree}{' within tolerance' if within else ''}"
 
 
 def _what_parts(c: Comparison, row: int) -> str:
-    told = "sharded: the two sides hold different parts of one tensor"
+    told = "sharded: the sides hold different shards of one tensor"
     if row in c.slots:
         told += f" ({c.slots[row].name})"
     i, j = int(c.row_a[row]), int(c.row_b[row])
     placed = [describe_placement(parse_placement(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
     if any(placed):
-        a, b = (text or "all of it" for text in placed)
+        a, b = (text or "the whole" for text in placed)
         told += f": a holds {a}, b {b}"
-    return told + "; not judged row by row"
+    return told + "; not judged"
 
 
 def _what_shape(c: Comparison, row: int) -> str:
     i, j = int(c.row_a[row]), int(c.row_b[row])
     differing = [
-        f"{what} differs: {x} against {y}"
+        f"{what} differs: {x} in a, {y} in b"
         for what, x, y in (
             ("shape", c.a.shape_text(i), c.b.shape_text(j)),
             ("dtype", c.a.dtype_text(i), c.b.dtype_text(j)),
@@ -212,31 +215,29 @@ def _what_shape(c: Comparison, row: int) -> str:
 def _what_is_unknown(inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
     if not differing:
-        return "not all inputs are known: suspect the operation one hop before"
+        return "not all inputs are known: suspect the operation just upstream"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     noun = "input" if len(differing) == 1 else "inputs"
     verb = "differs" if len(differing) == 1 else "differ"
-    return (
-        f"{noun} {positions} {verb} already though no captured operation is to blame: "
-        "suspect what was not captured one hop before"
-    )
+    return f"{noun} {positions} already {verb}: suspect an uncaptured operation just upstream"
 
 
 def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     for fact in inputs:
         for log, record, at in ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b)):
             if record >= 0 and (c.red[at[record]] or c.cause[at[record]]):
-                made = f"made by {log.keys[record]}"
                 if fact.agrees:
-                    return f"and input {fact.position}, {made}, is not what its norm says"
-                return f"as does input {fact.position}, {made}"
+                    return (
+                        f"input {fact.position} comes from a diverged op, although its norm matches: {log.keys[record]}"
+                    )
+                return f"input {fact.position} already differs, from {log.keys[record]}"
     differing = [fact for fact in inputs if fact.agrees is False]
     if differing:
         first = differing[0]
         if first.difference == OTHER_BITS:
-            return f"and the bits of input {first.position} differ already"
-        return f"and input {first.position} differs by {first.difference} already"
-    return "a consequence of what came before"
+            return f"input {first.position} already differs bitwise"
+        return f"input {first.position} already differs by {first.difference}"
+    return "downstream of an earlier divergence"
 
 
 def _what_is_broken(c: Comparison, row: int) -> str:
@@ -270,8 +271,8 @@ def _pairing(c: Comparison, row: int) -> str:
         if status == Status.PENDING:
             return ""
         if status == Status.RECOMPUTE:
-            return "no partner: the other run did not run this copy, or ran it under a form that was not recognised"
-        return "no partner: nothing of its kind (op, shape, phase) in the neighbourhood fits better elsewhere"
+            return "unpaired: the other run has no such copy, or none that was recognised"
+        return "unpaired: no free operation of this op, shape and phase nearby"
     method = Method(c.pairing.method[pair])
     text = _HOW_BY_BITS.get(method, _HOW[method]) if _by_bits(c, pair) else _HOW[method]
     if method == Method.DATAFLOW and c.original[row] >= 0:
@@ -284,12 +285,12 @@ def _pairing(c: Comparison, row: int) -> str:
                 f"; runner-up {key_reference(c.b, runner_up, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
             )
         elif method == Method.ALIGNED:
-            text += "; no rival worth naming"
+            text += "; no close alternative"
     if c.pairing.grouped[pair]:
         a, b = c.pairing.members(pair)
         log, side = (c.a, a) if len(a) > 1 else (c.b, b)
         names = " + ".join(log.op_name(record) for record in side)
-        text += f"; {names} together are this one operation, compared at the last"
+        text += f"; {names} together form this operation, compared at the last one"
     return text
 
 

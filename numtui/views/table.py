@@ -188,7 +188,7 @@ class RowWriter:
                 (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
             )
         # The heading says ε, and unknown values need no dash on every other line.
-        units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
+        units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε").replace(",", "")
         measured = number_of(c, row).ljust(w.error) + (bar_of(c, row, w.bar - 1) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
         if w.shape:

@@ -44,8 +44,8 @@ def first_cause(a: str, b: str) -> Explanation:
 
 def test_an_origin() -> None:
     told = first_cause("bug_base", "bug_attn_scale_l2")
-    assert told.headline == "FIRST CAUSE: all its inputs agree, the output differs by ≥8.4e-05 (708 ε)"
-    assert "the tolerance is 1.5e-05" in told.notes
+    assert told.headline == "FIRST CAUSE: the output differs by ≥8.4e-05 (708 ε); all inputs agree"
+    assert "tolerance 1.5e-05" in told.notes
     assert "same module, op, counter, phase, location" in told.notes
     facts = {fact.name: fact for fact in told.facts}
     assert facts["L1 of output 0"] == replace(
@@ -61,22 +61,23 @@ def test_a_receiver_names_what_it_received() -> None:
     c = compared("bug_base", "bug_attn_scale_l2")
     row = int(c.at_a[c.a.keys[:].index("layers.2.attention.wo/op_0_mm")])
     told = explain(c, row)
-    assert told.headline == f"CONSEQUENCE: the output differs by ≥8.7e-05 (726 ε), as does input 0, made by {FLASH}"
-    assert "error out over error in: 1 (by the norms)" in told.notes
+    assert (
+        told.headline == f"CONSEQUENCE: the output differs by ≥8.7e-05 (726 ε); input 0 already differs, from {FLASH}"
+    )
+    assert "amplification 1: output error over input error, by norms" in told.notes
 
 
 def test_an_unknown_says_where_to_look() -> None:
     told = first_cause("bug_base", "bug_rope_theta_l3")
     assert told.headline == (
-        "FIRST CAUSE, as far as was captured: the output differs by ≥1.3e-03 (10878 ε), and inputs 0, 1 differ already "
-        "though no captured "
-        "operation is to blame: suspect what was not captured one hop before"
+        "LIKELY CAUSE: the output differs by ≥1.3e-03 (10,878 ε); inputs 0, 1 already differ: suspect an uncaptured "
+        "operation just upstream"
     )
 
 
 def test_a_cause_that_only_one_run_has() -> None:
     told = first_cause("bug_base", "bug_neg_attn_l2")
-    assert told.headline == "FIRST CAUSE: only b has this operation, and what reads its result diverges"
+    assert told.headline == "FIRST CAUSE: only b has this operation; its consumers diverge"
 
 
 # ---------------------------------------------------------------------- every kind of row
@@ -84,21 +85,21 @@ def test_a_cause_that_only_one_run_has() -> None:
 
 def test_same_in_print_says_what_norms_cannot_see() -> None:
     told = explained(flow(CHAIN), flow(CHAIN), "mm")
-    assert told.headline == "same in print: every printed number is equal"
-    assert any("norms of seven digits cannot see" in note for note in told.notes)
-    assert told.pairing.startswith("paired by their values: the same numbers, inputs included, occur nowhere else")
+    assert told.headline == "same printed values"
+    assert any("printed norms miss reordering" in note for note in told.notes)
+    assert told.pairing.startswith("paired by values: these numbers, inputs included, are unique in both logs")
 
 
 def test_same_in_print_of_an_operation_without_output() -> None:
     record = op("m/op_0_add_", shape=None, outputs=[], inputs=[1.0])
     told = explained([record], [record], "add_")
-    assert "the log says only what went in: what the operation did is not known" in told.notes
+    assert "only inputs are logged: the result of the operation is unknown" in told.notes
 
 
 def test_equal() -> None:
     record = op("m/op_0_add", extra={"Digest": "00000000000000ff"})
     told = explained([record], [record], "add")
-    assert told.headline == "equal: the digests agree, the bits are the same"
+    assert told.headline == "equal: the digests match (bitwise)"
     assert any((fact.name, fact.a, fact.agrees) == ("digest", "00000000000000ff", True) for fact in told.facts)
 
 
@@ -127,19 +128,19 @@ def test_nan_says_on_which_side() -> None:
 def test_shape() -> None:
     other = flow(CHAIN)
     other[2].dtype = "bfloat16"
-    assert explained(flow(CHAIN), other, "mm").headline == "FIRST CAUSE: dtype differs: float32 against bfloat16"
+    assert explained(flow(CHAIN), other, "mm").headline == "FIRST CAUSE: dtype differs: float32 in a, bfloat16 in b"
 
 
 def test_sharded() -> None:
     rules = RuleSet((PairRule(a=("m/op_0_mm",), b=("m/op_0_mm",)),))
     wait = op("m/op_1_wait_tensor", 5.0)
     told = explained([op("m/op_0_mm", shape=(8, 4)), wait], [op("m/op_0_mm", 0.7, shape=(4, 4)), wait], "mm", rules)
-    assert told.headline.startswith("sharded: the two sides hold different parts of one tensor")
+    assert told.headline.startswith("sharded: the sides hold different shards of one tensor")
 
 
 def test_unfinished() -> None:
     told = explained([op("m/op_0_allreduce_", 1.0)], [op("m/op_0_allreduce_", 99.0)], "allreduce_")
-    assert told.headline.startswith("unfinished: the numbers were taken before the communication was done")
+    assert told.headline.startswith("unfinished: read before the communication completed")
 
 
 def test_a_recomputed_copy_names_its_original() -> None:
@@ -147,7 +148,7 @@ def test_a_recomputed_copy_names_its_original() -> None:
     c = compare(made_up_log(flow(CHAIN)), made_up_log([*flow(CHAIN), copy]))
     row = len(c) - 1
     assert c.status[row] == Status.RECOMPUTE
-    assert explain(c, row).headline == "recomputed copy of m/op_2_mm: the backward pass ran it again"
+    assert explain(c, row).headline == "recomputed copy of m/op_2_mm: run again in the backward pass"
 
 
 def test_only_on_one_side() -> None:
@@ -155,13 +156,13 @@ def test_only_on_one_side() -> None:
     assert explained(flow(CHAIN), [*flow(CHAIN), extra], "erf").headline == "only b has this operation"
     told = explained([*flow(CHAIN), extra], flow(CHAIN), "erf")
     assert told.headline == "only a has this operation"
-    assert told.pairing.startswith("no partner: ")
+    assert told.pairing.startswith("unpaired: ")
     assert all(fact.b == "" and fact.agrees is None for fact in told.facts)
 
 
 def test_the_headline_of_a_lone_cause_names_its_side() -> None:
     told = explained(negated(), flow(CHAIN), "neg")
-    assert told.headline == "FIRST CAUSE: only a has this operation, and what reads its result diverges"
+    assert told.headline == "FIRST CAUSE: only a has this operation; its consumers diverge"
 
 
 def test_ignored() -> None:
@@ -178,7 +179,7 @@ def test_a_group_names_its_members() -> None:
     a = [op("m/op_0_addmm", 5.0)]
     b = [op("m/op_0_mm", 4.0), op("m/op_1_add", 5.0)]
     told = explained(a, b, "addmm", RuleSet((OpRule(a=("addmm",), b=("mm", "add")),)))
-    assert told.pairing.endswith("; mm + add together are this one operation, compared at the last")
+    assert told.pairing.endswith("; mm + add together form this operation, compared at the last one")
 
 
 def test_inputs_name_who_made_them() -> None:
@@ -215,7 +216,7 @@ def test_errors_as_they_are_shown(error: float, bound: bool, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("epsilons", "text"),
-    [(0.0, ""), (0.04, "0.0 ε"), (3.94, "3.9 ε"), (147.2, "147 ε"), (99_999, "99999 ε"), (2e6, "2e6 ε")],
+    [(0.0, ""), (0.04, "0.0 ε"), (3.94, "3.9 ε"), (147.2, "147 ε"), (99_999, "99,999 ε"), (2e6, "2e6 ε")],
 )
 def test_errors_in_units_of_epsilon(epsilons: float, text: str) -> None:
     assert format_eps(epsilons * 2.0**-23, 2.0**-23) == text

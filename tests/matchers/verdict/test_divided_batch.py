@@ -119,7 +119,7 @@ def test_a_weight_that_was_gathered_wrongly_is_red_where_it_is_read(swapped: boo
     c = compare(other, one) if swapped else compare(one, other)
     [row] = np.flatnonzero(c.red)
     assert c.a.keys[c.row_a[row]] == c.b.keys[c.row_b[row]] == "layers.0/op_0_mm"
-    assert "input 1, which ranks put together, is another weight by ≥9.9e-03" in headline(c, int(row))
+    assert "input 1, a weight gathered from ranks, differs by ≥9.9e-03" in headline(c, int(row))
     assert found(c.with_rules(c.rules)) == found(c)
 
 

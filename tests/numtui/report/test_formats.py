@@ -335,7 +335,7 @@ def test_github_marks_the_first_cause_in_its_file() -> None:
         "::error title=numtui%3A base <-> other::diverged: 339 rows are red\n"
         "::error file=scripts/bugs.py,line=28,title=layers.2.attention.inner_attention/op_1_neg (only in b)::"
         "layers.2.attention.inner_attention/op_1_neg (only in b): "
-        "FIRST CAUSE: only b has this operation, and what reads its result diverges\n"
+        "FIRST CAUSE: only b has this operation; its consumers diverge\n"
     )
 
 

@@ -95,7 +95,7 @@ class Comparison {
       if (a || b) facts.push([label, a, b, differenceText(a, b, this.scale(name, row))]);
     }
     const digest = this.arrays.digest?.[row] ?? 0;
-    if (digest) facts.push(["bits", digest === 1 ? "the same" : "other ones", digest === 1 ? "the same" : "other ones", digest === 1 ? "" : "≠"]);
+    if (digest) facts.push(["bits", digest === 1 ? "equal" : "different", digest === 1 ? "equal" : "different", digest === 1 ? "" : "≠"]);
     for (const [label, name] of [["NaN", "nan"], ["Inf", "inf"], ["zeros", "zero"]]) {
       const [a, b] = ["A", "B"].map((side) => this.arrays[name + side]?.[row] ?? -1);
       if (Math.max(a, b) > 0) facts.push([label, ...[a, b].map((n) => (n < 0 ? "" : String(n))), a === b ? "" : "≠"]);
@@ -147,18 +147,18 @@ class Comparison {
     if (status.label === "close") return `close: ${by.replace(/^the output /, "")}${this.tolerance(row, ", within the tolerance of ")}`;
     if (!status.red) return `${status.label}: ${status.meaning}`;
     if (status.label !== "diverged") return `${this.roleWord(row)}: ${status.meaning}`.replace(/^: /, "");
-    if (role === "origin") return `FIRST CAUSE: its inputs agree, ${by}`;
-    if (role !== "receiver") return `${this.isCause(row) ? "FIRST CAUSE, as far as was captured" : "UNKNOWN"}: ${by}, and not all that went in is known: suspect the operation one hop before`;
+    if (role === "origin") return `FIRST CAUSE: ${by}; its inputs agree`;
+    if (role !== "receiver") return `${this.isCause(row) ? "LIKELY CAUSE" : "UNKNOWN"}: ${by}; not all inputs are known: suspect the operation just upstream`;
     const guilty = this.guilty(row);
-    if (guilty?.agrees) return `CONSEQUENCE: ${by}, and input ${guilty.position}, made by ${guilty.key}, is not what its norm says`;
-    if (guilty) return `CONSEQUENCE: ${by}, as does input ${guilty.position}, made by ${guilty.key}`;
+    if (guilty?.agrees) return `CONSEQUENCE: ${by}; input ${guilty.position} comes from a diverged op, although its norm matches: ${guilty.key}`;
+    if (guilty) return `CONSEQUENCE: ${by}; input ${guilty.position} already differs, from ${guilty.key}`;
     const differing = this.inputs(row).find((input) => input.agrees === false);
-    return `CONSEQUENCE: ${by}, ${differing ? this.already(differing) : "a consequence of what came before"}`;
+    return `CONSEQUENCE: ${by}; ${differing ? this.already(differing) : "downstream of an earlier divergence"}`;
   }
 
   /** An input that differs, in words. */
   already({ position, difference }) {
-    return difference === OTHER_BITS ? `and the bits of input ${position} differ already` : `and input ${position} differs by ${difference} already`;
+    return difference === OTHER_BITS ? `input ${position} already differs bitwise` : `input ${position} already differs by ${difference}`;
   }
 
   /** The red or first-cause producer of an input that explains the row. */

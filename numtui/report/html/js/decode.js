@@ -93,5 +93,5 @@ function errorText(error, isBound) {
 function unitsText(error, epsilon) {
   const n = error / epsilon;
   if (!Number.isFinite(n) || n === 0) return "";
-  return n < 10 ? n.toFixed(1) : n < 1e5 ? n.toFixed(0) : short(n, 0).replace("e+0", "e");
+  return n < 10 ? n.toFixed(1) : n < 1e5 ? Number(n.toFixed(0)).toLocaleString("en-US") : short(n, 0).replace("e+0", "e");
 }
