@@ -44,26 +44,26 @@ class Page:
 
 def page_of(session: Session) -> Page:
     """The page of what is on the screen: the same rules, filters, folds, search, notes, and row."""
-    shown = session.filter
+    shown = session.listing.filter
     view = View(
         hidden=frozenset(Group) - shown.groups,
         query=shown.query.text,
-        search="" if session.search is None else session.search.text,
-        saved=session.saved,
-        folded=session.folded,
-        order=session.order,
-        cursor=session.cursor,
-        notes=tuple(session.annotations.noted(session.comparison)),
+        search="" if session.listing.search is None else session.listing.search.text,
+        saved=session.listing.saved,
+        folded=session.listing.folded,
+        order=session.listing.order,
+        cursor=session.listing.cursor,
+        notes=tuple(session.listing.annotations.noted(session.comparison)),
     )
     return Page(_report(session), view)
 
 
 def row_of(session: Session) -> str:
     """The row under the cursor as Markdown, with the note on it; empty where there is none."""
-    if session.cursor < 0:
+    if session.listing.cursor < 0:
         return ""
-    note = session.annotations.note(session.comparison, session.cursor)
-    return row_markdown(_report(session).row(session.cursor)) + (f"\n{plain(note, 2000)}\n" if note else "")
+    note = session.listing.annotations.note(session.comparison, session.listing.cursor)
+    return row_markdown(_report(session).row(session.listing.cursor)) + (f"\n{plain(note, 2000)}\n" if note else "")
 
 
 def _report(session: Session) -> Report:

@@ -23,12 +23,11 @@ _GONE = (-1, -1)
 
 def sitting_of(
     listing: Listing,
-    annotations: Annotations,
     rejected: Iterable[str] = (),
     typed: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SavedSession:
     """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
-    c = listing.comparison
+    c, annotations = listing.comparison, listing.annotations
     # Copies, because this may be another thread than the one in which a person writes.
     marks = {name: anchor_of(c, spot) for name, spot in dict(annotations.marks).items()}
     notes = {anchor_of(c, spot): text for spot, text in dict(annotations.notes).items()}
@@ -58,13 +57,13 @@ def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
     )
 
 
-def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> str:
+def resume(listing: Listing, kept: SavedSession) -> str:
     """Go on from a sitting; what is as it was, in words, empty when nothing is worth saying.
 
     Where the person has begun already (moved, filtered, written) while the logs were read, that stands.
     """
-    c = listing.comparison
-    kept = written_meanwhile(kept, sitting_of(listing, annotations))
+    c, annotations = listing.comparison, listing.annotations
+    kept = written_meanwhile(kept, sitting_of(listing))
     listing.saved = dict(kept.filters)
     _annotate(c, annotations, kept)
     if listing.details is Details.USUAL:
@@ -95,10 +94,10 @@ def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> st
     return f"as the last session left it: {', '.join(told)}" if told else ""
 
 
-def find_again(listing: Listing, annotations: Annotations, kept: SavedSession) -> None:
+def find_again(listing: Listing, kept: SavedSession) -> None:
     """The same logs have been read again, and may hold more or other records: the cursor, marks and notes go along."""
     c = listing.comparison
-    _annotate(c, annotations, kept)
+    _annotate(c, listing.annotations, kept)
     row = row_of_anchor(c, kept.cursor)
     if row >= 0 and row != listing.cursor:
         listing.go(row)

@@ -57,7 +57,7 @@ class Commands(Pages):
         if self.inspector.active:
             self.inspector.move(self.session, by)
         else:
-            self.session.move(by)
+            self.session.listing.move(by)
             self.draw()
 
     def action_down(self) -> None:
@@ -70,7 +70,7 @@ class Commands(Pages):
         if self.inspector.active:
             self.inspector.scroll_lines(round(pages * self.inspector.room))
         else:
-            self.table.scroll_pages(self.session, pages * self._times())
+            self.table.scroll_pages(self.session.listing, pages * self._times())
             self.draw()
 
     def action_half_page_down(self) -> None:
@@ -88,19 +88,19 @@ class Commands(Pages):
     def _go_number(self, line: int) -> None:
         number = self.reader.count()
         if number is None:
-            self.session.go_line(line)
+            self.session.listing.go_line(line)
         else:
-            self.session.go(min(number, len(self.session.comparison)) - 1)
+            self.session.listing.go(min(number, len(self.session.comparison)) - 1)
         self.draw()
 
     def action_top(self) -> None:
         self._go_number(0)
 
     def action_bottom(self) -> None:
-        self._go_number(len(self.session.view) - 1)
+        self._go_number(len(self.session.listing.view) - 1)
 
     def _align(self, where: float) -> None:
-        self.table.align(self.session, where)
+        self.table.align(self.session.listing, where)
         self.draw()
 
     def action_center(self) -> None:
@@ -115,28 +115,28 @@ class Commands(Pages):
     # -- find what is wrong
 
     def action_next_red(self) -> None:
-        self._told(self.session.next_red(self._times()))
+        self._told(self.session.listing.next_red(self._times()))
 
     def action_previous_red(self) -> None:
-        self._told(self.session.next_red(-self._times()))
+        self._told(self.session.listing.next_red(-self._times()))
 
     def action_next_cause(self) -> None:
-        self._told(self.session.next_cause(self._times()))
+        self._told(self.session.listing.next_cause(self._times()))
 
     def action_previous_cause(self) -> None:
-        self._told(self.session.next_cause(-self._times()))
+        self._told(self.session.listing.next_cause(-self._times()))
 
     def action_larger_error(self) -> None:
-        self._told(self.session.next_error(self._times()))
+        self._told(self.session.listing.next_error(self._times()))
 
     def action_smaller_error(self) -> None:
-        self._told(self.session.next_error(-self._times()))
+        self._told(self.session.listing.next_error(-self._times()))
 
     def action_next_hit(self) -> None:
-        self._told(self.session.next_hit(self._times()))
+        self._told(self.session.listing.next_hit(self._times()))
 
     def action_previous_hit(self) -> None:
-        self._told(self.session.next_hit(-self._times()))
+        self._told(self.session.listing.next_hit(-self._times()))
 
     # -- follow the data
 
@@ -145,16 +145,16 @@ class Commands(Pages):
         if self.inspector.active:
             position = self.inspector.position
             if position is not None:
-                self._told(self.session.producer(position))
+                self._told(self.session.listing.producer(position))
             self.action_switch(to_list=True)
-        elif self.session.unfold():
+        elif self.session.listing.unfold():
             self.draw()
         else:
             self.action_switch()
 
     def action_switch(self, to_list: bool = False) -> None:
         """Between list and inspector; right after going back, forward."""
-        if self._went_back >= 0 and self._went_back == self.session.cursor:
+        if self._went_back >= 0 and self._went_back == self.session.listing.cursor:
             self.action_forward()
             return
         if to_list or self.inspector.active:
@@ -165,12 +165,12 @@ class Commands(Pages):
         self.draw()
 
     def _give_details(self, more: int) -> None:
-        at = self.session.details + more
+        at = self.session.listing.details + more
         if at not in Details.__members__.values():
             self.say("the inspector is as large as it gets" if more > 0 else "the inspector is away: + brings it back")
             return
-        self.session.details = Details(at)
-        if self.session.details is Details.NONE and self.inspector.active:
+        self.session.listing.details = Details(at)
+        if self.session.listing.details is Details.NONE and self.inspector.active:
             self.inspector.leave()
         self.resize_inspector()
         self.draw()
@@ -182,21 +182,21 @@ class Commands(Pages):
         self._give_details(-1)
 
     def action_producer(self) -> None:
-        self._told(self.session.producer(self.reader.count()))
+        self._told(self.session.listing.producer(self.reader.count()))
 
     def action_consumer(self) -> None:
-        self._told(self.session.consumer(self.reader.count()))
+        self._told(self.session.listing.consumer(self.reader.count()))
 
     def action_back(self) -> None:
-        if self.session.back():
-            self._went_back = self.session.cursor
+        if self.session.listing.back():
+            self._went_back = self.session.listing.cursor
             self.draw()
         else:
             self.say("this is where the jumps began")
 
     def action_forward(self) -> None:
-        if self.session.forward():
-            self._went_back = self.session.cursor
+        if self.session.listing.forward():
+            self._went_back = self.session.listing.cursor
             self.draw()
         else:
             self._went_back = -1
@@ -205,16 +205,16 @@ class Commands(Pages):
     # -- choose what is listed
 
     def action_fold(self) -> None:
-        if self.session.order is not Order.DISPATCH:
+        if self.session.listing.order is not Order.DISPATCH:
             self.say("only in order of dispatch there are stretches to fold: S sorts")
             return
-        self.session.toggle_fold()
+        self.session.listing.toggle_fold()
         self.draw()
 
     def _toggle(self, group: Group) -> None:
-        self.session.toggle(group)
-        shown = "shown" if group in self.session.filter.groups else "hidden"
-        self.say(f"{group.label} rows are {shown} ({len(self.session.view):,} lines)")
+        self.session.listing.toggle(group)
+        shown = "shown" if group in self.session.listing.filter.groups else "hidden"
+        self.say(f"{group.label} rows are {shown} ({len(self.session.listing.view):,} lines)")
 
     def action_toggle_red(self) -> None:
         self._toggle(Group.RED)
@@ -244,15 +244,15 @@ class Commands(Pages):
         elif session.mark is not None:
             session.mark = None
             self.say("the mark is gone")
-        elif session.search is not None:
-            session.search = None
+        elif session.listing.search is not None:
+            session.listing.search = None
             self.draw()
-        elif session.clear_filter():
-            self.say(f"all {len(session.view):,} rows are listed")
-        elif session.order is not Order.DISPATCH:
-            session.sort(Order.DISPATCH)
+        elif session.listing.clear_filter():
+            self.say(f"all {len(session.listing.view):,} rows are listed")
+        elif session.listing.order is not Order.DISPATCH:
+            session.listing.sort(Order.DISPATCH)
             self.say(f"sorted by {SORTED[Order.DISPATCH]}")
-        elif session.folded:
+        elif session.listing.folded:
             self.action_fold()
 
     # -- change the pairing
@@ -353,7 +353,7 @@ class Commands(Pages):
 
     def action_copy(self) -> None:
         """The key of the row; again, what else of it can be copied."""
-        found = copies_of(self.session.comparison, self.session.spot)
+        found = copies_of(self.session.comparison, self.session.listing.spot)
         if not found:
             return
         _, text = found[self.repeated % len(found)]
@@ -447,7 +447,7 @@ class Commands(Pages):
         self.ask_query("keep", "& list only keys with: ")
 
     def action_filter(self) -> None:
-        self.ask_query("filter", "filter: ", self.session.filter.query.text)
+        self.ask_query("filter", "filter: ", self.session.listing.filter.query.text)
 
     def action_command(self) -> None:
         names = [name for action in self.actions for name in (action.name, *action.command)]

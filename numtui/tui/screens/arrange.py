@@ -43,13 +43,13 @@ class Finding(Overviews):
 
     def action_sort(self) -> None:
         """The next order of the list."""
-        order = self.session.order.next
+        order = self.session.listing.order.next
         if self.session.comparison.single and order is Order.CONFIDENCE:
             order = order.next
-        self.run_then_show("sorting", partial(self.session.ranked, order), lambda _: self._sort(order))
+        self.run_then_show("sorting", partial(self.session.listing.ranked, order), lambda _: self._sort(order))
 
     def _sort(self, order: Order) -> None:
-        self.session.sort(order)
+        self.session.listing.sort(order)
         by = "largest value" if self.session.comparison.single and order is Order.ERROR else SORTED[order]
         self.say(f"sorted by {by}")
 
@@ -57,7 +57,7 @@ class Finding(Overviews):
 
     def action_group(self) -> None:
         """The rows that are listed, in groups; enter lists one of them."""
-        c, passing, by = self.session.comparison, self.session.view.passing, self._by
+        c, passing, by = self.session.comparison, self.session.listing.view.passing, self._by
         self.run_then_show(f"grouping by {by.label}", lambda: grouped(c, passing, by), self._show_groups)
 
     def _show_groups(self, groups: list[RowGroup]) -> None:
@@ -69,9 +69,9 @@ class Finding(Overviews):
                 self.action_group()
                 return
             group = groups[choice.number]
-            self.session.go(group.worst)
+            self.session.listing.go(group.worst)
             if group.query:
-                self.filter_by(f"{self.session.filter.query.text} {group.query}".strip())
+                self.filter_by(f"{self.session.listing.filter.query.text} {group.query}".strip())
             self.draw()
 
         panel = Panel(
@@ -85,8 +85,8 @@ class Finding(Overviews):
 
     def action_filters(self) -> None:
         """The saved filters; with none, save the one on the screen."""
-        saved = dict(self.session.saved)
-        text = self.session.filter.query.text
+        saved = dict(self.session.listing.saved)
+        text = self.session.listing.filter.query.text
         if not saved:
             if text:
                 self.ask("name", "save this filter as: ")
@@ -102,7 +102,7 @@ class Finding(Overviews):
                 return
             name = list(saved)[choice.number]
             if choice.key == "x":
-                del self.session.saved[name]
+                del self.session.listing.saved[name]
                 self.run_worker(self.session.keep, thread=True, group="keep")
                 self.say(f"the filter {name} is forgotten")
             else:
@@ -116,7 +116,7 @@ class Finding(Overviews):
         if not _NAME.fullmatch(name):
             self.say("a name is made of letters, digits, dots and dashes", trouble=True)
             return
-        self.session.saved[name] = self.session.filter.query.text
+        self.session.listing.saved[name] = self.session.listing.filter.query.text
         self.run_worker(self.session.keep, thread=True, group="keep")
         self.say(f"saved: F lists it, @{name} stands for it in a filter")
 
@@ -125,7 +125,7 @@ class Finding(Overviews):
     def action_edit(self) -> None:
         """Look for the source line of the row (with 2: of b, where that is another), then show it in an editor."""
         which = self.reader.count() or 1
-        lines = source_lines(self.session.comparison, self.session.cursor)
+        lines = source_lines(self.session.comparison, self.session.listing.cursor)
         if not lines:
             self.say("the logs do not say which source line this is")
             return

@@ -28,9 +28,9 @@ from numtui.query.query import Query
 from numtui.runtime_tuning import give_memory_back, keep_what_is_there
 from numtui.session.jobs import Job, RealignmentSearch
 from numtui.session.journal import Recovered
-from numtui.session.listing import Details
+from numtui.session.listing import Details, Search
 from numtui.session.loading import Cancelled, Loaded, Throttled, load, warm
-from numtui.session.session import Search, Session
+from numtui.session.session import Session
 from numtui.tui.key_reader import LETTER, KeyReader
 from numtui.tui.screens.modal import Modal
 from numtui.tui.screens.watch_files import Following
@@ -185,7 +185,7 @@ class Explorer(Following):
         """As large as the person wants it: usually less than a third of the screen, and with the focus more than half
         when there is more to say.
         """
-        inspector, wanted = self.inspector, self.session.details
+        inspector, wanted = self.inspector, self.session.listing.details
         more = inspector.active and (inspector.wanted > inspector.size.height or inspector.has_class("-large"))
         inspector.set_class(more or wanted is Details.MOST, "-large")
         inspector.set_class(wanted is Details.NONE and not inspector.active, "-away")
@@ -211,7 +211,7 @@ class Explorer(Following):
             self.query_one(TooSmall).show()
             return
         self.query_one(Header).show(session, self._work)
-        self.query_one(Breadcrumb).show(session)
+        self.query_one(Breadcrumb).show(session.listing)
         self.table.show(session)
         if self.inspector.display:
             self.inspector.show(session)
@@ -231,7 +231,7 @@ class Explorer(Following):
 
     def _following(self) -> list[tuple[str, str]]:
         """The keys that can follow the prefix that was typed; marks by the letters that are in use."""
-        marks = " ".join(sorted(self.session.annotations.marks))
+        marks = " ".join(sorted(self.session.listing.annotations.marks))
         return [
             ((marks if action.id == "go_mark" and marks else "a letter") if key == LETTER else key, action.in_short)
             for key, action in self.reader.following()
@@ -363,7 +363,7 @@ class Explorer(Following):
                 raise Cancelled  # the rules have changed again: nobody waits for this any more
 
         try:
-            self.session.prepare(job.run(go_on))
+            self.session.listing.prepare(job.run(go_on))
         except Cancelled:
             return
         except UserError as error:
@@ -402,13 +402,13 @@ class Explorer(Following):
         """Search at once; large logs in a thread, so that typing goes on."""
         comparison, session = self.session.comparison, self.session
         if len(comparison) < SEARCH_AT_ONCE:
-            self.show_hits(session.hits(text))
+            self.show_hits(session.listing.hits(text))
         else:
             self.run_worker(lambda: self._search(text), thread=True, group="search", exclusive=True)
 
     def _search(self, text: str) -> None:
         """In a worker's thread."""
-        self.post_message(self.Found(self.session.hits(text)))
+        self.post_message(self.Found(self.session.listing.hits(text)))
 
     @on(Found)
     def _found(self, event: Found) -> None:
@@ -425,7 +425,7 @@ class Explorer(Following):
 
     def _evaluate(self, query: Query) -> None:
         """In a worker's thread."""
-        self.session.wanted(query)
+        self.session.listing.wanted(query)
         self.post_message(self.Evaluated(query))
 
     @on(Evaluated)

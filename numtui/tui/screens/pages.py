@@ -21,7 +21,7 @@ class Pages(Finding):
 
     def action_raw(self) -> None:
         """The records of the row, read from the logs again."""
-        c, row = self.session.comparison, self.session.cursor
+        c, row = self.session.comparison, self.session.listing.cursor
         if row < 0:
             return
 

@@ -98,7 +98,7 @@ class Overviews(Asking):
 
     def _show_causes(self, follows: list[str]) -> None:
         c = self.session.comparison
-        at = int(c.consequences.cause_of[self.session.cursor])
+        at = int(c.consequences.cause_of[self.session.listing.cursor])
 
         def picked(choice: Picked | None) -> None:
             if choice is None:
@@ -131,12 +131,12 @@ class Overviews(Asking):
         def show(plot: PlotScreen) -> None:
             self.app.push_screen(plot, chosen)
 
-        plot = PlotScreen(self.session)
+        plot = PlotScreen(self.session.listing)
         self.run_then_show("drawing", partial(plot.prepared, self.app.size), show)
 
     def action_why(self) -> None:
         """The way from the row under the cursor back to its first cause."""
-        c, row = self.session.comparison, self.session.cursor
+        c, row = self.session.comparison, self.session.listing.cursor
         if row < 0:
             return
         if c.cause[row]:
@@ -161,7 +161,7 @@ class Overviews(Asking):
 
     def action_neighbours(self) -> None:
         """What the row reads and what reads it, in both runs."""
-        c, row = self.session.comparison, self.session.cursor
+        c, row = self.session.comparison, self.session.listing.cursor
         if row < 0:
             return
         entries = partial(neighbour_entries, c, row, producing(c, row), consuming(c, row))
@@ -169,7 +169,7 @@ class Overviews(Asking):
 
     def action_drift(self) -> None:
         """How the names of the row differ, and which rows explain it."""
-        c, row = self.session.comparison, self.session.cursor
+        c, row = self.session.comparison, self.session.listing.cursor
         if row >= 0:
             entries = partial(drift_entries, c, row)
             self.app.push_screen(Panel(drift_title(c, row), entries, opened_by="D"), self._picked)
@@ -177,8 +177,8 @@ class Overviews(Asking):
     def action_places(self) -> None:
         """Marks, notes, and where jumps started."""
         session = self.session
-        c, places = session.comparison, session.annotations
-        letters, noted, jumps = places.letters(c), places.noted(c), session.jumps
+        c, places = session.comparison, session.listing.annotations
+        letters, noted, jumps = places.letters(c), places.noted(c), session.listing.jumps
         if not (letters or noted or jumps):
             self.say('no row is marked (Ma) or has a note ("), and nothing was jumped from')
             return
@@ -191,13 +191,13 @@ class Overviews(Asking):
 
     def go_to(self, row: int) -> None:
         """Jump to a row that was chosen."""
-        self.session.go(row)
+        self.session.listing.go(row)
         self.draw()
 
     def action_mark_letter(self) -> None:
         """Mark the row with the letter that was typed; without one, wait for it."""
         if letter := self.reader.letter:
-            self.say(self.session.mark_row(letter))
+            self.say(self.session.listing.mark_row(letter))
         else:
             self.reader.await_letter("mark_letter")
             self.say("a letter marks this row")
@@ -205,7 +205,7 @@ class Overviews(Asking):
     def action_go_mark(self) -> None:
         """To the row with the letter that was typed; without one, wait for it."""
         if letter := self.reader.letter:
-            self.say(self.session.go_mark(letter))
+            self.say(self.session.listing.go_mark(letter))
         else:
             self.reader.await_letter("go_mark")
             self.say("the letter of the mark to go to")
@@ -213,8 +213,8 @@ class Overviews(Asking):
     def action_note(self) -> None:
         """A note on the row, to be typed."""
         session = self.session
-        if session.cursor >= 0:
-            self.ask("note", "note: ", session.annotations.note(session.comparison, session.cursor))
+        if session.listing.cursor >= 0:
+            self.ask("note", "note: ", session.listing.annotations.note(session.comparison, session.listing.cursor))
 
     def action_comparability(self) -> None:
         """What the two runs do not have in common."""

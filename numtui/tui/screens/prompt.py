@@ -12,7 +12,8 @@ from textual.screen import Screen
 from numtui.actions import ACTIONS, Action
 from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.query.view import Filter
-from numtui.session.session import Search, Session
+from numtui.session.listing import Search
+from numtui.session.session import Session
 from numtui.text.line_editor import LineEditor, Typed
 from numtui.tui.key_reader import KeyReader
 from numtui.tui.widgets.inspector import Inspector
@@ -120,7 +121,7 @@ class Asking(Screen[None]):
         elif typed is Typed.CANCELLED:
             self.editor = None
             if editor.kind == "search":
-                self.session.end_search(self._origin, self._before)
+                self.session.listing.end_search(self._origin, self._before)
         elif typed is Typed.EDITED:
             self.edited()
         self.draw()
@@ -142,7 +143,7 @@ class Asking(Screen[None]):
             return self._query
         editor.wrong, editor.told = None, ""
         try:
-            self._query = parse_query(editor.text, self.session.saved)
+            self._query = parse_query(editor.text, self.session.listing.saved)
         except QueryError as error:
             editor.wrong, editor.told = (error.start, error.end), str(error)
             return None
@@ -154,20 +155,20 @@ class Asking(Screen[None]):
 
     def filter_by(self, text: str) -> None:
         """List what a query wants, as if it had been typed."""
-        self._entered = parse_query(text, self.session.saved)
+        self._entered = parse_query(text, self.session.listing.saved)
         self.evaluate(self._entered)
 
     def show_query(self, query: Query) -> None:
         """The rows of a query are known: list them if it was entered, else tell how many they are."""
         if query is self._entered:
             self._entered = None
-            self.session.list_only(query)
-            if not len(self.session.view):
+            self.session.listing.list_only(query)
+            if not len(self.session.listing.view):
                 self.say("no row passes this filter: esc drops it")
             self.draw()
         elif query is self._query and self.editor is not None and self.editor.kind in _QUERIES:
             c = self.session.comparison
-            passing = Filter(self.session.filter.groups, query).mask(c, self.session.wanted(query))
+            passing = Filter(self.session.listing.filter.groups, query).mask(c, self.session.listing.wanted(query))
             self.editor.told = f"{np.count_nonzero(passing):,} of {len(c):,} rows"
             if not self.editor.text:
                 self.editor.told = f"tab shows what can be asked for   {self.editor.told}"
@@ -179,25 +180,25 @@ class Asking(Screen[None]):
 
     def show_hits(self, search: Search) -> None:
         """Go to the first hit from where the search started."""
-        self.session.go_to_hits(search, self._origin)
+        self.session.listing.go_to_hits(search, self._origin)
         if self.editor is None:
             return
         if not search.text:
             self.editor.told = ""
         elif len(search.rows):
-            self.editor.told = f"{search.place(self.session.cursor)}/{len(search.rows)}"
+            self.editor.told = f"{search.place(self.session.listing.cursor)}/{len(search.rows)}"
         else:
             self.editor.told = "no hit"
 
     def begin_search(self) -> None:
         """Search from the cursor on."""
-        self._origin, self._before = self.session.cursor, self.session.search
+        self._origin, self._before = self.session.listing.cursor, self.session.listing.search
         self.ask("search", "/")
 
     def ask_query(self, kind: str, sign: str, value: str = "") -> None:
         """Take what is typed as the filter."""
         self._query = NO_QUERY
-        self.ask(kind, sign, value, completions(self.session.comparison, self.session.saved), many=True)
+        self.ask(kind, sign, value, completions(self.session.comparison, self.session.listing.saved), many=True)
         self.edited()
 
     def _answered(self, editor: LineEditor) -> bool:
@@ -215,7 +216,7 @@ class Asking(Screen[None]):
         elif editor.kind == "page" and text:
             self.write_page(Path(text).expanduser())
         elif editor.kind == "note":
-            self.say(self.session.annotate(text))
+            self.say(self.session.listing.annotate(text))
             # Who is killed without a warning loses nothing that was written.
             self.run_worker(self.session.keep, thread=True, group="keep")
         elif text:
@@ -224,20 +225,20 @@ class Asking(Screen[None]):
 
     def _searched(self, text: str) -> None:
         if text:
-            if self.session.search is None or self.session.search.text != text:
+            if self.session.listing.search is None or self.session.listing.search.text != text:
                 # Enter came before the hits did.
-                self.show_hits(self.session.hits(text))
-            self.session.accept_search(self._origin)
+                self.show_hits(self.session.listing.hits(text))
+            self.session.listing.accept_search(self._origin)
         elif self._before is not None:
-            self.session.end_search(self._origin, self._before)
-            self.say(self.session.next_hit())
+            self.session.listing.end_search(self._origin, self._before)
+            self.say(self.session.listing.next_hit())
         self.draw()
 
     def _commanded(self, text: str) -> None:
         name, _, argument = text.partition(" ")
         argument = argument.strip()
         if name.isascii() and name.isdigit():
-            self.session.go(min(int(name[:9]), len(self.session.comparison)) - 1)
+            self.session.listing.go(min(int(name[:9]), len(self.session.comparison)) - 1)
             self.draw()
         elif name in ("w", "w!", "write", "wq", "wq!", "x"):
             if self._rules_unread():

@@ -192,7 +192,7 @@ class Suggestions(Modal[int | None]):
         """In a worker's thread."""
         try:
             after = job.run()
-            self._session.prepare(after)
+            self._session.listing.prepare(after)
         except UserError as error:
             self.post_message(self.Refused(error))
         else:

@@ -88,7 +88,7 @@ class Trying(Modal[T]):
 
         try:
             after = job.run(go_on)
-            self._session.prepare(after)
+            self._session.listing.prepare(after)
         except Cancelled:
             self.post_message(self.Tried(None))
         except UserError as error:

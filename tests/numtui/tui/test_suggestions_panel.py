@@ -50,7 +50,7 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         # down to an operation, and to its row
         await press(pilot, "G", "right", "j", "enter")
         assert pilot.app.screen is explorer
-        assert explorer.session.comparison.status[explorer.session.cursor] == Status.RECOMPUTE
+        assert explorer.session.comparison.status[explorer.session.listing.cursor] == Status.RECOMPUTE
         await press(pilot, "s", "q")
         assert pilot.app.screen is explorer
 
@@ -139,11 +139,11 @@ async def test_names_of_a_row_side_by_side(tmp_path: Path) -> None:
             for row in range(len(c))
             if c.row_a[row] >= 0 and c.a.keys[int(c.row_a[row])].startswith("attention_norm/")
         )
-        explorer.session.go(copy)
+        explorer.session.listing.go(copy)
         await press(pilot, "D")
         assert "how the names differ" in screen(pilot)
         await press(pilot, "enter")
-        assert c.a.keys[int(c.row_a[explorer.session.cursor])] == "layers.5.attention_norm/op_0_pow"
+        assert c.a.keys[int(c.row_a[explorer.session.listing.cursor])] == "layers.5.attention_norm/op_0_pow"
 
 
 async def test_one_log_by_itself_has_no_drift(tmp_path: Path) -> None:
