@@ -1,8 +1,8 @@
 """The one registry of what a person can do on the main screen.
 
 The key bindings, the footer, the `?` help, the command palette, the `:` commands and the table of keys in the README
-all come from `ACTIONS`; a test proves that they agree. The method that does it is `action_<id>` of the explorer's
-screen. Every binding carries the action's id, so that a keymap can move it to another key.
+all come from `ACTIONS`; a test proves that they agree. The callable that does it is in the table by id of
+tui/screens/actions.py. Every binding carries the action's id, so that a keymap can move it to another key.
 
 Keys are written as Textual names them, or as the character itself; a space separates the keys of a sequence (`z z`).
 """
@@ -37,7 +37,7 @@ class Action:
     """One thing to do.
 
     Attributes:
-        id: name of the binding and of the method that does it.
+        id: name of the binding, and of what does it in the table of the screen's actions.
         keys: any of them does it; empty for what only the palette and `:` offer.
         help: what it does, a sentence without its full stop.
         group: heading in the help.

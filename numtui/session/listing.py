@@ -16,6 +16,7 @@ from matchers.explain.row import Explanation, InputFact
 from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
 from numtui.query.fields import keys_containing
+from numtui.query.grouping import By
 from numtui.query.query import Query, parse_query
 from numtui.query.view import Filter, Group, Order, build_view, sorted_rows, step, step_error, with_error
 from numtui.session.annotations import Annotations, row_of
@@ -65,6 +66,7 @@ class Listing:
         self.filter = Filter()
         self.folded = False
         self.order = Order.DISPATCH
+        self.grouping = By.MODULE
         self.details = Details.USUAL
         self.saved: dict[str, str] = {}
         """Filter queries by name."""

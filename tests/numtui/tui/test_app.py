@@ -338,7 +338,7 @@ async def test_saving_by_command(tmp_path: Path) -> None:
         assert "nothing to save: no rule was made" in screen(pilot)
         assert not asked.rules_path.exists()
         await press(pilot, "i", "enter")
-        explorer.save(path=taken)
+        explorer.saving.save(path=taken)
         await settled(pilot)
         assert "exists: overwrite it?" in screen(pilot)
         await press(pilot, "c", "colon", *f"wq {fresh}", "enter")
@@ -501,10 +501,10 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         may_load.wait()
         return load(*arguments)
 
-    monkeypatch.setattr("numtui.tui.screens.explorer.load", later)
+    monkeypatch.setattr("numtui.tui.screens.loader.load", later)
     app = Numtui(request(tmp_path, rules=WRONG))
     async with app.run_test(size=(120, 30)) as pilot:
-        while app.explorer is None or not app.explorer.reading:
+        while app.explorer is None or not app.explorer.loader.reading:
             await pilot.pause()
         try:
             await pilot.press("i")
@@ -595,11 +595,11 @@ async def test_a_filter_says_what_is_wrong_as_it_is_typed(tmp_path: Path) -> Non
         await press(pilot, "f", *"op:mm is:rot")
         assert "is:rot is unknown; expected one of red" in screen(pilot)
         await press(pilot, "enter")
-        assert explorer.editor is not None, "what was typed is not lost"
+        assert explorer.prompt.editor is not None, "what was typed is not lost"
         assert len(explorer.session.listing.view) == len(explorer.session.comparison)
         await press(pilot, "backspace", "backspace", "backspace", "r", "tab")
-        assert explorer.editor is not None
-        assert explorer.editor.text == "op:mm is:re"
+        assert explorer.prompt.editor is not None
+        assert explorer.prompt.editor.text == "op:mm is:re"
         await press(pilot, "d")
         assert f"1 of {len(explorer.session.comparison)} rows" in screen(pilot)
         await press(pilot, "enter")
@@ -717,7 +717,7 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         explorer.settle()
         key, rows = session.comparison.a.keys[session.listing.spot[0]], len(session.comparison.a)
         write_log(Path(asked.path_a), whole)
-        explorer._look_at_files()
+        explorer.files.look()
         await settled(pilot)
         assert "the logs have changed: R reads them" in screen(pilot)
         await press(pilot, "R")
@@ -729,12 +729,12 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         explorer.run_named("follow")
         write_log(Path(asked.path_a), whole[:10])
         for _ in range(2):
-            explorer._look_at_files()
+            explorer.files.look()
             await settled(pilot)
         assert len(session.comparison.a) == 10
         write_log(Path(asked.path_a), []).write_bytes(b"\0\1\2")
         for _ in range(3):
-            explorer._look_at_files()
+            explorer.files.look()
             await settled(pilot)
         assert len(session.comparison.a) == 10, "what was read stays"
         assert pilot.app.is_running

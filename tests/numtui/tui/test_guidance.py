@@ -42,8 +42,8 @@ async def test_tab_shows_the_fields_of_the_filter_first(tmp_path: Path) -> None:
         for field in ("status:", "phase:", "module:", "at:", "error>"):
             assert f" {field} " in line + " "
         await press(pilot, *"sta", "tab", *"reco", "tab")
-        assert explorer.editor is not None
-        assert explorer.editor.text == "status:recompute"
+        assert explorer.prompt.editor is not None
+        assert explorer.prompt.editor.text == "status:recompute"
 
 
 async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ async def test_reading_again_can_be_given_up(tmp_path: Path, monkeypatch: pytest
             go_on.wait()
             return load(*given)
 
-        monkeypatch.setattr("numtui.tui.screens.explorer.load", slow)
-        explorer.action_reload()
-        reading = explorer.reading
-        explorer.action_reload()
-        assert (reading, explorer.reading) == (True, False)
+        monkeypatch.setattr("numtui.tui.screens.loader.load", slow)
+        explorer.run_named("reload")
+        reading = explorer.loader.reading
+        explorer.run_named("reload")
+        assert (reading, explorer.loader.reading) == (True, False)
         go_on.set()
         await settled(pilot)
         assert "the logs were not read again" in screen(pilot)

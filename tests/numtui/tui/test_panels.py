@@ -248,7 +248,7 @@ async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) ->
             session.listing.show_comparison(replace(session.comparison))
             return 1
 
-        explorer.run_then_show("looking", work, shown.append)
+        explorer.background.run_then_show("looking", work, shown.append)
         await settled(pilot)
         assert shown == []
         await press(pilot, "j")

@@ -116,7 +116,7 @@ async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
         assert "equivalent ops" in screen(pilot)
         for path in (asked.path_a, asked.path_b):
             write_log(Path(path), training_step(1))
-        explorer.read_again()
+        explorer.loader.read_again()
         await settled(pilot)
         assert "no known kind of drift" in screen(pilot)
         assert len(explorer.session.comparison.a) == len(training_step(1))
