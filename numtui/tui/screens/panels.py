@@ -9,7 +9,6 @@ from numtui.query.flow import Way, consuming, producing, way_back
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.tui.screens.panel import Panel, Picked
-from numtui.tui.screens.plot import PlotScreen
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.drift import drift_entries, drift_title
 from numtui.views.panels import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
@@ -77,6 +76,8 @@ def _show_causes(explorer: MainScreen, follows: list[str]) -> None:
 
 def open_plot(explorer: MainScreen) -> None:
     """The error over depth."""
+    from numtui.tui.screens.plot import PlotScreen
+
     if not len(explorer.session.comparison):
         explorer.say("the logs hold no operation")
         return

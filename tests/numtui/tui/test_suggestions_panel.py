@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from textual import events
+
+from matchers.comparison import Comparison, Progress
 from matchers.rules.file import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
+from numtui.session.jobs import Job
 from numtui.session.suggestion_tree import rule_name
 from numtui.tui.screens.suggestions import Suggestions
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
-from tests.numtui.tui.test_app import opened, press, request, screen, settled
+from tests.numtui.tui.test_app import opened, press, processed, request, screen, settled
 
 DATA = REPOSITORY / "tests" / "data"
 
@@ -86,6 +92,37 @@ async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -
         assert len(explorer.session.rules.rules) == 73
         await press(pilot, "A")
         assert "there is nothing left to accept" in screen(pilot)
+
+
+async def test_the_question_about_everything_stays_when_another_effect_is_known_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The effect of the line under the cursor is being found out when A asks about everything."""
+    run, begun, may_end = Job.run, threading.Event(), threading.Event()
+
+    def slow(job: Job, progress: Progress | None = None) -> Comparison:
+        if not begun.is_set():
+            begun.set()
+            may_end.wait()
+        return run(job, progress)
+
+    monkeypatch.setattr("numtui.tui.screens.suggestions._REST", 0.001)
+    monkeypatch.setattr(Job, "run", slow)
+    async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
+        try:
+            pilot.app.post_message(events.Key("s", "s"))
+            while not begun.is_set():
+                await pilot.pause()
+            pilot.app.post_message(events.Key("A", "A"))
+            await pilot.pause()
+            assert "finding out what all of it would do" in screen(pilot)
+        finally:
+            may_end.set()
+        await processed(pilot)
+        assert "enter: do it · esc: not" in screen(pilot)
+        await press(pilot, "enter")
+        assert "all that rules can settle is settled" in screen(pilot)
+        assert explorer.session.dirty
 
 
 async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
