@@ -1,9 +1,9 @@
-"""How often pairs are right, by the confidence that they were given: the reliability table of the matching.
+"""Reliability table of the matching: share of correct pairs by confidence.
 
     python -m benchmarks.calibration [--size 9000] [--seeds 2]
 
-Logs of every kind of drift (benchmarks.drifting_logs) are compared; a pair counts as right where one of its rows of a
-is the true partner of one of its rows of b. Asked for: of the pairs with a confidence of .9 or more, .98 are right.
+Compares logs of every kind of drift (benchmarks.drifting_logs); a pair is correct if one of its rows of a is the true
+partner of one of its rows of b. Target: of the pairs with a confidence of .9 or more, .98 are correct.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method, Pairing
 
 _EDGES = (0.0, 0.5, 0.7, 0.9, 0.97, 0.99, 1.0)
-"""Where the bins of confidence begin; the last one is exactly 1."""
+"""Lower edges of the confidence bins; the last bin is exactly 1."""
 _SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The pairs of one comparison: confidence, method, and whether they are right; and what was found of a.
+    """Pairs of one comparison with confidence, method and correctness, and the operations of a found.
 
-    `precision` is the share of the right ones, `recall` that of the operations of a with a partner that found it.
+    `precision` is the share of correct pairs, `recall` that of the operations of a with a partner that found it.
     """
 
     confidence: NDArray[np.float32]
@@ -54,7 +54,7 @@ class Judged:
 
 
 def judge(pairing: Pairing, truth: Truth) -> Judged:
-    """Hold a pairing against the truth."""
+    """Compare a pairing with the truth."""
     right = np.zeros(len(pairing), bool)
     found = np.zeros(len(truth.kind), bool)
     for of_b in (truth.partner, truth.starts):
@@ -68,7 +68,7 @@ def judge(pairing: Pairing, truth: Truth) -> Judged:
 
 
 def compared(size: int, seeds: int) -> Iterator[tuple[str, Judged]]:
-    """Every kind of drift with every seed."""
+    """Compare logs of every kind of drift with every seed."""
     for name, drift in DRIFTS.items():
         for seed in range(seeds):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
-"""What capturing a step costs: its time and peak memory beside DebugMode's own recording, in one run.
+"""Cost of capturing a step: time and peak memory, beside DebugMode's own recording in the same run.
 
     python -m benchmarks.capture_cost [--rounds N] [--device cpu|cuda] [-- switches of examples/train.py]
 
-Every round takes each variant once, in turn, so that what else the machine does hits all of them alike. The baseline
-records what DebugMode can: norms of inputs and outputs, stack traces, the module tracker. `added` is the time beyond
-the plain step, `of baseline` its share of what the baseline adds. Memory is taken in a process of its own per variant.
-On a GPU the capture runs with synchronisation forbidden.
+Every round runs each variant once, so that other load on the machine affects all alike. The baseline records all that
+DebugMode can: norms of inputs and outputs, stack traces, the module tracker. `added` is the time beyond the plain
+step, `of baseline` its ratio to the time that the baseline adds. Memory is measured in a process per variant. On a GPU
+the capture runs with synchronisation forbidden.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Around = Callable[[Any, Path], Any]
 
 @contextlib.contextmanager
 def plain(_model: Any, _folder: Path) -> Iterator[None]:
-    """The step as it is."""
+    """Run the step without recording."""
     yield
 
 
 @contextlib.contextmanager
 def baseline(_model: Any, _folder: Path) -> Iterator[None]:
-    """DebugMode's own recording."""
+    """Record with DebugMode."""
     mode = DebugMode(record_nn_module=True, record_stack_trace=True, record_ids=True)
     with mode, DebugMode.log_tensor_hashes(hash_fn="norm", hash_inputs=True):
         yield
 
 
 def captured(*, sketch: bool) -> Around:
-    """Our capture, the writing of its log included."""
+    """Record with the capture, including writing the log."""
 
     @contextlib.contextmanager
     def around(model: Any, folder: Path) -> Iterator[None]:
@@ -85,7 +85,7 @@ class Workload:
         self._run = train.make_step(self.model, self.model, self._settings, self.tokens)
 
     def step(self) -> None:
-        """Forward, backward, clipping, optimizer; returns when the device is done."""
+        """Run forward, backward, clipping and optimizer; return when the device is done."""
         s = self._settings
         self._optimizer.zero_grad()
         inputs, targets = self._data.micro_batch(s.seed, 1, 0, (s.batch, s.seq_len), s.vocab)
@@ -94,13 +94,13 @@ class Workload:
         self._optimizer.step()
 
     def wait(self) -> None:
-        """Until the device is done."""
+        """Wait for the device."""
         if self.device != "cpu":
             torch.cuda.synchronize()
 
 
 def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False) -> float:
-    """Seconds of one step inside `around`, leaving it included."""
+    """Return the seconds of one step inside `around`, including its exit."""
     work.wait()
     begin = time.perf_counter()
     with around(work.model, folder):
@@ -116,7 +116,7 @@ def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False
 
 
 def peak_memory(name: str, device: str, switches: list[str]) -> float:
-    """MB at the peak of a process that takes two steps of one variant; the median of some processes."""
+    """Return the peak memory in MB of a process with two steps of one variant; the median of some processes."""
     command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device]
     command += ["--", *switches]
     peaks = []
@@ -137,7 +137,7 @@ def _memory_here(name: str, device: str, switches: list[str]) -> float:
 
 
 def _peak_resident() -> float:
-    """MB; not `ru_maxrss`, which begins with what the parent had."""
+    """Return the peak resident memory in MB; not `ru_maxrss`, which starts at the parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return float(line.split()[1]) / 1024

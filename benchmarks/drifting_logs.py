@@ -1,4 +1,4 @@
-"""Pairs of logs of a step that nobody ran, as two runs of one program would write them, with the true pairing.
+"""Generated pairs of logs, as two runs of one program would write them, with the true pairing.
 
     python -m benchmarks.drifting_logs FOLDER [--size 9000] [--seed 0] [--drift usual]
 
@@ -23,36 +23,35 @@ from benchmarks.made_step import OUTSIDE, Operation, numel, operations_for
 __all__ = ["DRIFTS", "KINDS", "Drift", "Truth", "write_pair"]
 
 KINDS = ("plain", "collective", "recomputed", "moved", "swapped")
-"""What became of an operation of a in b."""
+"""Kinds of drift of an operation of a in b."""
 
 _NONE = "<none>"
 _COLLECTIVES = {"_allgather_base_": "all_gather_into_tensor_out", "_reduce_scatter_base_": "reduce_scatter_tensor"}
 _FLAT = ("operation", "module", "values")
 _INSERTED = ("mul", "add", "clone", "neg", "mm")
 _BUFFER = (262_144,)
-"""Shape of what an in-place collective fills."""
+"""Shape of the buffer that an in-place collective fills."""
 _VIEWS = 0.3
-"""Share of the inputs whose producer is not named, because a view came between."""
+"""Share of the inputs whose producer is not named because of a view in between."""
 _UNPLACED = 0.3
 """Share of the backward places without a location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How run b differs from run a. Shares are of the places in the program, or of rows where it says so.
+    """Drift of run b from run a. Shares are of the places in the program, or of rows where noted.
 
     Attributes:
         moved: backward operations that are logged under `<none>` or the module above.
         swapped: products of the backward pass that come after the other one of the same place.
         deleted, inserted: shares of rows.
         collectives: in-place collectives are lowered to an operation and its wait, in another module.
-        recomputed: a logs what it recomputes without the layer in front.
-        shuffled: the backward pass of b is shuffled in windows of so many rows.
-        noise: relative standard deviation of b's numbers, per row; infinite for numbers that have nothing to do with
-            those of a.
-        bug: relative size of an error in the middle, which everything that comes of it inherits; 0 for none.
+        recomputed: a logs recomputed operations without the layer in front.
+        shuffled: the backward pass of b is shuffled in windows of this many rows.
+        noise: relative standard deviation of b's numbers, per row; infinite for numbers unrelated to those of a.
+        bug: relative size of an error in the middle, which everything downstream inherits; 0 for none.
         similar: the same place has nearly the same numbers in all layers.
-        flat: what all records have in common: "operation" (module, operation, shape), "module" (`<none>`), "values".
+        flat: the common property of all records: "operation" (module, operation, shape), "module" (`<none>`), "values".
     """
 
     moved: float = 0.1
@@ -88,7 +87,7 @@ DRIFTS = {
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Who is whose partner.
+    """The true pairing.
 
     `partner[j]` is the record of a that record j of b is, -1 for an inserted one; `starts[j]` the same for the first
     step of a lowered collective, whose result is in the second. `kind[i]` is an index into `KINDS`.
@@ -101,7 +100,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A record of b: the operation of a that it is, or stands beside (`own` is False), under the names of b."""
+    """A record of b under its names there: the operation of a that it is, or (`own` False) is next to."""
 
     origin: int
     module: str
@@ -141,7 +140,7 @@ def write_pair(folder: Path, size: int, *, seed: int = 0, drift: Drift = _USUAL)
     )
 
 
-# ---------------------------------------------------------------------- which records, under which names
+# ---------------------------------------------------------------------- records and their names
 
 
 def _name_in_a(operation: Operation, drift: Drift) -> str:
@@ -153,7 +152,7 @@ def _name_in_a(operation: Operation, drift: Drift) -> str:
 def _rows_of_b(
     operations: Sequence[Operation], drift: Drift, chance: random.Random, kind: NDArray[np.int8]
 ) -> Iterator[_Row]:
-    """The records of b in order; fills in what became of each operation."""
+    """Return the records of b in order, and fill in the kind of each operation."""
     sites = sorted({operation.site for operation in operations if operation.backward and not operation.recomputed})
     moved = {site: chance.random() < 0.6 for site in chance.sample(sites, round(drift.moved * len(sites)))}
     swapped = set(chance.sample(sites, round(drift.swapped * len(sites))))
@@ -186,13 +185,13 @@ def _rows_of_b(
 
 
 def _twins(operations: Sequence[Operation], i: int) -> bool:
-    """Whether the next operation is of the same kind and does not read this one."""
+    """Return True if the next operation is of the same kind and does not read this one."""
     one, two = operations[i], operations[min(i + 1, len(operations) - 1)]
     return one.name == two.name and one.module == two.module and i not in two.inputs and two is not one
 
 
 def _shuffled(rows: list[_Row], operations: Sequence[Operation], window: int, chance: random.Random) -> list[_Row]:
-    """The backward pass in another order, in which nothing is read before it is made."""
+    """Return the backward pass in another order that respects the data flow."""
     out: list[_Row] = []
     for start in range(0, len(rows), window):
         part = rows[start : start + window]
@@ -213,7 +212,7 @@ def _shuffled(rows: list[_Row], operations: Sequence[Operation], window: int, ch
 
 
 def _numbers(operations: Sequence[Operation], drift: Drift, rng: np.random.Generator) -> _Numbers:
-    """The numbers of run a."""
+    """Make the numbers of run a."""
     n = len(operations)
     size = np.array([numel(operation) for operation in operations], float)
     scale = np.exp(rng.normal(-1, 1.2, n))
@@ -239,7 +238,7 @@ def _numbers(operations: Sequence[Operation], drift: Drift, rng: np.random.Gener
 
 
 def _drifted(numbers: _Numbers, operations: Sequence[Operation], drift: Drift, rng: np.random.Generator) -> _Numbers:
-    """The numbers of run b."""
+    """Make the numbers of run b."""
     if "values" in drift.flat:
         return numbers
     if np.isinf(drift.noise):
@@ -268,7 +267,7 @@ def _drifted(numbers: _Numbers, operations: Sequence[Operation], drift: Drift, r
 
 
 class _Writer:
-    """Writes one log. `chance` decides what this run does not say: locations, and producers behind a view."""
+    """Writer of one log. `chance` decides which locations and producers behind a view are missing."""
 
     def __init__(self, operations: Sequence[Operation], numbers: _Numbers, drift: Drift, seed: str) -> None:
         self._operations = operations
@@ -283,7 +282,7 @@ class _Writer:
         self._outside: dict[str, float] = {}
 
     def write(self, path: Path, rows: Sequence[_Row]) -> None:
-        """The whole log."""
+        """Write the whole log."""
         with path.open("w", encoding="utf-8") as out:
             out.write(f"Total captured activations: {len(rows)}\nExcluded ops dispatched: _to_copy, detach, t, view\n")
             out.write("=" * 80 + "\n\n")
@@ -311,7 +310,7 @@ class _Writer:
         return "".join((*lines, "\n"))
 
     def _named(self, row: _Row, operation: Operation) -> tuple[str, tuple[int, ...] | None]:
-        """The record's key, and the shape of its result."""
+        """Return the record's key and the shape of its result."""
         module, name = row.module, row.name
         shape = _BUFFER if operation.name in _COLLECTIVES else operation.shape
         if "operation" in self._flat:
@@ -334,7 +333,7 @@ class _Writer:
         )
 
     def _read(self, row: _Row, operation: Operation) -> list[float]:
-        """The norms of what went in."""
+        """Return the norms of the inputs."""
         values = [self._l1[k] if k != OUTSIDE else self._given(operation) for k in operation.inputs]
         if operation.name in _COLLECTIVES:
             # in place the result comes first
@@ -343,14 +342,14 @@ class _Writer:
         return values
 
     def _given(self, operation: Operation) -> float:
-        """The norm of a parameter, the same whenever it is read."""
+        """Return the norm of a parameter, the same on every read."""
         name = f"{operation.module} {operation.name}{self._weights}"
         if name not in self._outside:
             self._outside[name] = self._other(1e4 * (1 + random.Random(name).random()))
         return self._outside[name]
 
     def _other(self, value: float) -> float:
-        """The value, or 1 where all values are equal."""
+        """Return the value, or 1 where all values are equal."""
         return 1.0 if "values" in self._flat else value
 
     def _is_unsaid(self, site: str, place: int, share: float) -> bool:

@@ -1,19 +1,19 @@
-"""How the explorer answers each key, over logs of any size: how soon, how much it sends, how long it is deaf.
+"""Response of the explorer to each key, over logs of any size: latency, bytes sent, blocked event loop.
 
     python -m benchmarks.explorer A.log B.log [--size 200x50] [--only next,filter]
 
-The real program runs on a pseudo-terminal. For each kind of key, of some strokes the median and the worst of
+The real program runs on a pseudo-terminal. For each kind of key, the median and the worst over some strokes of
 
-    first       milliseconds from the key to the first frame after it (a search says "…" before it has found something)
+    first       milliseconds from the key to the first frame after it (a search shows "…" before its first result)
     done        the same to the last frame
-    deaf        the longest time that the event loop did not come round; `own` is that time without what it had to wait
-                for a processor because other programs were busy
+    deaf        the longest time in which the event loop was blocked; `own` is that time without waiting for a
+                processor because of other programs
     processor   milliseconds of all threads, until the program is idle again
     bytes       written to the terminal
-    MB          the most memory that the program has taken so far
+    MB          peak memory of the program so far
 
-What is asked for at a million rows: 50 ms per key (median) and
-for the event loop, 16 KB for a page, 600 B for a step of the cursor, and 1.5 GB.
+Targets at a million rows: 50 ms per key (median) and for the event loop, 16 KB for a page, 600 B for a step of the
+cursor, and 1.5 GB.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from typing import BinaryIO
 
 _DOWN, _PAGE_DOWN, _ENTER, _ESC = b"\x1b[B", b"\x1b[6~", b"\r", b"\x1b"
 _BEAT = 0.004
-"""Seconds between two looks of the event loop at the clock."""
+"""Seconds between two clock readings of the event loop."""
 _QUIET = 0.25
-"""Seconds without output and without work after which a key is done with."""
+"""Seconds without output and work after which a key is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strokes:
-    """A kind of key: what is typed and measured, so many times; what is typed before the first, and after each."""
+    """A kind of key: the measured keys, their repetitions, and keys typed before the first and after each."""
 
     name: str
     keys: bytes
@@ -116,7 +116,7 @@ _PLAN = (
 
 
 def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
-    """The explorer; writes down when its event loop came late, by how much, and how much of that was work."""
+    """Run the explorer and log when its event loop was late, by how much, and how much of that was its own work."""
     import numtui.tui.app
     from numtui.cli.main import run
 
@@ -128,7 +128,7 @@ def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
             loop.call_later(_BEAT, beat, loop, loop.time() + _BEAT, waited())
 
     def waited() -> float:
-        """Seconds that this thread could have run and was not let."""
+        """Return the seconds that this thread was runnable but waited for a processor."""
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
 
     def beat(loop: asyncio.AbstractEventLoop, due: float, before: float) -> None:
@@ -148,7 +148,7 @@ def _run_watched(arguments: Sequence[str], beats: BinaryIO) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one key led to; times in seconds."""
+    """Response to one key; times in seconds."""
 
     first: float
     done: float
@@ -175,7 +175,7 @@ class Program:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def processor(self) -> float:
-        """Seconds of processor time that its threads have taken; of those that have ended nothing is known."""
+        """Return the processor time in seconds of its live threads."""
         total = 0
         for task in os.listdir(f"/proc/{self.pid}/task"):
             with contextlib.suppress(OSError):
@@ -183,12 +183,12 @@ class Program:
         return total / 1e9
 
     def memory(self) -> float:
-        """The most memory that it took, in bytes."""
+        """Return its peak memory in bytes."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
     def press(self, keys: bytes, quiet: float = _QUIET) -> Answer:
-        """Type something, and wait until nothing more comes of it."""
+        """Type keys and wait until the program is idle."""
         self._late()
         before, start = self.processor(), time.perf_counter()
         os.write(self._terminal, keys)

@@ -1,9 +1,9 @@
-"""How long a person waits for the first rows, against the first frame of a Textual program that does nothing.
+"""Time to the explorer's first rows, beside the first frame of an empty Textual program.
 
     python -m benchmarks.first_rows A.log B.log [RUNS]
 
-Both are started in turn on a pseudo-terminal of 200×50; the clock runs from the start of the process to the first
-bytes that hold an operation's key (or the empty program's text). Prints the medians and their ratio.
+Starts both in turn on a pseudo-terminal of 200×50; the clock runs from the start of the process to the first bytes
+with an operation's key (or the empty program's text). Prints the medians and their ratio.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Empty().run(mouse=False)
 
 
 def seconds_until(command: list[str], text: bytes) -> float:
-    """Seconds from the start of a command to a text on its terminal; infinite when it never comes."""
+    """Return the seconds from the start of a command to a text on its terminal; infinite if it never comes."""
     start = time.perf_counter()
     process, terminal = pty.fork()
     if process == 0:

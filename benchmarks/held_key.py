@@ -1,10 +1,10 @@
-"""How long the explorer goes on drawing after a key that was held is let go, over a slow line.
+"""Time until the explorer's screen rests after a held key is released, over a slow line.
 
     python -m benchmarks.held_key A.log B.log [--size 200x50] [--key PageDown] [--rate 50000]
 
-The program runs on a pseudo-terminal that is read no faster than the line would take it. What has piled up when the key
-is let go, in the program and in the kernel's buffer, is what one has to watch. The goal: 30 pages down at 30 a second,
-over 50 KB/s, come to rest within 1 s.
+The program runs on a pseudo-terminal that is read no faster than the line allows. Output queued at the release, in the
+program and in the kernel's buffer, still has to be drawn. Target: 30 pages down at 30 per second, over 50 KB/s, come
+to rest within 1 s.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from benchmarks.screen_bytes import KEYS, read_quiet
 
 STEP = 0.01
-"""Seconds between two looks at the terminal: the line takes its bytes in small pieces."""
+"""Seconds between two reads of the terminal: the line takes its bytes in small pieces."""
 QUIET = 0.7
-"""Seconds without a byte after which nothing more is expected; longer than anything the program waits for."""
+"""Seconds without a byte that mean rest; longer than any timer of the program."""
 
 
 @dataclass
@@ -38,14 +38,14 @@ class Line:
     rate: float
     taken: int = 0
     last: float = 0.0
-    """When the last byte arrived (`time.perf_counter`)."""
+    """Time of the last byte (`time.perf_counter`)."""
     _credit: float = 0.0
     _then: float = field(default_factory=time.perf_counter)
 
     def take(self) -> int:
-        """As many bytes as the line has had time for."""
+        """Read as many bytes as the line has had time for."""
         now = time.perf_counter()
-        # What was not sent while there was nothing to send cannot be made up for.
+        # Unused time of an idle line does not accumulate.
         self._credit = min(self._credit + (now - self._then) * self.rate, self.rate * STEP * 2)
         self._then = now
         if self._credit < 1 or not select.select([self.fd], [], [], 0)[0]:
@@ -57,14 +57,14 @@ class Line:
         return len(data)
 
     def watch(self, seconds: float) -> None:
-        """Take what comes, for so long."""
+        """Read the output for some seconds."""
         end = time.perf_counter() + seconds
         while (now := time.perf_counter()) < end:
             self.take()
             time.sleep(min(STEP, max(end - now, 0)))
 
     def rest(self) -> None:
-        """Take what comes until nothing has come for a while."""
+        """Read the output until the program is quiet."""
         start = time.perf_counter()
         while time.perf_counter() - max(self.last, start) < QUIET:
             self.take()

@@ -1,9 +1,9 @@
-"""Key-first matching, as torchtitan's comparer does it: the baseline that numtui is measured against.
+"""Key-first matching, as in torchtitan's comparer: the baseline of numtui's benchmarks.
 
-A plain reimplementation that does the same kinds of work in the same order: every line is tried as the head of a
-record, then as a statistic (a regular expression each), then as one of the other fields (by its words); statistics
-stay text in a dictionary per record; operations are paired in four passes: by override, by the same key, by that key
-without counter and root class, and by (operation, shape, output hash). It is neither slowed down nor tuned.
+A plain reimplementation with the same kinds of work in the same order: every line is tried as the head of a record,
+then as a statistic (a regular expression each), then as one of the other fields (by its words); statistics stay text
+in a dictionary per record; operations are paired in four passes: by override, by the same key, by that key without
+counter and root class, and by (operation, shape, output hash). It is neither slowed down nor tuned.
 
     python -m benchmarks.keyfirst A.log B.log
 
@@ -32,7 +32,7 @@ _FIELDS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers"
 
 @dataclass
 class Record:
-    """One operation and all that the log says about it, as text."""
+    """One operation and all its fields in the log, as text."""
 
     key: str
     statistics: dict[str, str] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class Record:
 
 @dataclass
 class Pairs:
-    """Partner of each record of a in b (-1: none), and how many each pass found."""
+    """Partner of each record of a in b (-1: none), and the number of pairs per pass."""
 
     partner: list[int]
     found: dict[str, int]
 
 
 def parse(path: Path) -> list[Record]:
-    """The records of a log, in order."""
+    """Parse the records of a log, in order."""
     records: list[Record] = []
     current: Record | None = None
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -100,7 +100,7 @@ def _without_counter(key: str) -> str:
 
 
 def _signature(record: Record) -> tuple[str, str, str] | None:
-    """What the last pass compares; None for operations that return nothing."""
+    """Return the key of the last pass; None for operations that return nothing."""
     shape, outputs = record.statistics.get("Shape"), record.fields.get("Output hash")
     if not shape or not outputs:
         return None
@@ -108,7 +108,7 @@ def _signature(record: Record) -> tuple[str, str, str] | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse, match, and print what it cost."""
+    """Parse, match, and print the cost."""
     if len(arguments) != 2:
         print("usage: python -m benchmarks.keyfirst A.log B.log", file=sys.stderr)
         return 2

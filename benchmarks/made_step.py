@@ -1,7 +1,7 @@
-"""A training step that nobody ran: the operations of a transformer's forward, backward and optimizer, in order.
+"""Generated training step: the operations of a transformer's forward, backward and optimizer, in order.
 
-The layer is written as a model is; every call adds an operation, and the backward pass is made from the forward one by
-the rule of each operation, gradients of a tensor that is used twice being added up. What comes out is a list of
+The layer is written like a model; every call adds an operation, and the backward pass is derived from the forward one
+by the rule of each operation, with gradients of a tensor that is used twice added up. The result is a list of
 operations with their inputs, which is all that a log of norms needs.
 """
 
@@ -16,7 +16,7 @@ from math import prod
 __all__ = ["OUTSIDE", "Operation", "numel", "operations_for", "training_step"]
 
 OUTSIDE = -1
-"""Stands for an input that no operation made: a parameter, data."""
+"""Producer of an input that no operation made: a parameter or data."""
 
 Shape = tuple[int, ...]
 _TOKENS, _WIDTH, _HIDDEN, _HEADS, _VOCABULARY = 2048, 512, 1408, 8, 8000
@@ -24,7 +24,7 @@ _ACTIVATION: Shape = (1, _TOKENS, _WIDTH)
 _HEAD: Shape = (1, _HEADS, _TOKENS, _WIDTH // _HEADS)
 _SCORES: Shape = (1, _HEADS, _TOKENS, _TOKENS)
 _OPTIMIZER_LIST = 64
-"""Tensors that one fused operation of the optimizer takes."""
+"""Number of tensors per fused operation of the optimizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Operation:
     """One operation of run a.
 
     Attributes:
-        shape: of the result; None where it is made in place.
-        inputs: the operations that made them, `OUTSIDE` for none.
+        shape: of the result; None for an in-place operation.
+        inputs: their producers, `OUTSIDE` for none.
         site: the place in the program: the same in all layers and micro-batches.
-        copy_of: the operation whose values it has too (a wait, a negation, a recomputation), or none.
+        copy_of: the operation with the same values (a wait, a negation, a recompute), or none.
         recomputed: by activation checkpointing.
     """
 
@@ -51,7 +51,7 @@ class Operation:
 
 
 class _Tape:
-    """The operations so far, and where in the program we are."""
+    """The operations so far, and the current place in the program."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -59,7 +59,7 @@ class _Tape:
         self._part, self._place = "", count()
 
     def enter(self, part: str, *, backward: bool = False) -> None:
-        """From here on sites are counted as those of `part`."""
+        """Count sites as those of `part` from here on."""
         self._part, self._place, self._backward = part, count(), backward
 
     def add(
@@ -70,7 +70,7 @@ class _Tape:
         return len(self.operations) - 1
 
     def again(self, index: int, inputs: Sequence[int]) -> int:
-        """The same operation once more, on its recomputed inputs."""
+        """Repeat an operation on its recomputed inputs."""
         operation = self.operations[index]
         site = f"{self._part}:{next(self._place)}:{operation.name}"
         copy = replace(operation, inputs=tuple(inputs), site=site, backward=True, copy_of=index, recomputed=True)
@@ -147,11 +147,11 @@ class _Backward:
         self._gradients: defaultdict[int, list[int]] = defaultdict(list)
 
     def give(self, to: int, gradient: int) -> None:
-        """A gradient of what operation `to` made."""
+        """Add a gradient of the result of operation `to`."""
         self._gradients[to].append(gradient)
 
     def of(self, index: int) -> int:
-        """The sum of the gradients that an operation was given."""
+        """Return the sum of an operation's gradients."""
         operation = self._tape.operations[index]
         total, *others = self._gradients.pop(index)
         for other in others:
@@ -159,7 +159,7 @@ class _Backward:
         return total
 
     def through(self, index: int) -> None:
-        """One operation, backward: its inputs are given their gradients."""
+        """Run one operation backward: pass gradients to its inputs."""
         operation = self._tape.operations[index]
         if not self._gradients[index]:
             return  # nothing reads it
@@ -212,7 +212,7 @@ class _Backward:
 
 
 def _recompute(tape: _Tape, rows: range) -> dict[int, int]:
-    """Runs the feed-forward and its norm again, without collectives; original row -> its copy."""
+    """Recompute the feed-forward and its norm without collectives; return original row → its copy."""
     copies: dict[int, int] = {}
     for index in rows:
         operation = tape.operations[index]
@@ -226,7 +226,7 @@ def _recompute(tape: _Tape, rows: range) -> dict[int, int]:
 
 
 def training_step(layers: int, micro_batches: int) -> list[Operation]:
-    """One step: some micro-batches forward and backward, then the optimizer."""
+    """Make one step: some micro-batches forward and backward, then the optimizer."""
     tape = _Tape()
     logits_shape = (_TOKENS, _VOCABULARY)
     for _ in range(micro_batches):
@@ -272,12 +272,12 @@ def training_step(layers: int, micro_batches: int) -> list[Operation]:
 
 
 def operations_for(size: int, layers: int = 32) -> list[Operation]:
-    """A step of about `size` operations: as many micro-batches as it takes, fewer layers where one is too much."""
+    """Make a step of about `size` operations: as many micro-batches as needed, fewer layers if one is too large."""
     one_layer = len(training_step(2, 1)) - len(training_step(1, 1))
     layers = max(min(layers, size // one_layer), 1)
     return training_step(layers, max(round(size / (layers * one_layer)), 1))
 
 
 def numel(operation: Operation) -> int:
-    """Elements of the result; those of an in-place operation are as good as one."""
+    """Return the number of elements of the result; 1 for an in-place operation."""
     return prod(operation.shape or (1,))

@@ -1,11 +1,11 @@
-"""CPU time and memory of `numtui diff --format jsonl` in one table: by size, beside key-first, and in the worst case.
+"""CPU time and memory of `numtui diff --format jsonl`: by size, beside key-first matching, and in the worst case.
 
     python -m benchmarks.matching [--large] [--repeat 3]
     python -m benchmarks.matching --logs A.log B.log
 
-Every command runs as a process of its own, in turns; the best of the repetitions counts, because other work on the
-machine only ever adds. numtui's time is that of the whole command (start of Python, imports, report written), that of
-key-first its parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on.
+Commands run in separate processes, in turns; the best repetition counts, because other load on the machine only adds
+time. numtui's time is that of the whole command (start of Python, imports, report written), that of key-first its
+parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _WORST = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process used: CPU seconds (user and system, all threads), peak resident memory in MB; its last output.
+    """Cost of a process: CPU seconds (user and system, all threads), peak resident memory in MB; its last output.
 
-    A process inherits the peak of the one that starts it: nothing large may be done here.
+    A process inherits the peak of its parent, so the parent must stay small.
     """
 
     cpu: float
@@ -50,11 +50,11 @@ class Cost:
 
 
 def run(command: Sequence[str]) -> Cost:
-    """Run a command of ours to its end; where Python is told to compile its modules anew each time, it is not here."""
+    """Run a command to its end, with compiled modules cached even where Python is configured not to."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY, env=environment)
-        # wait4 tells the usage of this one child; getrusage would add up all that ever ran.
+        # wait4 returns the usage of this child; getrusage would add up all children.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(max(out.seek(0, os.SEEK_END) - _TAIL, 0))
@@ -65,12 +65,12 @@ def run(command: Sequence[str]) -> Cost:
 
 
 def numtui(a: Path, b: Path) -> Cost:
-    """The whole command."""
+    """Run the whole command of numtui."""
     return run([sys.executable, "-m", "numtui", "diff", str(a), str(b), "--format", "jsonl", "--rules", os.devnull])
 
 
 def key_first(a: Path, b: Path) -> Cost:
-    """The baseline; its time is that of parsing and matching."""
+    """Run the baseline; its time is that of parsing and matching."""
     cost = run([sys.executable, "-m", "benchmarks.keyfirst", str(a), str(b)])
     found = re.search(rb"parse and match +([\d.]+) s", cost.output)
     if found is None:
@@ -79,7 +79,7 @@ def key_first(a: Path, b: Path) -> Cost:
 
 
 def best(costs: Sequence[Cost]) -> Cost:
-    """The run that was disturbed least."""
+    """Return the fastest run."""
     return min(costs, key=lambda cost: cost.cpu)
 
 
@@ -88,7 +88,7 @@ def _line(name: str, ours: Cost, *more: str) -> None:
 
 
 def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
-    """A line for each pair of logs, the smallest first."""
+    """Print a line for each pair of logs, the smallest first."""
     print(f"{'operations':<44}{'CPU':>11}{'peak':>11}{'key-first':>14}{'ratio':>14}{'exponent':>14}")
     first: tuple[int, float] | None = None
     for a, b in logs:
@@ -102,7 +102,7 @@ def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
 
 
 def worst_cases(folder: Path, repeat: int) -> None:
-    """A line for each kind of log that has little to go by, beside the normal log of that size."""
+    """Print a line for each kind of log with little evidence, beside the normal log of that size."""
     pairs = {name: _written(folder / f"worst {k}", _WORST_SIZE, flat) for k, (name, flat) in enumerate(_WORST.items())}
     turns = [{name: numtui(*pair) for name, pair in pairs.items()} for _ in range(repeat)]
     costs = {name: best([turn[name] for turn in turns]) for name in pairs}

@@ -1,12 +1,11 @@
-"""How long a person waits for a rule: one more of a kind, on logs of any size.
+"""Time to apply one more rule of each kind, on logs of any size.
 
     python -m benchmarks.rematch A.log B.log
 
 prints the wall-clock seconds of reading and of the first comparison, and for each kind of rule the milliseconds of the
-comparison after one more rule (the median and the worst of some, and the median of processor time), which is what
-stands between the key and the screen. Every rule changes something: a pair joins two operations without partner, a
-template pairs in each layer an operation with another one of the same module, and a rename calls the modules of all
-layers like others.
+comparison after one more rule (median and worst of some, and median processor time), the delay between the key and the
+screen. Every rule changes something: a pair joins two unpaired operations, a template pairs in each layer an operation
+with another one of the same module, and a rename gives the modules of all layers other names.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _RULES = 12
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make a comparison, then some rules of each kind, each a rule set of its own."""
+    """Compare, then apply some rules of each kind, each as a separate rule set."""
     if len(arguments) != 2:
         print("usage: python -m benchmarks.rematch A.log B.log", file=sys.stderr)
         return 2
@@ -73,7 +72,7 @@ def _pairs(c: Comparison) -> Iterator[Rule]:
 
 
 def _templates(log: OpLog) -> Iterator[Rule]:
-    """An operation of a module that all layers have, and the next one of the same name there."""
+    """Pair an operation of a module in all layers with the next one of the same name there."""
     first: dict[tuple[str, str], str] = {}
     made = set()
     for key in log.keys:
@@ -95,7 +94,7 @@ def _renames(log: OpLog) -> Iterator[Rule]:
 
 
 def _in_all_layers(module: str) -> str | None:
-    """The template of a module in a numbered place, such as `layers.{i}.attention`."""
+    """Return the template of a module in a numbered place, such as `layers.{i}.attention`."""
     place, numbers = re.subn(r"(?<=\.)\d+(?=\.|$)", "{i}", module, count=1)
     return place if numbers else None
 

@@ -1,9 +1,9 @@
-"""The HTML report of two logs: how long it takes to write, how large it is, and how soon it can be used in a browser.
+"""HTML report of two logs: time to write it, its size, and time until it is usable in a browser.
 
     python -m benchmarks.report_page A.log B.log [--repeat 3]
 
-Chromium opens the page without a screen; the clock runs from the request to the first rows in the page. The steps are
-timed within the page. Asked for, of two logs of 91,000 operations: at most 17 MB, and 3 seconds to the first rows.
+Headless Chromium opens the page; the clock runs from the request to the first rows in the page. The steps are timed
+within the page. Targets for two logs of 91,000 operations: at most 17 MB, and 3 seconds to the first rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How many bytes the explorer sends to the terminal, and how long it takes, key by key.
+"""Bytes that the explorer sends to the terminal, and their time, key by key.
 
     python benchmarks/screen_bytes.py A.log B.log [--size 200x50] [--keys "PageDown j n"]
 
-The program runs on a pseudo-terminal that answers nothing and shows nothing; what arrives is counted until it has been
-quiet for a while. The goal: one page down at 200×50 in at most 16 KB.
+The program runs on a pseudo-terminal that answers nothing; bytes are counted until it is quiet for a while. Target: one
+page down at 200×50 in at most 16 KB.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ KEYS = {
     "C-o": b"\x0f",
 }
 QUIET = 0.4
-"""Seconds without output after which a key is done with; longer than anything the program waits for on purpose."""
+"""Seconds without output after which a key is done; longer than any timer of the program."""
 
 
 def read_quiet(fd: int, quiet: float = QUIET) -> tuple[bytes, float]:
-    """What arrives until nothing has for `quiet` seconds, and when the last of it came, in seconds from now."""
+    """Return the output until `quiet` seconds without any, and the time of its last byte, in seconds from now."""
     data, start, last = b"", time.perf_counter(), 0.0
     while select.select([fd], [], [], quiet)[0]:
         try:

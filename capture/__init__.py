@@ -1,7 +1,7 @@
-"""Records every operation of a PyTorch training step: what writes the logs that numtui compares.
+"""Record every operation of a PyTorch training step in the logs that numtui compares.
 
-`python -m capture -o DIR -- train.py` records a script as it is. In one's own loop: `trace`, `CaptureSchedule`, or
-`ActivationCaptureProfiler` in the place of torchtitan's. torch is imported when one of them is first used.
+`python -m capture -o DIR -- train.py` records a script without edits. In your own loop, use `trace`,
+`CaptureSchedule`, or `ActivationCaptureProfiler` in place of torchtitan's. torch is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m capture --steps 1 -o DIR -- train.py ARGS`: records a script that nobody edited."""
+"""Record an unmodified training script: `python -m capture --steps 1 -o DIR -- train.py ARGS`."""
 
 from __future__ import annotations
 

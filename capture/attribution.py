@@ -1,10 +1,9 @@
-"""To which module, phase and micro-batch an operation belongs, and where in the code it came from.
+"""Attribute each operation to its module, phase, micro-batch and source line.
 
-Forward: the module that is running. Backward: autograd gives every node that it makes a number, and the operation
-that made the node is dispatched right after; what was noted then under that number is looked up when the node runs.
-Recomputed: the module that is running again, or the one whose forward pass ran the same line. Graphs that are
-replayed say it in their nodes. What is left (loss, clipping, communication after the backward pass) goes by the
-user's function that called it.
+Forward: the running module. Backward: autograd numbers every node it makes, and the operation that made the node is
+dispatched right after; the place noted under that number is looked up when the node runs. Recompute: the module
+that runs again, or the one whose forward pass ran the same line. Replayed graphs carry the place in their nodes. The
+rest (loss, clipping, communication after the backward pass) goes by the user's function that called it.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ NO_TASK = -1
 
 @dataclass(slots=True)
 class Place:
-    """Where an operation belongs.
+    """Module, phase, micro-batch and origin of one operation.
 
     Attributes:
-        module: path of its module, None when none is running: then the call site has to name it.
+        module: path of its module; None when none is running (the call site then names it).
         phase: `forward`, `backward` or `optimizer`.
-        stack: number of the stack that says where it came from; for a backward operation that of the forward one.
+        stack: number of its stack; for a backward operation, that of the forward operation.
         micro_batch: number of the forward pass of the model in this step, from 0; None before the first.
         recompute: run again by activation checkpointing.
-        running: the module that was running, where `module` says more than that: what graph paths are relative to.
-        frames: the user's frames where a graph node says them, instead of the stack's.
-        derived: the backward pass of a forward operation that is known: module and stack are that one's.
+        running: the running module, to which graph paths are relative, where `module` is more specific.
+        frames: the user's frames from a graph node, instead of the stack's.
+        derived: the backward pass of a known forward operation, with its module and stack.
     """
 
     module: str | None
@@ -50,7 +49,7 @@ class Place:
 
 
 class Attribution:
-    """Finds the place of one dispatched operation after the other."""
+    """Find the place of each dispatched operation, in order."""
 
     def __init__(self, names: ModuleNames, modules: ModuleStack) -> None:
         self.names = names
@@ -71,18 +70,18 @@ class Attribution:
         self._backward_seen = False
 
     def begin_step(self) -> None:
-        """Forget the nodes of what ran before: their numbers are not ours."""
+        """Forget the autograd nodes made before this step."""
         self._next_node = torch._C._autograd._get_sequence_nr()
 
     def entered_root(self, root: Any) -> None:
-        """A model's forward pass begins, outside of any backward pass: the next micro-batch."""
+        """Count the next micro-batch: a model's forward pass begins outside any backward pass."""
         self.micro_batch = self._passes[id(root)] = self._passes.get(id(root), -1) + 1
         self._backward_seen = False
         if self.optimizer_depth:
             self.closure = True
 
     def place(self, skip: int = 3) -> Place:
-        """The place of the operation that is being dispatched, `skip` Python frames up."""
+        """Return the place of the operation being dispatched, `skip` Python frames up."""
         number = self.stacks.here(skip)
         stack = self.stacks[number]
         task = torch._C._current_graph_task_id()
@@ -101,7 +100,7 @@ class Attribution:
         return place
 
     def notice(self, skip: int = 3) -> None:
-        """An operation that is not recorded, as a view, is being dispatched: it too may have made an autograd node."""
+        """Note the autograd node that an unrecorded operation (such as a view) may have made."""
         if torch._C._autograd._get_sequence_nr() != self._next_node:
             self.place(skip + 1)
 
@@ -127,19 +126,19 @@ class Attribution:
         return Place(module or None, BACKWARD, number, micro_batch)
 
     def _origin(self, node: Any, task: int) -> Place | None:
-        """What was noted when a node of the autograd graph was made."""
+        """Return the place noted when an autograd node was made."""
         if node is None:
             return None
         number = node._sequence_nr()
-        # Each thread counts for itself. What was made inside a backward pass (reentrant checkpointing, on a thread of
-        # the engine's) runs inside another one; the same number in the same pass is a node of the forward pass.
+        # Each thread has its own count. A node made inside a backward pass (reentrant checkpointing, on an engine
+        # thread) runs inside another pass; the same number in the same pass is a node of the forward pass.
         nested = self._nested.get(number)
         if nested is not None and nested[0] != task:
             return nested[1]
         return self._nodes.get(number)
 
     def _same_line(self, stack: Stack, origin: Place | None) -> str | None:
-        """The module whose forward pass ran the line that is now run again: no module was checkpointed, a function."""
+        """Return the module whose forward pass ran the recomputed line: a function was checkpointed, not a module."""
         candidates = self._sites.get(stack.site) or {}
         near = origin.module if origin is not None and origin.module else ""
         if not candidates:
@@ -149,7 +148,7 @@ class Attribution:
     def _note_nodes(self, place: Place, task: int, stack: Stack) -> None:
         upcoming = torch._C._autograd._get_sequence_nr()
         if upcoming != self._next_node:
-            # smaller: another thread, whose count we have not followed; its newest node is this operation's
+            # smaller: another thread with its own count; its newest node is this operation's
             first = self._next_node if 0 < upcoming - self._next_node < 64 else upcoming - 1
             for number in range(first, upcoming):
                 if task == NO_TASK:
@@ -180,7 +179,7 @@ class Attribution:
 
 
 def _common(name: str, other: str) -> int:
-    """Number of leading parts that two module paths share."""
+    """Return the number of leading segments that two module paths share."""
     shared = 0
     for x, y in zip(name.split("."), other.split("."), strict=False):
         if x != y:

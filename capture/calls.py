@@ -1,4 +1,4 @@
-"""The tensors of a dispatched call: what goes in, what is written to, what comes out."""
+"""Tensors of a dispatched call: inputs, written inputs, outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["flat_inputs", "flat_tensors", "is_view", "place_of"]
 def flat_inputs(
     kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[torch.Tensor], list[int], set[int]]:
-    """The tensors among the arguments; positions of those that are written to, and of those written without reading."""
+    """Return the tensors among the arguments, positions of the written ones, and of those written without a read."""
     tensors: list[torch.Tensor] = []
     written: list[int] = []
     overwritten: set[int] = set()
@@ -33,7 +33,7 @@ def flat_inputs(
 
 
 def flat_tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in an argument or a result, in order."""
+    """Return the tensors in an argument or a result, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, list | tuple):
@@ -44,13 +44,13 @@ def flat_tensors(value: Any) -> list[torch.Tensor]:
 
 
 def is_view(results: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
-    """Whether all that came out is memory of what went in: a view by another name, as `reshape` often is."""
+    """Return True if all results alias inputs: a view in effect, as `reshape` often is."""
     given = {_storage(tensor) for tensor in inputs}
     return all(_storage(result) in given for result in results)
 
 
 def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Which memory a tensor is; equal for tensors of one shape over the same."""
+    """Return an identity of a tensor's memory; equal for tensors of one shape over the same memory."""
     offset = tensor.storage_offset() if tensor.layout is torch.strided else 0
     return (_storage(tensor), offset, tuple(tensor.shape))
 

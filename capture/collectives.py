@@ -1,8 +1,7 @@
-"""Collectives: their results are read when they are there, and never before.
+"""Results of collectives, read only once they are complete.
 
-A result is there when it has been waited for. `wait_tensor` says so; otherwise the first operation that uses it does,
-because whoever uses it has waited, on the stream of the use at least. What nobody uses is read at the end of the step
-if it is there by then.
+A result is complete after its wait: at `wait_tensor`, else at the first operation that uses it, because its user has
+waited, at least on the stream of the use. An unused result is read at the end of the step if it is complete by then.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ __all__ = ["Collectives", "Pending", "brought_by_writing"]
 
 @dataclass(slots=True)
 class Pending:
-    """A result of a collective that was started and has not been waited for.
+    """A result of a collective that was started but not yet waited for.
 
-    `tensor` is held until then: it has to be read once it is there, whoever asks for whichever part of it. `work` is
-    what the process group gave to wait with, None where it gave none.
+    `tensor` is kept alive until it can be read, since any slice of it may be used first. `work` is the handle of the
+    process group to wait on, None where there is none.
     """
 
     event: Event
@@ -38,7 +37,7 @@ class Pending:
 
 
 class Collectives:
-    """The collectives of a step that are on their way, and how many of each process group there were."""
+    """Collectives of a step in flight, and the number started so far per process group."""
 
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
@@ -46,7 +45,7 @@ class Collectives:
         self._count: dict[tuple[int, ...], int] = {}
 
     def group(self, arguments: Sequence[Any]) -> tuple[tuple[int, ...], int] | None:
-        """(ranks of the group, how many of its collectives came before) of one that is about to start."""
+        """Return (ranks of the group, number of its earlier collectives) of one about to start."""
         ranks = group_ranks(arguments)
         if ranks is None:
             return None
@@ -57,7 +56,7 @@ class Collectives:
     def started(
         self, event: Event, results: list[torch.Tensor], written: list[tuple[int, torch.Tensor]], work: Any
     ) -> None:
-        """A collective was started: what it returned, and the (position, tensor) of the inputs that it writes to."""
+        """Record a started collective: its results, and (position, tensor) of the inputs that it writes to."""
         returned = {place_of(result) for result in results}
         targets = [(-1, result) for result in results]
         targets += [(position, tensor) for position, tensor in written if place_of(tensor) not in returned]
@@ -72,12 +71,12 @@ class Collectives:
                 state.pending = [*(state.pending or ()), pending]
 
     def used(self, state: StorageState) -> None:
-        """An operation uses what a collective brings."""
+        """Mark as complete the pending results that an operation uses."""
         for pending in state.pending or ():
             self.arrived(pending)
 
     def arrived(self, pending: Pending) -> None:
-        """A result is there: it belongs to the record of its collective."""
+        """Read a complete result into the record of its collective."""
         self._pending = [other for other in self._pending if other is not pending]
         state = self._measuring.state(pending.tensor)
         if state is not None and state.pending:
@@ -86,7 +85,7 @@ class Collectives:
             pending.leaf.slot = self._measuring.measure(pending.tensor, state)
 
     def finish(self) -> None:
-        """Read what has come meanwhile, and let go of what is still on its way: it is never waited for."""
+        """Read results that are complete and release the others without waiting for them."""
         for pending in list(self._pending):
             if is_done(pending.work):
                 self.arrived(pending)
@@ -94,10 +93,10 @@ class Collectives:
 
 
 def brought_by_writing(pending: Sequence[Pending], tensor: torch.Tensor) -> list[Pending]:
-    """The results of collectives that are brought by overwriting `tensor`.
+    """Return the pending results that become complete by overwriting `tensor`.
 
-    Some backends for the CPU put the result in its place while they are waited for, by an operation that is dispatched.
-    There a wait blocks, so that what is not done by now was not waited for before: it means nothing yet.
+    Some CPU backends copy the result into place during the wait, by a dispatched operation. Their wait blocks, so a
+    result that is not done by now has not been waited for and means nothing yet.
     """
     if tensor.device.type != "cpu":
         return []

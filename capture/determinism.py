@@ -1,4 +1,4 @@
-"""Runs that can be repeated: the seeds and switches that decide whether two runs of one program give the same bits."""
+"""Seeds and switches that make two runs of one program bitwise equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKSPACE = ":4096:8"
 
 @dataclass(frozen=True, slots=True)
 class Determinism:
-    """What `make_deterministic` set, as (what, value), and what it could not do; printed, one line each."""
+    """Settings made by `make_deterministic` as (name, value), and notes on what failed; prints one line each."""
 
     settings: tuple[tuple[str, Any], ...]
     notes: tuple[str, ...] = ()
@@ -30,26 +30,25 @@ class Determinism:
 
 
 def make_deterministic(seed: int = 42, warn_only: bool = False) -> Determinism:
-    """Seed every random generator and choose deterministic algorithms, as torchtitan's `--debug.seed`,
-    `--debug.deterministic` and `--debug.deterministic_warn_only` do.
+    """Seed every random generator and choose deterministic algorithms.
 
-    To be called before the model is made and before anything runs on a GPU, on every rank with the same seed: DTensor
-    draws from torch's own generator and expects it to be the same everywhere. Only the stages of a pipeline may have
-    different seeds.
+    Does the same as torchtitan's `--debug.seed`, `--debug.deterministic` and `--debug.deterministic_warn_only`. Call
+    it before the model is made and before anything runs on a GPU, on every rank with the same seed: DTensor draws from
+    torch's own generator and expects equal state on all ranks. Only pipeline stages may have different seeds.
 
     Args:
-        seed: of torch (all devices), Python and, when it is imported already, numpy; processes that are started later
-            hash with it (`PYTHONHASHSEED`).
+        seed: of torch (all devices), Python and, if already imported, numpy; later processes hash with it
+            (`PYTHONHASHSEED`).
         warn_only: warn where an operation has no deterministic implementation, instead of raising.
 
     Returns:
-        What was set.
+        The settings made.
 
     Raises:
         ValueError: the seed is not from 0 to 2**64 - 1.
     """
     if not 0 <= seed < 1 << 64:
-        raise ValueError(f"a seed is a number from 0 to 2**64 - 1, not {seed}")
+        raise ValueError(f"the seed must be from 0 to 2**64 - 1, not {seed}")
     notes: list[str] = []
     if started_cuda() is not None and os.environ.get(_CUBLAS) != _WORKSPACE:
         notes.append(f"CUDA was started before {_CUBLAS} was set: set it in the environment of the run")
@@ -68,8 +67,8 @@ def make_deterministic(seed: int = 42, warn_only: bool = False) -> Determinism:
     torch.use_deterministic_algorithms(True, warn_only=warn_only)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    # use_deterministic_algorithms fills what torch.empty returns: a kernel more for each, which races with libraries
-    # that fill memory on a stream of their own, and turns a buffer that is never filled into NaN
+    # use_deterministic_algorithms fills the result of torch.empty: one more kernel each, which races with libraries
+    # that fill memory on their own stream, and turns a buffer that is never filled into NaN
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
     switches = (

@@ -1,4 +1,4 @@
-"""One recorded operation while the step is still running: numbers of slots instead of statistics, nothing formatted."""
+"""A recorded operation while the step runs: slot numbers instead of statistics, nothing formatted."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from capture.attribution import Place
 __all__ = ["Event", "Input", "Leaf", "Slot"]
 
 Slot = Any
-"""Where the statistics of a tensor are: an int, None for what could not be measured, or, where several ranks are
-simulated in one process, a dict rank → int."""
+"""Index of a tensor's statistics: an int, None if unmeasurable, or a dict rank → int where one process simulates
+several ranks."""
 
 
 @dataclass(slots=True)
 class Leaf:
-    """A tensor that came out of an operation, or was changed by it.
+    """A tensor that an operation returned or changed in place.
 
     Attributes:
-        shape: its own, a shard's where it is one.
+        shape: local shape (of the shard, for a sharded tensor).
         dtype: without `torch.`.
         slot: its statistics; None until they are known.
-        spec: the DTensor spec whose local part it is, None for a plain tensor.
-        input: which input it is, when it was changed in place.
+        spec: the DTensor spec whose local tensor it is, None for a plain tensor.
+        input: the input's index, if changed in place.
     """
 
     shape: tuple[int, ...]
@@ -35,12 +35,12 @@ class Leaf:
 
 @dataclass(slots=True)
 class Input:
-    """A tensor that went into an operation.
+    """An input tensor of an operation.
 
     Attributes:
-        slot: its statistics before the operation ran; None where its content means nothing (fresh memory).
-        producer: the event that wrote it, None for a parameter, data, or what was not recorded.
-        identity: (storage, offset) by which a parameter or an optimizer's state is recognised.
+        slot: its statistics before the operation ran; None for fresh memory, whose content means nothing.
+        producer: the event that wrote it; None for a parameter, data, or an unrecorded operation.
+        identity: (storage, offset), which identifies parameters and optimizer state.
     """
 
     slot: Slot
@@ -53,10 +53,10 @@ class Event:
     """One dispatched operation.
 
     Attributes:
-        kept: False for one that a filter leaves out; it still counts in the numbering of its module.
-        outputs: what it returned.
+        kept: False if a filter leaves it out; it still counts in the numbering of its module.
+        outputs: the tensors it returned.
         mutated: inputs that it may have changed and did not return.
-        group: for a collective: (ranks of the process group, how many of that group came before).
+        group: for a collective: (ranks of the process group, number of earlier collectives of that group).
         parameters: names of the inputs of an optimizer's operation, "" where unknown.
         key: its key in the log, known at the end of the step.
     """

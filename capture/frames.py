@@ -1,7 +1,7 @@
-"""Where in the user's code an operation came from.
+"""Source locations of operations in the user's code.
 
-A stack is walked when an operation is dispatched and kept as what identifies it (code objects and instruction
-offsets); equal ones are one. Names and lines are looked up once per distinct stack, at the end of the step.
+The stack is walked when an operation is dispatched and stored as code objects and instruction offsets, each distinct
+stack once. Names and lines are looked up once per distinct stack, at the end of the step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STDLIB = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in 
 _SITE = tuple({os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("purelib", "platlib")})
 
 _STAND_IN = "typing_extensions.py"
-"""A part of newer standard libraries: torch's deprecated functions run inside one of its wrappers."""
+"""Not the user's code, wherever it is installed: its wrappers call torch's deprecated functions."""
 
 _UTILITIES = os.path.join("torch", "nn", "utils", "")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
@@ -43,7 +43,7 @@ _TRACEBACK_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call in the user's code."""
+    """A call in the user's code."""
 
     file: str
     line: int
@@ -51,7 +51,7 @@ class Frame:
 
     @property
     def location(self) -> str:
-        """`common/attention.py:534`: the last two parts of the path are enough to find it."""
+        """Return the last two parts of the path and the line, `common/attention.py:534`."""
         return f"{'/'.join(self.file.replace(os.sep, '/').split('/')[-2:])}:{self.line}"
 
     def __str__(self) -> str:
@@ -60,13 +60,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What one distinct stack says.
+    """A distinct call stack, reduced to the facts that attribution needs.
 
     Attributes:
-        frames: the user's frames, innermost first: neither torch's, nor Python's own, nor those of this capture.
-        caller: name of the `torch.nn.utils` function that the innermost user frame called, "" when it called none.
-        recompute: activation checkpointing is running a part of the forward pass again.
-        graph_line: generated code of a graph and the line in it that ran, None outside of one.
+        frames: the user's frames, innermost first, without those of torch, Python and this capture.
+        caller: name of the `torch.nn.utils` function that the innermost user frame called, or "".
+        recompute: activation checkpointing is running a region of the forward pass again.
+        graph_line: a graph's generated code and the line that ran, None outside a graph.
         site: the instruction of the innermost user frame, None without one.
     """
 
@@ -78,7 +78,7 @@ class Stack:
 
 
 def is_user_file(path: str) -> bool:
-    """Whether a file is the user's: not torch, not the standard library, not this package, not generated."""
+    """Return True for a user's file: not torch, the standard library, this package or generated code."""
     if path.startswith("<"):
         return False
     path = os.path.abspath(path)
@@ -88,18 +88,18 @@ def is_user_file(path: str) -> bool:
 
 
 def _function_name(code: CodeType) -> str:
-    """`Trainer.train_step`: a method with its class, as far as Python knows (it does from 3.11 on)."""
+    """Return a function's name, with its class where Python knows it (3.11 on): `Trainer.train_step`."""
     return str(getattr(code, "co_qualname", code.co_name)).rpartition("<locals>.")[2]
 
 
 def parse_traceback(text: str) -> tuple[Frame, ...]:
-    """The user's frames of a printed traceback (as `torch.fx` keeps them for its nodes), innermost first."""
+    """Return the user's frames of a printed traceback (as `torch.fx` stores for its nodes), innermost first."""
     found = [Frame(m["file"], int(m["line"]), m["function"].strip()) for m in _TRACEBACK_LINE.finditer(text)]
     return tuple(frame for frame in reversed(found) if is_user_file(frame.file))
 
 
 class StackTable:
-    """The distinct stacks of a step."""
+    """Distinct call stacks of a step."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[Any, ...], int] = {}
@@ -111,7 +111,7 @@ class StackTable:
         return self._stacks[index]
 
     def here(self, skip: int = 2) -> int:
-        """Number of the stack of the caller's caller (`skip` frames up)."""
+        """Return the number of the current stack, from `skip` frames up."""
         frame: Any = sys._getframe(skip)
         key: list[Any] = []
         append = key.append
@@ -142,7 +142,7 @@ class StackTable:
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
             elif recompute is None and path.endswith(_CHECKPOINT) and code.co_name in _RUN_AGAIN:
-                # the frame that is nearer decides: running forward again, or the backward pass of what was run again
+                # the nearer frame decides: recomputing the forward pass, or the backward pass of the recomputed region
                 recompute = not engine
             user = self._user.get(code)
             if user is None:
@@ -167,7 +167,7 @@ class StackTable:
 
 
 class GraphLines:
-    """The nodes behind the lines of generated code: which node of which graph a line of `forward` runs."""
+    """Map from lines of generated `forward` code to the graph nodes they run."""
 
     def __init__(self) -> None:
         self._maps: dict[CodeType, Mapping[int, Any]] = {}
@@ -185,16 +185,16 @@ class GraphLines:
         }
 
     def node(self, code: CodeType, line: int) -> Any:
-        """The node that a line runs, None when the graph is not known."""
+        """Return the node that a line runs, None for an unknown graph."""
         if code not in self._maps:
             self._maps[code] = {}
             self._search(code)
         return self._maps[code].get(line)
 
     def _search(self, code: CodeType) -> None:
-        """A graph whose `forward` was called past `__call__` was never announced: look for it, once."""
+        """Search once for a graph whose `forward` was called without `__call__`, which bypasses the hooks."""
         for candidate in gc.get_objects():
-            # not isinstance: there are objects that warn when they are asked for their class
+            # not isinstance: some objects warn when their class is read
             if not issubclass(type(candidate), torch.fx.GraphModule):
                 continue
             if getattr(type(candidate).forward, "__code__", None) is code:

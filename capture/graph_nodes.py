@@ -1,4 +1,4 @@
-"""What the nodes of `torch.fx` graphs say about the operations that they run."""
+"""Module, phase and source frames from the metadata of `torch.fx` graph nodes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Replayed", "of_meta", "of_node"]
 
 _WORD = re.compile(r"\w+")
 _ROOT = re.compile(r"^[LG]\[(['\"])\w+\1\]")
-"""How dynamo's expression for a module begins: with the variable that holds the one it compiles."""
+"""Start of dynamo's expression for a module: the variable that holds the compiled module."""
 _OF_PYTHON = frozenset({"__dict__", "_modules"})
-"""Words in the rest of it (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are no part of a path."""
+"""Words in the rest (`L['self'].__dict__['_modules']['layers']._modules['0'].wq`) that are not path segments."""
 _RUN_AGAIN = re.compile(r"_recomputed(_\d+)?$")
-"""How torch's passes that put recomputed operations into a graph name them: `mul_3_recomputed`."""
+"""Suffix that torch's passes give recomputed operations in a graph: `mul_3_recomputed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What the node of a graph says of the operation that it runs; None where it says nothing.
+    """Attribution of an operation from its graph node; None where the node has none.
 
     Attributes:
         module: path of its module.
         backward: it belongs to the backward pass.
         frames: the user's frames, innermost first.
-        recompute: it runs again what the forward pass has run.
+        recompute: it recomputes an operation of the forward pass.
     """
 
     module: str | None
@@ -40,7 +40,7 @@ class Replayed:
 
 
 def of_meta(meta: Mapping[str, Any]) -> Replayed:
-    """Reads the metadata that tracing leaves at a node."""
+    """Read the metadata that tracing leaves on a node."""
     custom = meta.get("custom") or {}
     module = custom.get("module_fqn") or _innermost(meta.get("nn_module_stack"))
     forward = None if module else _innermost(meta.get("fwd_nn_module_stack"))
@@ -56,14 +56,14 @@ def of_meta(meta: Mapping[str, Any]) -> Replayed:
 
 
 def of_node(node: Any) -> Replayed:
-    """What a node says, or the node of the forward pass that it is the backward pass of."""
+    """Read a node's attribution, from itself or from its forward node."""
     own = of_meta(node.meta)
     if _RUN_AGAIN.search(node.name):
         own = replace(own, recompute=True)
     if own.module is not None:
         return own
     if node.meta.get("is_gradient_acc"):
-        # a sum of gradients belongs, as in an eager backward pass, to what has just brought the last of them
+        # as in an eager backward pass, a sum of gradients belongs to the producer of the last one
         before = node.prev
         while before.op == "call_function" and before.meta.get("is_gradient_acc"):
             before = before.prev
@@ -80,7 +80,7 @@ _forward: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
 
 
 def _forward_nodes(graph: Any) -> dict[int, Any]:
-    """Number that autograd gave a node of the forward pass → the node of the graph that says its module."""
+    """Map autograd's sequence number of a forward node to the graph node that names its module."""
     known = _forward.get(graph)
     if known is None:
         known = _forward[graph] = {}
@@ -93,7 +93,7 @@ def _forward_nodes(graph: Any) -> dict[int, Any]:
                 or node.meta.get("is_gradient_acc")
             ):
                 continue
-            # The first one made the node of the autograd graph, the others made none; a view may be first and say less.
+            # Only the first one made an autograd node; it may be a view, which carries less metadata.
             if number not in known or (_module(node) and not _module(known[number])):
                 known[number] = node
     return known
@@ -104,7 +104,7 @@ def _module(node: Any) -> str | None:
 
 
 def _innermost(stack: Mapping[str, Any] | None) -> str | None:
-    """Path of the innermost module of an `nn_module_stack`: its values are (path as the tracer saw it, class)."""
+    """Return the innermost module path of an `nn_module_stack`, whose values are (traced path, class)."""
     if not stack:
         return None
     entry = list(stack.values())[-1]

@@ -1,4 +1,4 @@
-"""The command line: reads the options, runs the script as Python would have, and has its steps recorded."""
+"""Command line of the capture: run a script as Python would and record its steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ examples:
   python -m capture --steps 1,2 -o outputs/run_A -- -m package.train ARGS
   torchrun --nproc_per_node 8 -m capture -o outputs/run_A -- -m package.train ARGS
 
-Nothing in the script changes, and nothing in its numbers does. Step 1 is captured unless told otherwise: it shows a
-difference where it arises; by step 2 it has spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
+The script and its numbers stay unchanged. By default step 1 is captured: it shows a difference where it arises; by
+step 2 it has spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
 """
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """`1,2,5-7` as numbers."""
+    """Parse a list of numbers such as `1,2,5-7`."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code. What the script raises goes through."""
+    """Run the command line and return the exit code; exceptions of the script pass through."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     options, command = arguments, None
@@ -86,14 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         options, command = arguments[:cut], arguments[cut + 1 :]
     args = parser.parse_args(options)
     if not command or (command[0] == "-m" and len(command) < 2):
-        parser.error("what shall be captured? Put the script after --, as in: python -m capture -o DIR -- train.py")
+        parser.error("nothing to capture. Put the script after --, as in: python -m capture -o DIR -- train.py")
     if command[0] != "-m" and not os.path.exists(command[0]):
         parser.error(f"{command[0]}: no such script")
     return _run(args, command)
 
 
 def _run(args: argparse.Namespace, command: list[str]) -> int:
-    # torch is imported here, so that --help and mistakes are answered at once
+    # torch is imported here so that --help and usage errors are answered at once
     from capture.determinism import make_deterministic
     from capture.messages import say
     from capture.schedule import AutomaticSchedule, describe
@@ -142,7 +142,7 @@ def _run(args: argparse.Namespace, command: list[str]) -> int:
 
 
 def _enter_as_python_would(command: list[str]) -> None:
-    """`sys.argv` and `sys.path` as they are when the script is started without us."""
+    """Set `sys.argv` and `sys.path` as if the script had been started directly."""
     if command[0] == "-m":
         sys.argv = command[1:]
         first = os.getcwd()
@@ -157,7 +157,7 @@ def _enter_as_python_would(command: list[str]) -> None:
 
 
 def _on_terminate(schedule: Any) -> None:
-    """SIGTERM leaves what was captured, then does what it would have done."""
+    """Write the captured operations on SIGTERM, then run the previous handler."""
     before = signal.getsignal(signal.SIGTERM)
 
     def terminate(number: int, frame: Any) -> None:
@@ -168,6 +168,6 @@ def _on_terminate(schedule: Any) -> None:
             signal.signal(number, before if before is not None else signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    # not in the main thread: whoever runs us there owns the signals
+    # outside the main thread, the caller owns the signals
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, terminate)

@@ -1,4 +1,4 @@
-"""A tensor as this process holds it: the shard of a DTensor, the parts of ranks that are simulated in one process."""
+"""Local tensors of this process: the shard of a DTensor, or one tensor per simulated rank."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["LocalParts", "dtype_name"]
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """As in `float32`."""
+    """Return the dtype without `torch.`, as in `float32`."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 class LocalParts:
-    """The measured values of a tensor that may be a DTensor, may be a LocalTensor, or both; keeps no tensor.
+    """Statistics of a tensor that may be a DTensor, a LocalTensor, or both; keeps no tensor.
 
     Args:
         tensor: measured now, in stream order on a GPU.
-        statistics: where its values go; the sketch is taken at the positions of the global tensor.
+        statistics: collects its values; the sketch is taken at positions of the global tensor.
     """
 
     def __init__(self, tensor: torch.Tensor, statistics: Statistics, *, sketch: bool = True) -> None:
@@ -43,33 +43,33 @@ class LocalParts:
             positions = self._placement(rank).positions() if self._spec is not None and sketch else None
             try:
                 self._slots[rank] = statistics.measure(part, positions)
-            except Unmeasurable:  # meta, sparse: it has a name and a shape, and no values
+            except Unmeasurable:  # meta, sparse: a name and a shape but no values
                 self._slots[rank] = None
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
-        """The simulated ranks, None where the tensor is of one rank."""
+        """Simulated ranks, None for a tensor of one rank."""
         return tuple(rank for rank in self._slots if rank is not None) or None
 
     def _placement(self, rank: int | None) -> Placement:
         return Placement.of(self._spec, rank=rank)
 
-    def _held_by(self, rank: int) -> int | None:
+    def _slot_rank(self, rank: int) -> int | None:
         return rank if rank in self._slots else next(iter(self._slots))
 
     def digest(self, rank: int, results: list[Any]) -> int | None:
-        """Digest of what `rank` holds; `results` are those of the statistics."""
-        slot = self._slots[self._held_by(rank)]
+        """Return the digest of `rank`'s local tensor; `results` are those of the statistics."""
+        slot = self._slots[self._slot_rank(rank)]
         digest: int | None = None if slot is None else results[slot].digest
         return digest
 
     def summary(self, rank: int, results: list[Any]) -> TensorSummary:
-        """What `rank` holds; `results` are those of the statistics."""
-        held = self._held_by(rank)
-        summary = TensorSummary(shape=self._shapes[held], dtype=self._dtype)
+        """Return the summary of `rank`'s local tensor; `results` are those of the statistics."""
+        key = self._slot_rank(rank)
+        summary = TensorSummary(shape=self._shapes[key], dtype=self._dtype)
         if self._spec is not None:
-            summary.placement = self._placement(held).as_json()
-        slot = self._slots[held]
+            summary.placement = self._placement(key).as_json()
+        slot = self._slots[key]
         if slot is not None:
             summary.take(results[slot])
         return summary

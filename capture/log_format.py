@@ -1,11 +1,11 @@
-"""The grammar of an operation log: the names of its fields, its header and its footer.
+"""Grammar of an operation log: field names, header and footer.
 
-This module is the single owner of the format (docs/log-format.md describes it for people). It uses the standard
-library alone, so that a reader needs no torch and a writer needs no numpy.
+The only definition of the format (described in docs/log-format.md). Uses the standard library alone, so that a reader
+needs no torch and a writer no numpy.
 
 A log is a header, a line of `=`, and records. A record starts at a line whose first character is `[`; its fields are
 lines of two spaces, a name, `: ` and a value. Logs of torchtitan's `numerics_debugging` have the fields of
-`TORCHTITAN`; our own capture adds those of `SUPERSET`.
+`TORCHTITAN`; numtui's capture adds those of `SUPERSET`.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ SUPERSET = (
     "User hash",
 )
 FIELDS = TORCHTITAN + SUPERSET
-"""Every field that a record may have, besides `Output k` for the k-th further output."""
+"""All fields of a record besides `Output k`, the k-th further output."""
 
 SEPARATOR = "=" * 80
 FOOTER = "End of capture:"
 WEIGHTS_FORMAT = "numtui weights 1"
-"""The format of a log of weights over steps (docs/weights.md); its header has no other line but the run info."""
+"""Format of a log of weights over steps (docs/weights.md); its header has only the run info besides."""
 UNKNOWN_DIGEST = "-"
-"""Keeps the place of a tensor whose bits were not read (a meta tensor, say) in a list of digests."""
+"""Placeholder in a list of digests for a tensor whose bits were not read, such as a meta tensor."""
 
 _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"
@@ -86,7 +86,7 @@ _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)"
 _FOOTER = re.compile(r"End of capture: (\d+) records?")
 
 _MARKERS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers")
-"""Names that torchtitan's reader looks for anywhere in a line, followed by a colon."""
+"""Names that torchtitan's reader finds anywhere in a line, followed by a colon."""
 _UNSAFE = re.compile(
     r"[\x00-\x1f\x7f-\x9f;\u2028\u2029\ud800-\udfff]|\A | \Z|(?:" + "|".join(f"(?<={name})" for name in _MARKERS) + "):"
 )
@@ -94,11 +94,11 @@ _MARKER_IN_JSON = re.compile(f"({'|'.join(_MARKERS)}):")
 
 
 def escape(text: str) -> str:
-    r"""Text from outside (names of modules, files, functions) as it may stand in a record.
+    r"""Escape outside text (names of modules, files, functions) for a record.
 
-    Control characters, line breaks of every kind, `;` (it separates keys), spaces at the ends and bytes that are not
-    UTF-8 become `\xNN` or `\uNNNN`, and so does the colon of what a reader could take for another field. All else,
-    backslashes included, stays as it is.
+    Control characters, all kinds of line breaks, `;` (it separates keys), spaces at the ends and bytes that are not
+    UTF-8 become `\xNN` or `\uNNNN`, and so does the colon of text that a reader could take for another field. All
+    else, backslashes included, stays unchanged.
     """
     return _UNSAFE.sub(_escaped, text)
 
@@ -111,17 +111,17 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def json_line(value: object) -> str:
-    """JSON in ASCII on one line, in which no reader finds another field; what JSON does not know becomes its text."""
+    """Return one line of ASCII JSON in which no reader finds another field; unknown objects become their text."""
     # a marker can only be inside a string, where a colon may be written as \u003a
     return _MARKER_IN_JSON.sub(r"\1\\u003a", json.dumps(value, default=str))
 
 
 def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any]) -> str:
-    """The lines of a header, with the `=` line and the empty line after it.
+    """Return the lines of a header, with the `=` line and the empty line after it.
 
     Args:
         count: number of records that follow.
-        excluded: how many operations were left out, by name.
+        excluded: number of operations left out, by name.
         run: the run info; `excluded` is added to it.
     """
     lines = [f"{_COUNT} {count}"]
@@ -136,34 +136,34 @@ def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any
 
 
 def render_footer(count: int, digest: str) -> str:
-    """The footer: how many records there are, and one digest of all their digests."""
+    """Return the footer: the number of records and one digest of all their digests."""
     return f"{FOOTER} {count} records, digest {digest}\n"
 
 
 def render_weights_header(run: Mapping[str, Any]) -> str:
-    """The lines of the header of a log of weights, with the `=` line."""
+    """Return the header of a log of weights, with the `=` line."""
     return f"{_FORMAT} {WEIGHTS_FORMAT}\n{_RUN} {json_line(dict(run))}\n{SEPARATOR}\n"
 
 
 def render_weights_footer(steps: int) -> str:
-    """The footer of a log of weights; one without it is of a run that was killed, or that goes on."""
+    """Return the footer of a log of weights; without one, the run was killed or still runs."""
     return f"End of weights: {steps} steps\n"
 
 
 def parse_weights_footer(line: str) -> int | None:
-    """Number of steps that the footer of a log of weights promises, None when the line is no such footer."""
+    """Return the number of steps in the footer of a log of weights, None for any other line."""
     match = _WEIGHTS_FOOTER.match(line)
     return int(match[1]) if match and len(match[1]) < 16 else None
 
 
 def field_prefix(name: str) -> bytes:
-    """The bytes a field's line starts with, `b"  L2 norm: "`."""
+    """Return the first bytes of a field's line, `b"  L2 norm: "`."""
     return f"  {name}: ".encode()
 
 
 @dataclass(frozen=True)
 class ParsedHeader:
-    """What a header says; see `matchers.logs.op_log.Header`. `problems` are (line offset, message)."""
+    """Parsed header of a log; see `matchers.logs.op_log.Header`. `problems` are (line offset, message)."""
 
     declared: int | None = None
     excluded: tuple[str, ...] = ()
@@ -173,12 +173,12 @@ class ParsedHeader:
 
 
 def looks_like_header(line: str) -> bool:
-    """Whether a line is one that only the header of a log has."""
+    """Return True for a line that only the header of a log has."""
     return line.startswith((_COUNT, _EXCLUDED, _FORMAT + " numtui", _RUN + " {"))
 
 
 def parse_header(lines: Iterable[str]) -> ParsedHeader:
-    """Reads the header's lines (without the `=` line). Unknown lines are ignored; broken ones are reported."""
+    """Parse the header's lines (without the `=` line): ignore unknown lines, report broken ones."""
     declared: int | None = None
     excluded: tuple[str, ...] = ()
     version: str | None = None
@@ -210,12 +210,12 @@ def parse_header(lines: Iterable[str]) -> ParsedHeader:
 
 
 def parse_footer(line: str) -> int | None:
-    """Number of records that the footer promises, None when the line is no footer."""
+    """Return the number of records in the footer, None for any other line."""
     match = _FOOTER.match(line)
     return int(match[1]) if match and len(match[1]) < 16 else None
 
 
 def parse_shape(value: str) -> tuple[str, str] | None:
-    """(`[256, 256]`, `float32`) of the value of a `Shape` line; None when it is broken."""
+    """Split the value of a `Shape` line into (`[256, 256]`, `float32`); None when it is broken."""
     match = _SHAPE.fullmatch(value)
     return (match[1], match[2]) if match else None

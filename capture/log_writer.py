@@ -1,4 +1,4 @@
-"""Records to a log: the one place where the lines of a record are written.
+"""Writer of operation logs: the only code that writes the lines of a record.
 
 A log is written beside its target and renamed over it, so that a reader finds a whole log or none. The same records
 give the same bytes.
@@ -22,22 +22,22 @@ from capture.log_format import UNKNOWN_DIGEST, escape, json_line, render_footer,
 __all__ = ["Mutation", "Record", "TensorSummary", "atomic_file", "format_digest", "summary_fields", "write_log"]
 
 _PIECE = 1000
-"""Records that are encoded and written together: about a megabyte."""
+"""Records encoded and written together: about a megabyte."""
 _64_BITS = (1 << 64) - 1
 
 
 @dataclass(slots=True, kw_only=True)
 class TensorSummary:
-    """What is recorded of one tensor.
+    """Recorded statistics of one tensor.
 
     Attributes:
         shape: its local shape.
         dtype: without `torch.`, as in `float32`.
         l1, l2, min, max, mean: over its finite values; None when it has none, or was not read.
-        numel, nan, inf, zero: how many elements there are, and how many of them are NaN, infinite, zero.
+        numel, nan, inf, zero: number of elements, and of those that are NaN, infinite, zero.
         digest: 64 bits of its raw bytes, None when it was not read.
         sketch: 16 little-endian float64 (see docs/sketch.md), None without one.
-        user_hash: what the user's own function made of it.
+        user_hash: result of the user's own function.
         placement: mesh, placements, global shape and offsets of a DTensor's shard, ready for JSON.
     """
 
@@ -58,14 +58,14 @@ class TensorSummary:
     placement: Mapping[str, Any] | None = None
 
     def take(self, measured: Any) -> None:
-        """Fill in what was measured, a `capture.statistics.Summary`."""
+        """Copy the fields of a `capture.statistics.Summary`."""
         for name in ("l1", "l2", "min", "max", "mean", "numel", "nan", "inf", "zero", "digest", "sketch", "user_hash"):
             setattr(self, name, getattr(measured, name))
 
 
 @dataclass(slots=True, kw_only=True)
 class Mutation:
-    """An input whose content an operation changed: which one, its name where it has one, and what it is afterwards."""
+    """An input changed in place: its slot, its name if known, and its statistics afterwards."""
 
     slot: int
     name: str | None = None
@@ -74,20 +74,20 @@ class Mutation:
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """One operation.
+    """One operation of the log.
 
     Attributes:
         key: `module.path/op_N_name`.
         seq: position in dispatch order, from 0.
-        outputs: one summary for each tensor that came out.
-        inputs: one for each tensor that went in, before the operation ran (only `l1` and `digest` are written).
-        producers: for each input the key of the operation that it came from, empty where it came from none.
-        parameters: for each input the name of the parameter that it is (or is the gradient or state of), or empty.
+        outputs: a summary of each output tensor.
+        inputs: a summary of each input tensor before the operation ran (only `l1` and `digest` are written).
+        producers: for each input the key of its producer, empty where it has none.
+        parameters: for each input the name of its parameter (or of the parameter it is gradient or state of), or empty.
         location: innermost frame of the user's code, `parent/file.py:line`.
         stack: frames of the user's code, innermost first, `file:line:function`.
         phase: `forward`, `backward` or `optimizer`.
-        mutated: the inputs that changed and did not come out as outputs.
-        group: the ranks of a collective's group and the how manieth of that group it is, ready for JSON.
+        mutated: the inputs that changed and are not outputs.
+        group: the ranks of a collective's group and its number within that group, ready for JSON.
         recompute: run again by activation checkpointing.
         micro_batch: its number, from 0, where it is known.
     """
@@ -116,18 +116,18 @@ def write_log(
     run: Mapping[str, Any],
     complete: bool,
 ) -> None:
-    """Write a log, whole or not at all. The folder is made when it is missing.
+    """Write a log, whole or not at all; create its folder if missing.
 
     Args:
         path: the log; an old one is replaced.
-        records: in dispatch order; they are written as they come, none is kept.
-        count: how many they are.
-        excluded: how many operations were left out, by name.
-        run: the run info, ready for JSON; `incomplete` in it says why a step was cut off.
-        complete: the step came to its end. A log of one that did not has no footer.
+        records: in dispatch order; written as they arrive, none is kept.
+        count: number of records.
+        excluded: number of operations left out, by name.
+        run: the run info, ready for JSON; its `incomplete` says why a step was cut off.
+        complete: the step reached its end; the log of an incomplete step has no footer.
 
     Raises:
-        OSError: the folder cannot be written, the disk is full. Nothing is left behind.
+        OSError: the folder cannot be written, or the disk is full. Nothing is left behind.
     """
     digests = hashlib.sha256()
     text = _Escaped()
@@ -158,7 +158,7 @@ def _pieces(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class _Escaped(dict[str, str]):
-    """Text as it may stand in a record; the same few thousand names come again and again."""
+    """Cache of escaped text: the same few thousand names recur."""
 
     def __missing__(self, text: str) -> str:
         safe = self[text] = escape(text)
@@ -166,7 +166,7 @@ class _Escaped(dict[str, str]):
 
 
 def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
-    """Append the lines of a record, the empty one after it included; returns the value of its `Digest` line."""
+    """Append the lines of a record and an empty one; return the value of its `Digest` line."""
     outputs, inputs = record.outputs, record.inputs
     add = lines.append
     add(f"[{text[record.key]}]")
@@ -227,12 +227,12 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
 
 
 def _hashes(tensors: Sequence[TensorSummary | None]) -> str:
-    """L1 norms; `nan` keeps the place of a tensor that was not read or has no finite value."""
+    """Format L1 norms; `nan` stands for a tensor that was not read or has no finite value."""
     return ", ".join(["nan" if tensor is None or tensor.l1 is None else repr(tensor.l1) for tensor in tensors])
 
 
 def format_digest(digest: int | None) -> str:
-    """Sixteen hexadecimal digits."""
+    """Format a digest as sixteen hexadecimal digits, `-` for None."""
     return UNKNOWN_DIGEST if digest is None else f"{digest & _64_BITS:016x}"
 
 
@@ -241,7 +241,7 @@ def _user_hash(value: float | str | None) -> str:
 
 
 def summary_fields(summary: TensorSummary) -> dict[str, Any]:
-    """A tensor as a JSON object; what is not known has no entry."""
+    """Return a tensor's summary as a JSON object, without entries for unknown values."""
     fields: dict[str, Any] = {"shape": summary.shape, "dtype": summary.dtype}
     for name in ("l1", "l2", "min", "max", "mean"):
         value = getattr(summary, name)
@@ -254,7 +254,7 @@ def summary_fields(summary: TensorSummary) -> dict[str, Any]:
         fields["sketch"] = b64encode(summary.sketch).decode()
     value = summary.user_hash
     if value is not None:
-        # JSON has no word for NaN
+        # JSON has no NaN
         fields["hash"] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
     if summary.placement is not None:
         fields["placement"] = summary.placement
@@ -268,13 +268,13 @@ def _mutation(mutation: Mutation) -> dict[str, Any]:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends without an exception, and else vanishes.
+    """Open a file that replaces `path` if the block ends without an exception, and is deleted otherwise.
 
     Raises:
-        OSError: with the path and what was to be written there in its text.
+        OSError: with the path in its text.
     """
     target = Path(os.path.realpath(path))
-    # created by open(2), not by mkstemp: the umask then applies, which cannot be read without being changed
+    # created by open(2), not mkstemp, so that the umask applies: it cannot be read without changing it
     temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}.{time.monotonic_ns():x}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 os.fsync(out.fileno())
             os.replace(temporary, target)
         except BaseException:
-            # also for a Ctrl-C in the middle: half a log must not be found later
+            # also after Ctrl-C: half a log must not be left
             with suppress(OSError):
                 temporary.unlink()
             raise

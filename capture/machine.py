@@ -1,4 +1,4 @@
-"""What a run runs on and how it was started: versions, devices, command line, commit. Without secrets."""
+"""Environment of a run: versions, devices, command line, commit; secrets masked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECRET_WORDS = frozenset(
 _SECRET_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key")})
 _SECRET_VALUE = re.compile(
     r"(?:hf|sk|pk|gh[opsu]|github_pat|glpat|xox[abp]|wandb_v\d)[_-][\w-]{16,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w.-]{10,}"
-    # long words of letters and digits: keys of services; a digest that happens to look like one is no loss
+    # long words of letters and digits are keys of services; losing a digest that looks like one does no harm
     r"|(?<![\w/.-])(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[\w-]{40,}(?![\w/.-])"
 )
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -34,17 +34,17 @@ _NUMERICS = (
     *("CUBLAS", "CUDA_", "CUDNN", "GLOO_", "HIP_", "HSA_", "MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "PYTHONHASHSEED"),
     *("PYTORCH_", "ROCM", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VECLIB_"),
 )
-"""Beginnings of environment variables that may change numbers."""
-_LONGEST = 4096
+"""Prefixes of environment variables that may change numbers."""
+_MAX_VALUE_LENGTH = 4096
 
 
 def command_line() -> list[str]:
-    """The command that started this process, secrets masked."""
+    """Return the command that started this process, secrets masked."""
     return masked(sys.orig_argv)
 
 
 def masked(arguments: Sequence[str]) -> list[str]:
-    """Arguments without the values that are, or look like, passwords, keys and tokens."""
+    """Mask values in arguments that are, or look like, passwords, keys and tokens."""
     out: list[str] = []
     hide_next = False
     for argument in arguments:
@@ -61,17 +61,17 @@ def masked(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_secret(name: str) -> bool:
-    # "hf_token", "wandb.apiKey"; but "tokenizer" and "max-tokens" are none
+    # "hf_token" and "wandb.apiKey" are; "tokenizer" and "max-tokens" are not
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
     return not _SECRET_WORDS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(itertools.pairwise(words))
 
 
 def _masked_value(text: str) -> str:
-    return _USER_IN_URL.sub(MASK, _SECRET_VALUE.sub(MASK, text))[:_LONGEST]
+    return _USER_IN_URL.sub(MASK, _SECRET_VALUE.sub(MASK, text))[:_MAX_VALUE_LENGTH]
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that may change numbers, by name, secrets masked."""
+    """Return environment variables that may change numbers, by name, secrets masked."""
     return {
         name: MASK if _is_secret(name) else _masked_value(value)
         for name, value in sorted(os.environ.items())
@@ -80,13 +80,13 @@ def environment() -> dict[str, str]:
 
 
 def started_cuda() -> Any | None:
-    """`torch.cuda` when the run uses it already, else None: asking it anything would start it."""
+    """Return `torch.cuda` if the run has initialised it, else None: any query would initialise it."""
     cuda: Any = torch.cuda
     return cuda if cuda.is_initialized() else None
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes. Of CUDA's libraries only where CUDA has been started; nothing is started for it."""
+    """Return versions of the numeric libraries, CUDA's only where the run has initialised CUDA."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -116,7 +116,7 @@ def _driver() -> str | None:
 
 
 def device_name() -> str:
-    """The GPU that this process computes on where it uses one, else the processor."""
+    """Return the name of the GPU in use, else of the processor."""
     cuda = started_cuda()
     return str(cuda.get_device_name(cuda.current_device())) if cuda is not None else _processor()
 
@@ -134,15 +134,15 @@ def _processor() -> str:
 
 
 def host() -> str:
-    """Name of this machine."""
+    """Return the name of this machine."""
     return socket.gethostname()
 
 
 def git_state(folder: str | os.PathLike[str] | None = None) -> dict[str, Any] | None:
-    """Commit of the code in a folder and whether files were changed since; None where there is no repository.
+    """Return the commit of a folder's code and whether files have changed since; None outside a repository.
 
     Args:
-        folder: where the training code is; None for that of the script.
+        folder: of the training code; None for the script's.
     """
     if folder is None:
         folder = os.path.dirname(os.path.realpath(sys.argv[0])) if sys.argv and sys.argv[0] else "."

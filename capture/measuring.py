@@ -1,4 +1,4 @@
-"""What is in a tensor now: measured once for every content of its memory, at the right place of the global tensor."""
+"""Statistics of tensors, measured once per content of their memory, at positions of the global tensor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Measuring"]
 
 
 class Measuring:
-    """The statistics of a step, by the memory that they are of.
+    """Statistics of a step, by memory.
 
     Attributes:
-        statistics: what was measured, by slot.
-        storages: the memory that was seen.
-        simulated_ranks: the ranks of which tensors were seen, None where there is one rank in this process.
+        statistics: measured values, by slot.
+        storages: the storages seen so far.
+        simulated_ranks: the ranks whose tensors were seen, None with one rank in this process.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -35,11 +35,11 @@ class Measuring:
         self._unmeasurable: set[str] = set()
 
     def state(self, tensor: torch.Tensor) -> StorageState | None:
-        """The memory of a tensor, None where it has none."""
+        """Return the storage of a tensor, None where it has none."""
         return self.storages.state(plain(tensor))
 
     def leaf(self, tensor: torch.Tensor, state: StorageState | None, position: int = -1, *, read: bool = True) -> Leaf:
-        """What is recorded of a tensor as it is now; `read` False: all but its content."""
+        """Return the record of a tensor as it is now; without its content if `read` is False."""
         spec = None if state is None else self.spec(state, tensor)
         leaf = Leaf(tuple(tensor.shape), dtype_name(tensor), None, spec, position)
         if read:
@@ -47,7 +47,7 @@ class Measuring:
         return leaf
 
     def measure(self, tensor: torch.Tensor, state: StorageState | None) -> Slot:
-        """Statistics of a tensor as it is now; those that are known are not taken again."""
+        """Return the slot of a tensor's current statistics; known ones are not taken again."""
         if state is None:
             return self._take(tensor, None)
         if state.foreign:
@@ -75,7 +75,7 @@ class Measuring:
             text = str(reason)
             if text not in self._unmeasurable:
                 self._unmeasurable.add(text)
-                warn(f"{text}; recorded without numbers")
+                warn(f"{text}; recorded without statistics")
             return None
 
     def _positions(self, spec: Any, rank: int | None) -> Any:
@@ -84,11 +84,11 @@ class Measuring:
         return Placement.of(spec, rank=rank).positions()
 
     def spec(self, state: StorageState, local: torch.Tensor) -> Any:
-        """The DTensor spec that a tensor is known to be the local part of, None for a plain one."""
+        """Return the DTensor spec whose local tensor this is, None for a plain one."""
         return None if state.specs is None else state.specs.get((local.storage_offset(), tuple(local.shape)))
 
     def learn_spec(self, local: torch.Tensor, spec: Any) -> None:
-        """A tensor is the local part of a DTensor."""
+        """Note that a tensor is the local tensor of a DTensor."""
         state = self.state(local)
         if state is not None and spec is not None:
             if state.specs is None:
@@ -97,5 +97,5 @@ class Measuring:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """How often a tensor was changed in place; -1 for one of inference mode, which does not count."""
+    """Return the tensor's version counter; -1 for an inference tensor, which has none."""
     return -1 if tensor.is_inference() else tensor._version

@@ -1,4 +1,4 @@
-"""What the capture says to the person who started the run. Neither way of saying it can end the run."""
+"""Messages of the capture to the user; they never end the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["say", "warn"]
 
 
 def say(message: str) -> None:
-    """One line on standard error, whatever became of that."""
+    """Write one line to standard error, if it is still open."""
     try:
         sys.stderr.write(f"numtui capture: {message}\n")
         sys.stderr.flush()
@@ -18,7 +18,7 @@ def say(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """A RuntimeWarning, so that a program can see it; where warnings are errors, a line on standard error."""
+    """Issue a RuntimeWarning, which programs can catch; where warnings are errors, write to standard error."""
     try:
         warnings.warn(f"numtui capture: {message}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:

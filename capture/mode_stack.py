@@ -1,8 +1,8 @@
-"""Entering a dispatch mode below the ones that are there, and leaving it from under those that came later.
+"""Insert and remove a dispatch mode at the bottom of the mode stack.
 
 A captured step begins inside one call and ends inside another, and the training code may enter and leave modes of its
-own in between (a FLOP counter, selective checkpointing). Modes are a stack: what is pushed last is popped first,
-whoever pops. At the bottom ours is in nobody's way, and it sees what is really executed after all others had their say.
+own in between (a FLOP counter, selective checkpointing). Modes are popped last in, first out. At the
+bottom ours disturbs no other mode and sees the operations that are really executed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _FLAGS = (
     "old_non_infra_dispatch_mode_flags",
     "old_without_ignore_compile_internals_dispatch_mode_flags",
 )
-"""What a mode remembers of the world below it, and restores when it leaves."""
+"""State that a mode saves on entry about the modes below it, and restores on exit."""
 
 
 def is_tracing() -> bool:
-    """Whether what is dispatched is being traced, with or without values, rather than trained."""
+    """Return True while operations are traced, with or without values, instead of trained."""
     return any(torch._C._get_dispatch_mode(key) is not None for key in _INFRA)
 
 
 def inside_compiled_call() -> bool:
-    """Whether a compiled function is running.
+    """Return True inside a compiled function.
 
-    It restores, when it returns, which dispatch keys are on, but not the stack of modes: one that was entered inside
-    is never asked, and where the only one was left inside, every later call looks for one that is not there.
+    On return it restores the active dispatch keys but not the stack of modes: a mode entered inside is never called,
+    and if the only mode was removed inside, every later call looks for a missing one.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -84,7 +84,7 @@ def remove(mode: TorchDispatchMode) -> None:
 
 
 def _pop_until(found: Callable[[Any], bool]) -> list[Any]:
-    """Take modes off until the top one is what is looked for, or none is left; topmost first."""
+    """Pop modes until `found` accepts the top one or none is left; return them topmost first."""
     popped = []
     while (depth := torch._C._len_torch_dispatch_stack()) > 0:
         if found(torch._C._get_dispatch_stack_at(depth - 1)):
@@ -94,7 +94,7 @@ def _pop_until(found: Callable[[Any], bool]) -> list[Any]:
 
 
 def _present() -> tuple[bool, ...]:
-    """What a mode that was entered now would remember: leaving one with this memory changes nothing."""
+    """Return the state that a mode entered now would save, so that leaving with it changes nothing."""
     return (
         _python_dispatch._is_in_torch_dispatch_mode,
         _python_dispatch._is_in_non_infra_torch_dispatch_mode,
@@ -103,7 +103,7 @@ def _present() -> tuple[bool, ...]:
 
 
 def _inherit(heir: Any, other: Any) -> None:
-    """What `other` remembers of the world below is now what `heir` has below it."""
+    """Copy the state that `other` saved about the modes below it to `heir`."""
     for name in _FLAGS:
         mine, theirs = getattr(heir, name, None), getattr(other, name, None)
         if mine and theirs:

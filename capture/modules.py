@@ -1,7 +1,7 @@
-"""Which module is running, and what modules and parameters are called.
+"""Names of modules and parameters, and the stack of running modules.
 
-Names come from the identity of modules: `named_modules()` of the root, without the segments that wrappers add. That
-is what keeps them right where the module stack is not what it was, as when activation checkpointing runs a layer again.
+Names go by module identity: `named_modules()` of the root, without the segments that wrappers add. So they stay right
+where the module stack differs, as when activation checkpointing recomputes a layer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["ModuleNames", "ModuleStack", "Running", "strip_wrappers"]
 
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
 _WRAPPER_CLASSES = ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
-"""Modules that only pass on to the one they hold, as `module` or under one of the segments above."""
+"""Modules that only forward to an inner one, named `module` or as one of the segments above."""
 
 
 def strip_wrappers(name: str) -> str:
-    """A module path without the segments of checkpoint, compile and FSDP wrappers."""
+    """Return a module path without the segments of checkpoint, compile and FSDP wrappers."""
     if "_" not in name:
         return name
     return ".".join(part for part in name.split(".") if part not in _WRAPPER_SEGMENTS)
@@ -44,7 +44,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 def _class_name(module: nn.Module) -> str:
-    """Class of a model without what FSDP2 makes of it (`FSDPTransformer` is a `Transformer`)."""
+    """Return the class name of a model without FSDP2's prefix (`FSDPTransformer` is a `Transformer`)."""
     cls = type(_unwrapped(module))
     sharded = any(c.__name__ == "FSDPModule" for c in cls.__mro__)
     return (cls.__name__.removeprefix("FSDP") if sharded else "") or cls.__name__
@@ -53,9 +53,9 @@ def _class_name(module: nn.Module) -> str:
 class ModuleNames:
     """Names of the modules and parameters of one or more models.
 
-    The modules of the first model go by their own paths; those of further ones too while no path is taken, otherwise
-    (and for a model without parameters, such as a loss) with the class of the model in front. Operations of a root
-    module itself go by its class.
+    Modules of the first model have their own paths; so do those of further models while no path is taken. Otherwise
+    (and for a model without parameters, such as a loss) the model's class stands in front. Operations of a root module
+    itself are named by its class.
     """
 
     def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
@@ -88,7 +88,7 @@ class ModuleNames:
         self.refresh_parameters()
 
     def refresh_parameters(self) -> None:
-        """Learn the parameters again: sharding and compiling put other tensors in their place."""
+        """Refresh the parameters: sharding and compiling replace their tensors."""
         for root in self.roots:
             first = (root, _unwrapped(root)) if root is self.roots[0] else ()
             for module in _unwrapped(root).modules():
@@ -100,27 +100,27 @@ class ModuleNames:
                     self._parameters.setdefault(id(parameter), path)
 
     def refresh(self) -> None:
-        """Learn everything again: modules may have been put in or taken out, and their numbers may be others' now."""
+        """Refresh all names: modules may have been added or removed, and their ids reused."""
         roots, self.roots = self.roots, []
         self._names, self._parameters, self._known = {}, {}, set()
         for root in roots:
             self.add_root(root)
 
     def name(self, module: nn.Module) -> str | None:
-        """Path of a module, None for one that is in no known model."""
+        """Return the path of a module, None for one outside the known models."""
         return self._names.get(id(module))
 
     def within(self, path: str, module: str | None) -> str:
-        """A path that may be relative to a module: the full one where the module is known to have it."""
+        """Resolve a path that may be relative to `module`: the full path where the module has it."""
         full = f"{module}.{path}"
         return full if module and path not in self._known and full in self._known else path
 
     def parameter(self, parameter: Any) -> str | None:
-        """Path of a parameter, None for a tensor that is none."""
+        """Return the path of a parameter, None for another tensor."""
         return self._parameters.get(id(parameter))
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
-        """(path, parameter) of all models as they are now."""
+        """Yield the current (path, parameter) pairs of all models."""
         self.refresh_parameters()
         seen: set[int] = set()
         for root in self.roots:
@@ -132,17 +132,17 @@ class ModuleNames:
 
 @dataclass(slots=True)
 class Running:
-    """A module that is running now."""
+    """A running module."""
 
     module: nn.Module
     name: str
 
 
 class ModuleStack:
-    """The modules that are running now in each thread, by hooks that see every module of the process.
+    """Stack of running modules per thread, kept by hooks on all modules of the process.
 
-    The hooks cost next to nothing while `active` is False. Under compilation they do nothing at all, so that compiled
-    code is the same with and without them.
+    The hooks cost next to nothing while `active` is False. Under compilation they do nothing, so that compiled code is
+    the same with and without them.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class ModuleStack:
         self._watched: list[tuple[weakref.ref[nn.Module], Any, Any]] = []
 
     def install(self) -> None:
-        """Start to watch: modules being called, modules being put into others, modules being compiled in place."""
+        """Install the hooks for module calls, submodule registration and in-place compilation."""
         hooks = torch.nn.modules.module
-        # meant for hooks that must not see a wrapper; and where warnings are errors it would end the run
+        # the warning is for hooks that must not see a wrapper, and would end the run where warnings are errors
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
-        # last in, so that what the training code registered for itself is not disturbed
+        # registered last, so that the training code's own hooks are not disturbed
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),
             hooks.register_module_forward_hook(self._leave, always_call=True),
@@ -183,7 +183,7 @@ class ModuleStack:
                 self._watch_compiled(module)
 
     def _watch_compiled(self, module: nn.Module) -> None:
-        """A module compiled in place (`module.compile()`) runs no hooks: its compiled call tells in their place."""
+        """Wrap the compiled call of modules compiled in place (`module.compile()`), which run no hooks."""
         compiled = getattr(module, "_compiled_call_impl", None)
         if compiled is None or any(watched is compiled for _, _, watched in self._watched):
             return
@@ -201,7 +201,7 @@ class ModuleStack:
         self._watched.append((weakref.ref(module), compiled, call))
 
     def remove(self) -> None:
-        """Stop watching."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -217,16 +217,16 @@ class ModuleStack:
 
     @property
     def current(self) -> str | None:
-        """Name of the innermost running module of this thread."""
+        """Name of this thread's innermost running module."""
         stack = self._stacks.get(threading.get_ident())
         return stack[-1].name if stack else None
 
     def top_of(self, module: nn.Module) -> nn.Module:
-        """The outermost module that a module was put into."""
+        """Return the outermost module that contains a module."""
         seen = {id(module)}
         while (link := self._parents.get(id(module))) is not None:
             child, parent = link[0](), link[1]()
-            # the number may have been another module's, which is gone
+            # the id may have been that of a deleted module
             if child is not module or parent is None or id(parent) in seen:
                 break
             seen.add(id(parent))
@@ -234,7 +234,7 @@ class ModuleStack:
         return module
 
     def tops(self) -> list[nn.Module]:
-        """The outermost modules of the process, as far as they were put together while this was watching."""
+        """Return the outermost modules of the process, as far as they were assembled while the hooks were on."""
         found = {}
         for child, parent in self._parents.values():
             module = child()
@@ -253,7 +253,7 @@ class ModuleStack:
         stack = self._stacks.setdefault(threading.get_ident(), [])
         if self._on_enter is not None:
             self._on_enter(module, not stack, args)
-        # a graph's operations say themselves which modules they come from
+        # a graph's operations carry their modules themselves
         if self.active and not isinstance(module, torch.fx.GraphModule):
             stack.append(Running(module, self.names.name(module) or _inherited(stack, module)))
 
@@ -261,13 +261,13 @@ class ModuleStack:
         if torch.compiler.is_compiling():
             return
         stack = self._stacks.get(threading.get_ident())
-        # an exception inside may have left modules behind that never told us that they are done
+        # an exception inside may have left modules behind whose exit hook never ran
         if stack and any(running.module is module for running in stack):
             while stack.pop().module is not module:
                 pass
 
 
 def _inherited(stack: list[Running], module: nn.Module) -> str:
-    """A module in no known model (made in the middle of the step) goes by its class, below the one that calls it."""
+    """Name a module of no known model (made during the step) by its class, below its caller."""
     own = type(module).__name__
     return f"{stack[-1].name}.{own}" if stack else own

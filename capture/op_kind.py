@@ -1,4 +1,4 @@
-"""What the schema of a dispatched operation says about it: looked up once per operator, kept for all its calls."""
+"""Properties of operators from their schemas, looked up once per operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WAIT = "wait_tensor"
 
 _NOT_RECORDED = frozenset(
     {
-        # memory without content: what is in it is nobody's result
+        # memory without content
         "empty",
         "empty_like",
         "empty_strided",
@@ -39,7 +39,7 @@ _QUESTIONS = frozenset(
         "sym_is_contiguous", "_has_compatible_shallow_copy_type", "is_same_size",
     }
 )  # fmt: skip
-"""What only asks for the form of a tensor: some subclasses answer through the dispatcher."""
+"""Queries for a tensor's shape or layout, which some subclasses answer through the dispatcher."""
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})
 
 _OVERWRITES = frozenset(
@@ -48,7 +48,7 @@ _OVERWRITES = frozenset(
         "_foreach_zero_", "_foreach_copy_",
     }
 )  # fmt: skip
-"""Operations in place whose result does not depend on what was there before: that may be memory never written to."""
+"""In-place operations whose result is independent of the previous content, which may be uninitialised memory."""
 
 _RUNNING = ("running_mean", "running_var")
 _UNANNOTATED_WRITES = {
@@ -62,7 +62,7 @@ _UNANNOTATED_WRITES = {
     "aten::batch_norm_gather_stats_with_counts": _RUNNING,
 }
 _UNFILLED = {
-    # the second is the whole buffer, of which only this rank's part, the first, is filled yet
+    # the second is the whole buffer, of which only this rank's shard, the first, is filled yet
     "fsdp::all_gather_copy_in": (1,),
 }
 _C10D_READ_ONLY = frozenset({"send"})
@@ -71,18 +71,18 @@ _C10D_IN_AND_OUT = frozenset({"allreduce_", "allreduce_coalesced_", "broadcast_"
 
 @dataclass(frozen=True, slots=True)
 class OpKind:
-    """How calls of one operator are recorded.
+    """Recording properties of one operator.
 
     Attributes:
-        name: without namespace and overload, as it stands in keys.
-        recorded: False for what only makes memory, or gives a number to Python.
-        ignored: not even counted: questions about form, the machinery of profilers and of this capture.
-        annotated_view: its schema says that it returns a view.
+        name: without namespace and overload, as in keys.
+        recorded: False for operators that only allocate memory or return a number to Python.
+        ignored: not even counted: shape queries, the machinery of profilers and of this capture.
+        annotated_view: its schema declares that it returns a view.
         writes: positions and names of the arguments that it writes to.
-        overwrites: of those, the ones whose content before is not read.
-        collective: part of a process group's communication; its outputs are not there before they are waited for.
+        overwrites: of those, the ones whose previous content is not read.
+        collective: communication of a process group; its outputs are incomplete before their wait.
         is_wait: the wait for such outputs.
-        unfilled: positions of results that are handed on with parts that nobody has written to yet.
+        unfilled: positions of results with regions that are not written yet.
     """
 
     name: str
@@ -97,7 +97,7 @@ class OpKind:
 
 
 def op_name(func: Any) -> str:
-    """`mm` of `aten::mm.default`; what has no schema (a higher-order operator) goes by its own name."""
+    """Return an operator's short name, `mm` for `aten::mm.default`; without a schema (higher-order), its own name."""
     schema = getattr(func, "_schema", None)
     if schema is not None:
         return str(schema.name).rpartition("::")[2]
@@ -106,7 +106,7 @@ def op_name(func: Any) -> str:
 
 
 def kind_of(func: Any) -> OpKind:
-    """Reads the schema of an operator."""
+    """Read the properties of an operator from its schema."""
     name = op_name(func)
     schema = getattr(func, "_schema", None)
     if schema is None:
@@ -140,10 +140,10 @@ def _gives_tensors(schema: Any) -> bool:
 
 
 def _written(qualified: str, name: str, namespace: str, schema: Any) -> set[int | str]:
-    """Positions (positional arguments) and names (keyword-only ones) of what a call changes."""
+    """Return the written arguments: positions (positional ones) and names (all)."""
     named = set(_UNANNOTATED_WRITES.get(qualified, ()))
     if namespace == "c10d" and name not in _C10D_READ_ONLY:
-        # in c10d what is written is called `tensors` or `output…`, and no annotation says so
+        # c10d names written arguments `tensors` or `output…` and does not annotate them
         named |= {a.name for a in schema.arguments if a.name == "tensors" or a.name.startswith("output")}
         named -= {a.name for a in schema.arguments if a.name.endswith("split_sizes")}
     found: set[int | str] = set()

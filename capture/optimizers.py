@@ -1,4 +1,4 @@
-"""What the tensors that an optimizer works on are called."""
+"""Names of the tensors an optimizer works on: parameters, gradients, states."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["OptimizerNames", "owned_tensors"]
 
 
 def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """(parameter, part, tensor) of everything that an optimizer works on.
+    """Yield (parameter, part, tensor) of everything that an optimizer works on.
 
-    The part is `""` for the parameter itself, `grad`, or the name that the optimizer's state has for it (`exp_avg`).
+    The part is `""` for the parameter itself, `grad`, or the key in the optimizer's state (`exp_avg`).
     """
     for g, group in enumerate(optimizer.param_groups):
         for p, parameter in enumerate(group["params"]):
@@ -33,10 +33,10 @@ Identity = Callable[[torch.Tensor], tuple[int, int] | None]
 
 
 class OptimizerNames:
-    """Names the inputs of an optimizer's operations, by the memory that they are in.
+    """Names for the inputs of an optimizer's operations, found by their memory.
 
-    An optimizer makes its state when it first steps, so names are looked up after the step, while nothing of what it
-    works on is gone yet; gradients may be set to None inside the step and are noted before it as well.
+    An optimizer creates its state in its first step, so names are looked up after the step, while its tensors still
+    exist; gradients may be set to None inside the step and are noted before it as well.
     """
 
     def __init__(self, names: ModuleNames, optimizer: Any, identity: Identity) -> None:
@@ -53,7 +53,7 @@ class OptimizerNames:
                 self._known[identity] = f"{name}.{part}" if part else name
 
     def name_inputs(self, events: Sequence[Event]) -> None:
-        """Name the inputs of the operations of one step of the optimizer; and their module, where there is only one."""
+        """Name the inputs of the operations of one optimizer step, and their module where there is only one."""
         self._learn()
         for event in events:
             if event.place.phase != "optimizer":
@@ -68,12 +68,12 @@ class OptimizerNames:
 
 
 def _module_of(names: set[str], known: Any) -> str | None:
-    """The module that all of these parameters, gradients and states belong to; None when there are several."""
+    """Return the one module of these parameters, gradients and states; None when there are several."""
     parameters = set(known)
     modules = set()
     for name in names:
         head, _, _ = name.rpartition(".")
-        # `wq.weight.exp_avg` belongs to `wq.weight`, which is a parameter itself
+        # `wq.weight.exp_avg` belongs to the parameter `wq.weight`
         parameter = head if head in parameters else name
         modules.add(parameter.rpartition(".")[0])
     only = next(iter(modules)) if len(modules) == 1 else None

@@ -1,8 +1,8 @@
-"""Moves every parameter by one rounding error, once, to see what a run makes of errors that mean nothing.
+"""Perturb every parameter once by one rounding error, to show how a run amplifies rounding.
 
 One element in thirty-two is multiplied by 1 + ε or 1 − ε of its dtype. Over a tensor that is ε/√32, somewhat less than
-rounding all of it once (ε/√12). A generator of our own chooses, seeded by the name of the parameter: replicas stay
-replicas, and a run can be perturbed in the same way again. The run's own random generators are not drawn from.
+rounding all of it once (ε/√12). A separate generator, seeded by the parameter's name, chooses the elements: replicas
+stay replicas, the perturbation is repeatable, and the run's own generators are not drawn from.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["perturb"]
 
 
 def perturb(parameters: Iterable[tuple[str, torch.Tensor]], seed: int) -> int:
-    """Perturbs parameters in place; returns how many. Of DTensors, what this process holds; whole numbers stay.
+    """Perturb parameters in place and return their number; of DTensors the local tensor, integers not at all.
 
-    Needs memory for three copies of the largest parameter while it runs.
+    Temporarily needs memory for three copies of the largest parameter.
     """
     count = 0
     for name, parameter in parameters:
@@ -37,7 +37,7 @@ def _seed_of(name: str, seed: int) -> int:
 
 
 def _perturb(tensor: torch.Tensor, seed: int) -> bool:
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.itemsize < _SMALLEST or tensor.is_meta:
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.itemsize < _MIN_ITEMSIZE or tensor.is_meta:
         return False
     with unnoticed():
         generator = torch.Generator().manual_seed(seed)
@@ -49,5 +49,5 @@ def _perturb(tensor: torch.Tensor, seed: int) -> bool:
 
 
 _ONE_IN = 32
-_SMALLEST = 2
-"""Bytes: in less there is no ε to speak of, and no arithmetic."""
+_MIN_ITEMSIZE = 2
+"""Bytes; smaller float types have no arithmetic."""

@@ -1,9 +1,9 @@
-"""Where the local part of a DTensor stands in the global tensor, from its spec alone, without communication.
+"""Position of a DTensor's local tensor in the global tensor, from its spec alone, without communication.
 
-How torch shards: `Shard(d)` gives each rank along a mesh dimension a chunk of what the mesh dimensions before it left,
-as `torch.chunk` cuts it, so the last chunks may be shorter or empty. `_StridedShard(d, split_factor=f)` cuts into f
-chunks first and gives each rank its chunk of every one of them, which is how FSDP over TP on one dimension is written.
-`Partial` and `Replicate` cut nothing.
+How torch shards: `Shard(d)` gives each rank along a mesh dimension a chunk of what the earlier mesh dimensions left,
+cut as by `torch.chunk`, so the last chunks may be shorter or empty. `_StridedShard(d, split_factor=f)` cuts into f
+chunks first and gives each rank its chunk of every one of them: FSDP over TP on one dimension. `Partial` and
+`Replicate` cut nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Placement"]
 
 @dataclass(frozen=True)
 class Placement:
-    """How one rank's local tensor is placed.
+    """Placement of one rank's local tensor.
 
     Attributes:
         mesh: (name, size) of the mesh dimensions; "0", "1", … where they have no names.
-        placements: One for each mesh dimension: `Shard(0)`, `StridedShard(0, 2)`, `Replicate`, `Partial(sum)`.
-        shape: Of the global tensor; None: the spec does not say, or not in plain numbers.
-        axes: Global indices along each dimension that the rank holds; None: it is not part of the mesh, or no shape.
+        placements: One per mesh dimension: `Shard(0)`, `StridedShard(0, 2)`, `Replicate`, `Partial(sum)`.
+        shape: Of the global tensor; None if the spec has none, or not in plain numbers.
+        axes: The rank's global indices along each dimension; None if it is not in the mesh, or without a shape.
     """
 
     mesh: tuple[tuple[str, int], ...]
@@ -38,11 +38,11 @@ class Placement:
 
     @staticmethod
     def of(spec: Any, rank: int | None = None) -> Placement:
-        """From a `DTensorSpec`.
+        """Make the placement of a `DTensorSpec`.
 
         Args:
             spec: Of a DTensor.
-            rank: Of the process group, where it is not this process: one of those that LocalTensorMode simulates.
+            rank: In the process group, if simulated by LocalTensorMode; None for this process.
         """
         meta = spec.tensor_meta
         shape = None if meta is None else tuple(meta.shape)
@@ -56,11 +56,11 @@ class Placement:
         return None if self.shape is None or self.axes is None else Positions(self.shape, self.axes)
 
     def positions(self) -> Positions | None:
-        """For the sketch; None: the rank holds nothing, or nothing is known."""
+        """Return the positions for the sketch; None if the rank holds nothing or the placement is unknown."""
         return self._positions
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of a log's `Placement`; offsets are those of the first element that the rank holds."""
+        """Return the fields of a log's `Placement`; offsets are those of the rank's first element."""
         found: dict[str, Any] = {"mesh": dict(self.mesh), "placements": list(self.placements)}
         if self.shape is not None:
             found["shape"] = list(self.shape)
@@ -72,9 +72,9 @@ class Placement:
 
 
 def _mesh_order(placements: Sequence[Any], order: Any) -> tuple[int, ...]:
-    """The mesh dimensions in the order in which they cut.
+    """Return the mesh dimensions in the order in which they shard.
 
-    Strided shards already say in which order they were cut when one reads them from left to right.
+    Strided shards, read from left to right, already encode their order.
     """
     dims = range(len(placements))
     if order is None or any("Strided" in type(placement).__name__ for placement in placements):
@@ -92,20 +92,20 @@ def _placement(
     axes: tuple[Runs, ...] | None = None
     coordinate = _coordinate(mesh, rank)
     if shape is not None and coordinate is not None:
-        held: list[Runs] = [(range(size),) if size else () for size in shape]
+        indices: list[Runs] = [(range(size),) if size else () for size in shape]
         for dim in order:
             placement = placements[dim]
             # Replicate and Partial have no dimension
             if (axis := getattr(placement, "dim", None)) is not None:
                 factor = int(getattr(placement, "split_factor", 1))
-                parts = _chunks(held[axis], factor)
-                held[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
-        axes = tuple(held)
+                parts = _chunks(indices[axis], factor)
+                indices[axis] = tuple(_joined(_chunks(part, sizes[dim])[coordinate[dim]] for part in parts))
+        axes = tuple(indices)
     return Placement(tuple(zip(names, sizes, strict=True)), tuple(map(_name, placements)), shape, axes)
 
 
 def _name(placement: Any) -> str:
-    """Short, and the same in all versions of torch."""
+    """Return a short name, the same in all versions of torch."""
     dim = getattr(placement, "dim", None)
     if dim is None:
         return repr(placement).removesuffix("()")
@@ -114,13 +114,13 @@ def _name(placement: Any) -> str:
 
 
 def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
-    """Where a rank stands in the mesh; None: not in it."""
+    """Return a rank's coordinate in the mesh; None outside it."""
     if rank is None:
         own = mesh.get_coordinate()
         return None if own is None else tuple(own)
     grid = mesh.mesh
     if parts := getattr(grid, "_local_tensors", None):
-        # a mesh that was made while ranks were simulated is a tensor of theirs, the same for all
+        # a mesh made while ranks are simulated is a LocalTensor, the same on all ranks
         grid = parts[min(parts)]
     with unnoticed():
         ranks = grid.reshape(-1).tolist()
@@ -135,7 +135,7 @@ def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
 
 
 def _chunks(runs: Runs, count: int) -> list[Runs]:
-    """Cuts indices as `torch.chunk` does, with empty chunks at the end to make it `count`."""
+    """Cut indices as `torch.chunk` does, with empty chunks at the end up to `count`."""
     length = sum(map(len, runs))
     size = -(-length // count)
     return [tuple(_section(runs, size * i, size * (i + 1))) for i in range(count)]

@@ -1,4 +1,4 @@
-"""Which ranks take part in a collective."""
+"""Process groups of collectives: their ranks, and the completion of their work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["group_ranks", "is_done", "work_of"]
 
 
 def group_ranks(arguments: Iterable[Any]) -> tuple[int, ...] | None:
-    """Global ranks of the process group among the arguments of a collective, None when it cannot be told.
+    """Return the global ranks of the process group in a collective's arguments, None if unknown.
 
     `c10d` operations take the group itself, functional ones its name.
     """
@@ -40,7 +40,7 @@ def _group_names(c10d: Any) -> set[str]:
 
 
 def work_of(result: Any) -> Any:
-    """What a `c10d` operation returned to wait with, None where it returned nothing of the kind."""
+    """Return the work handle of a `c10d` operation's result, None without one."""
     for item in result if isinstance(result, tuple) else (result,):
         if isinstance(item, torch.ScriptObject):
             return item
@@ -48,7 +48,7 @@ def work_of(result: Any) -> Any:
 
 
 def is_done(work: Any) -> bool:
-    """Whether a collective has come to its end, without waiting for it; False where that cannot be told."""
+    """Return True if a collective is complete, without waiting; False if unknown."""
     if work is None:
         return False
     from torch.distributed import distributed_c10d as c10d

@@ -1,4 +1,4 @@
-"""From "a step begins" to a log on the disk: one tracer per captured step, and what it needs to know of optimizers."""
+"""Recorder of a process: one tracer per captured step, optimizer hooks, and the log on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Recorder", "current_rank"]
 
 
 def current_rank() -> int:
-    """The rank of this process: from the process group, else from the launcher, else 0."""
+    """Return the rank of this process: from the process group, else from the launcher, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())
     try:
@@ -42,22 +42,22 @@ def current_rank() -> int:
 
 
 def _ends_no_run(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook in which something breaks ends the recording; the training run goes on."""
+    """Wrap a hook so that an error in it ends the recording and not the training run."""
 
     @wraps(hook)
     def guarded(self: Recorder, *args: Any) -> None:
         try:
             hook(self, *args)
-        except Exception as error:  # noqa: BLE001 whatever it is, it is ours and not the user's
+        except Exception as error:  # noqa: BLE001 any error here is the capture's, not the user's
             self._broken(error)
 
     return guarded
 
 
 def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook that runs as it is where the optimizer's step is compiled: a graph cannot begin or end a recording.
+    """Exclude a hook from compilation of the optimizer's step: a graph cannot begin or end a recording.
 
-    Compiled steps have a break between the hooks and the update anyway.
+    Compiled steps have a graph break between the hooks and the update anyway.
     """
     disable: Any = torch.compiler.disable
     disabled: Callable[..., None] = disable(hook)
@@ -65,16 +65,16 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 class Recorder:
-    """Records steps of one process and writes their logs.
+    """Record steps of one process and write their logs.
 
-    It knows modules and optimizers, not when a step begins or ends: that is told by its owner, through `begin` and
-    `end`. Whatever goes wrong in here is said and never raised.
+    It watches modules and optimizers; its owner decides when a step begins and ends (`begin`, `save`, `drop`). Errors
+    are reported and never raised.
 
     Args:
         log_path: path of a log by (step, rank).
-        settings: what is recorded.
-        models: the models, where they are known; otherwise `names` learns them as they are called.
-        on_enter: called when a module that no other is running in is entered, before it runs.
+        settings: filters and switches.
+        models: the models, if known; otherwise `names` learns them as they are called.
+        on_enter: called before an outermost module runs.
         on_optimizer: called before (True) and after (False) an optimizer steps.
     """
 
@@ -106,7 +106,7 @@ class Recorder:
     # Hooks
 
     def install(self) -> None:
-        """Begin to watch modules and optimizers."""
+        """Install the hooks on modules and optimizers."""
         self.modules.install()
         self._handles = [
             register_optimizer_step_pre_hook(_not_compiled(self._before_optimizer)),
@@ -114,7 +114,7 @@ class Recorder:
         ]
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Remove all hooks and modes."""
         self._sweep()
         self.modules.remove()
         for handle in self._handles:
@@ -157,13 +157,13 @@ class Recorder:
         if seed is not None and not self._perturbed:
             self._perturbed = True
             count = perturb(self.names.parameters(), seed)
-            say(f"{count} parameters were moved by one rounding error (--perturb {seed}): this run is not as it was")
+            say(f"perturbed {count:,} parameters by one rounding error (--perturb {seed}): this changes the run")
 
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
             return StepStart(self.names.parameters(), batch)
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
-            say(f"what step {self.step} starts from was not recorded: {type(error).__name__}: {error}")
+            say(f"the start of step {self.step} was not recorded: {type(error).__name__}: {error}")
             return None
 
     @_ends_no_run
@@ -181,7 +181,7 @@ class Recorder:
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
 
     def find_models(self, optimizer: Any) -> None:
-        """A model that was never called, because a graph of it is replayed, still names its parameters."""
+        """Find models that are never called because their graph is replayed: they still name the parameters."""
         parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in parameters for root in self.names.roots for p in root.parameters()):
             for top in self.modules.tops():
@@ -203,7 +203,7 @@ class Recorder:
     # A step
 
     def begin(self, step: int) -> None:
-        """A step begins: from here on it is recorded."""
+        """Begin to record a step."""
         self.step = step
         self._start, self._started = None, time.perf_counter()
         self.names.refresh()
@@ -211,26 +211,26 @@ class Recorder:
         self.tracer.start()
 
     def pause(self) -> None:
-        """Stop recording for now; the step may go on."""
+        """Pause the recording; the step may continue."""
         if self.tracer is not None:
             self.tracer.stop()
 
     def resume(self) -> None:
-        """Go on with the step that was paused."""
+        """Continue the paused step."""
         if self.tracer is not None:
             self.tracer.start()
 
     def save(self, incomplete: str | None = None) -> None:
-        """Write the log of the step as it is now; a step may be saved again when more has come.
+        """Write the log of the step so far; a step may be saved again after more operations.
 
         Args:
-            incomplete: why the step did not come to its end, None when it did.
+            incomplete: why the step did not reach its end, None if it did.
         """
         tracer = self.tracer
         if tracer is None:
             return
         if self.settings.perturb is not None and not self._perturbed:
-            say("nothing was perturbed (--perturb): no model that has parameters was called in the step")
+            say("nothing was perturbed (--perturb): the step called no model with parameters")
         try:
             tracer.stop()
             tracer.finish()
@@ -241,7 +241,7 @@ class Recorder:
             say(f"the log of step {self.step} was not written: {type(error).__name__}: {error}")
 
     def drop(self) -> None:
-        """Forget the step."""
+        """Discard the step."""
         if self.tracer is not None:
             self.tracer.stop()
             self._left_behind.append(self.tracer)
@@ -249,7 +249,7 @@ class Recorder:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Tracers that were stopped where they could not leave do so as soon as they can."""
+        """Remove tracers that were stopped inside a compiled function, where they could not leave."""
         for tracer in self._left_behind:
             tracer.stop()
         self._left_behind = [tracer for tracer in self._left_behind if tracer.is_left_behind]
@@ -302,7 +302,7 @@ class Recorder:
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:
-    """How many tensors the forward pass cut off from their gradient, by source line."""
+    """Count the tensors that the forward pass detached from their gradient, by source line."""
     found: Counter[str] = Counter()
     for (number, of_graph), many in tracer.detached.items():
         if frames := of_graph or tracer.attribution.stacks[number].frames:
@@ -311,7 +311,7 @@ def _detached(tracer: StepTracer) -> dict[str, int]:
 
 
 def _statistics(tracer: StepTracer) -> dict[str, Any]:
-    """How the numbers were taken, and what was left out of them."""
+    """Return the kernel that took the statistics, and notes on missing ones."""
     out: dict[str, Any] = {"statistics": tracer.measuring.statistics.kernel_name}
     if tracer.measuring.statistics.notes:
         out["statistics_notes"] = list(tracer.measuring.statistics.notes)
@@ -319,7 +319,7 @@ def _statistics(tracer: StepTracer) -> dict[str, Any]:
 
 
 def _keywords() -> dict[str, Any]:
-    """Keyword arguments of the module call whose hook is running: a global hook is not given them."""
+    """Find the keyword arguments of the module call whose hook is running: a global hook does not receive them."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if (

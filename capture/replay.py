@@ -1,4 +1,4 @@
-"""Replaying a traced graph so that every operation says which module and phase it belongs to."""
+"""Interpreter for traced graphs that attributes every operation to its module and phase."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["FQNInterpreter"]
 
 
 class FQNInterpreter(torch.fx.Interpreter):
-    """Runs a graph node by node and tells the capture what the metadata of each node says.
+    """Run a graph node by node and pass the metadata of each node to the capture.
 
     A graph that is called flat (`gm(*inputs)`) is recognised by the lines of its generated code and needs no
-    interpreter; this is for graphs that are run by one already, or whose code is not `torch.fx`'s own.
+    interpreter; use this for graphs that already run in one, or whose code is not `torch.fx`'s own.
     """
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Runs one node."""
+        """Run one node."""
         tracer = active_tracer()
         if tracer is None or n.op in ("placeholder", "output"):
             return super().run_node(n)

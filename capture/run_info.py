@@ -1,6 +1,6 @@
-"""What two runs must agree on before a comparison means anything, and what a reader of a log wants to know.
+"""Run info of a log: everything two runs must share to be comparable, and context for its reader.
 
-Everything here looks and changes nothing, starts no device, and raises nothing: what cannot be found out is left out.
+Read-only: changes nothing, starts no device and raises nothing; unknown entries are left out.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def run_info(
     start: Mapping[str, Any] | None = None,
     simulated: bool = False,
 ) -> dict[str, Any]:
-    """The run info of a captured step, ready for JSON.
+    """Return the run info of a captured step, ready for JSON.
 
     Args:
         step: its number.
-        rank: whose log it is for.
+        rank: the rank of the log.
         settings: of the capture.
-        models: the models that are trained.
-        start: what the step started from, `capture.step_start.StepStart.as_json`.
+        models: the trained models.
+        start: state at the start of the step, `capture.step_start.StepStart.as_json`.
         simulated: the rank is one of several in this process.
     """
     known = {"step": step, "rank": rank, **(start or {}), "settings": dict(settings)}
@@ -66,7 +66,7 @@ def run_info(
 
 
 def _found(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """What the readers find out; one that fails, or finds nothing, costs only its own entry."""
+    """Collect the results of readers; one that fails or finds nothing loses only its own entry."""
     found: dict[str, Any] = {}
     for name, read in readers.items():
         with suppress(Exception):
@@ -77,7 +77,7 @@ def _found(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """A dtype or a function by its name; other objects by their text."""
+    """Return the name of a dtype or function; for other objects, their text."""
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     name = getattr(value, "__qualname__", None)
@@ -113,7 +113,7 @@ def _launcher() -> str:
 
 
 def _mesh(models: Sequence[nn.Module]) -> dict[str, int]:
-    """Dimensions of the device meshes that parameters are spread over, by name."""
+    """Return the dimensions of the device meshes of the parameters, by name."""
     dims: dict[str, int] = {}
     for _, parameter in _named_parameters(models):
         mesh: Any = getattr(parameter, "device_mesh", None)
@@ -147,7 +147,7 @@ def _deterministic() -> dict[str, Any]:
 
 
 def _precision() -> dict[str, Any]:
-    """How matrix products of float32 and of shorter types are computed.
+    """Return the precision settings of matrix products in float32 and shorter types.
 
     Read through `fp32_precision`: the older getters raise where both interfaces were used.
     """
@@ -169,7 +169,7 @@ def _precision() -> dict[str, Any]:
 
 
 def _attention_backends() -> list[str]:
-    """Kernels that scaled dot product attention may choose from."""
+    """Return the kernels that scaled dot product attention may choose from."""
     cuda: Any = torch.backends.cuda
     enabled = {
         "flash": cuda.flash_sdp_enabled,
@@ -205,7 +205,7 @@ def _parameters(models: Sequence[nn.Module]) -> dict[str, Any]:
 
 
 def _mixed_precision(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
-    """The policies of FSDP2: dtypes of parameters, reductions and outputs, and how many modules have them."""
+    """Return the FSDP2 policies: dtypes of parameters, reductions and outputs, and the number of their modules."""
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for module in _modules(models):
         get_state: Any = getattr(module, "_get_fsdp_state", None)
@@ -218,7 +218,7 @@ def _mixed_precision(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
 
 
 def _checkpointing(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
-    """What `checkpoint_wrapper` was told, and how many modules are wrapped in this way.
+    """Return the arguments of `checkpoint_wrapper` and the number of modules wrapped with them.
 
     A direct call of `torch.utils.checkpoint.checkpoint` leaves no trace on a module.
     """

@@ -1,4 +1,4 @@
-"""When a step begins and ends: by the optimizer, in a script that nobody edited, or by calls in one's own loop."""
+"""Schedules: step boundaries found by the optimizer in an unmodified script, or by calls in your own loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", 
 
 
 def log_paths(folder: Path, steps: Sequence[int]) -> Callable[[int, int], Path]:
-    """Where the log of a (step, rank) goes: `numerics/` for one captured step, `numerics/step_S/` for several."""
+    """Return the log's path by (step, rank): in `numerics/` for one captured step, `numerics/step_S/` for several."""
     base = folder / "numerics"
     if len(steps) == 1:
         return lambda _step, rank: base / f"rank_{rank}_activations.log"
@@ -35,13 +35,13 @@ def trace(
     settings: Settings | None = None,
     **options: Any,
 ) -> Iterator[Recorder]:
-    """Record what runs inside the `with` block, as one step.
+    """Record the operations inside the `with` block as one step.
 
     Args:
         model: the model, or several.
         path: the log; with simulated ranks, `{rank}` in it is the rank.
         step: its number, for the run info.
-        settings: what is recorded; or the fields of `Settings` as keywords.
+        settings: filters and switches; or the fields of `Settings` as keywords.
 
     An exception inside leaves a log of what ran before it, marked incomplete, and is raised again.
     """
@@ -66,7 +66,7 @@ def trace(
 
 
 class CaptureSchedule:
-    """Records chosen steps of one's own loop.
+    """Record chosen steps of your own loop.
 
     ::
 
@@ -77,10 +77,10 @@ class CaptureSchedule:
 
     Args:
         model: the model, or several.
-        steps: which steps, counted from 1. Step 1 is what shows a difference where it arises: by step 2 it has spread
-            into every weight.
+        steps: steps to record, from 1. Step 1 shows a difference where it arises: by step 2 it has spread into every
+            weight.
         dump_folder: logs go to `numerics/` in it.
-        settings: what is recorded; or the fields of `Settings` as keywords.
+        settings: filters and switches; or the fields of `Settings` as keywords.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class CaptureSchedule:
 
     @property
     def written(self) -> list[Path]:
-        """The logs that were written so far."""
+        """Logs written so far."""
         return self._recorder.written
 
     def step(self) -> None:
-        """A training step is over."""
+        """Mark the end of a training step."""
         self._step += 1
         if self._recorder.tracer is not None:
             self._recorder.save()
@@ -136,13 +136,13 @@ class CaptureSchedule:
 
 
 class ActivationCaptureProfiler(CaptureSchedule):
-    """The same, with the arguments of torchtitan's class of this name, to be put in its place.
+    """`CaptureSchedule` with the arguments of torchtitan's class of this name, as its replacement.
 
     Args:
         enabled: False to do nothing at all.
         model: the model.
         dump_dir: the folder of the logs.
-        capture_step: which step, counted from 1.
+        capture_step: the step to record, from 1.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ActivationCaptureProfiler(CaptureSchedule):
 
 
 class AutomaticSchedule:
-    """Steps of a training loop that is not ours.
+    """Record chosen steps of an unmodified training loop.
 
     A step begins when a model is called with gradients enabled (or an optimizer steps and calls it in a closure) and
     ends when an optimizer has stepped. Where several optimizers step before the next forward pass, the last one ends
@@ -170,9 +170,9 @@ class AutomaticSchedule:
 
     Args:
         folder: logs go to `numerics/` in it.
-        steps: which steps, counted from 1.
-        settings: what is recorded.
-        models: the models, where they are known.
+        steps: steps to record, from 1.
+        settings: filters and switches.
+        models: the models, if known.
         after_step: called with (step, optimizer) each time an optimizer has stepped.
     """
 
@@ -196,11 +196,11 @@ class AutomaticSchedule:
         self._refused = False
 
     def install(self) -> None:
-        """Begin to watch."""
+        """Install the hooks."""
         self.recorder.install()
 
     def close(self, incomplete: str | None = None) -> None:
-        """The script is over, or is about to be: write what there is and leave nothing behind."""
+        """Write the captured operations and remove all hooks at the end of the script."""
         if self.recorder.tracer is not None and not self._stepped:
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.recorder.drop()
@@ -209,10 +209,10 @@ class AutomaticSchedule:
         if self._refused:
             return
         if not self._ever_called and incomplete is None:
-            seen = "only optimizers were recorded" if self.recorder.written else "no log: no step could be recognised"
-            say(f"{seen}, as no module was called with gradients enabled; see capture.trace")
+            seen = "only optimizers were recorded" if self.recorder.written else "no log: no step was recognised"
+            say(f"{seen}, because no module was called with gradients enabled; see capture.trace")
         elif missed and incomplete is None and not self.recorder.written:
-            say(f"no log: step {missed[0]} was asked for, the script ran {self._done}")
+            say(f"no log: step {missed[0]} was requested, the script ran {self._done}")
 
     @property
     def _done(self) -> int:
@@ -230,8 +230,8 @@ class AutomaticSchedule:
             self._refused = True
             self.recorder.drop()
             warn(
-                "DataParallel runs a model in several threads at once, which cannot be recorded in an order; use "
-                "DistributedDataParallel. The training goes on without a capture."
+                "DataParallel runs a model in several threads at once, so its operations have no order; use "
+                "DistributedDataParallel. The training continues without capture."
             )
             return
         self._ever_called = True
@@ -275,16 +275,16 @@ class AutomaticSchedule:
         if self._after_step is not None:
             self._after_step(self.step, optimizer, self.recorder)
         if self.recorder.tracer is not None and _optimizers() - self._stepped:
-            # what runs before the next one steps belongs to this step: the backward pass of another loss, say
+            # operations before the next optimizer belong to this step, for example another loss's backward pass
             self.recorder.resume()
 
 
 def _optimizers() -> set[int]:
-    """All optimizers of the process. Looked for once or twice a captured step; nothing announces them."""
+    """Find all optimizers of the process, once or twice per captured step: nothing announces them."""
     return {id(found) for found in gc.get_objects() if issubclass(type(found), torch.optim.Optimizer)}
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line."""
+    """Describe an exception in one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""What a capture records: the filters and switches of the command line and of the API, in one place."""
+"""Settings of a capture: the filters and switches of the command line and the API."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything is recorded by default; a filter only leaves records out and never changes the keys of the others.
+    """Filters and switches of a capture; a filter leaves records out and never changes the keys of the others.
+
+    The default records everything.
 
     Attributes:
-        ops: globs; only operations whose name matches one are recorded (`mm`, `*attention*`).
-        exclude_ops: globs of operations that are not.
+        ops: globs of the operation names to record (`mm`, `*attention*`); empty for all.
+        exclude_ops: globs of operation names to leave out.
         modules: globs over module paths (`layers.3.*`; a path matches its submodules too).
-        dtypes: names of dtypes (`float32`); of operations without a tensor of one of them nothing is recorded.
+        dtypes: names of dtypes (`float32`); operations without a tensor of one of them are left out.
         min_numel: operations whose results all have fewer elements are left out.
-        sketch: whether sketches are made (docs/sketch.md).
+        sketch: take sketches (docs/sketch.md).
         hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
         ranks: ranks that write a log, None for all.
         perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
@@ -39,13 +41,13 @@ class Settings:
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def wants_op(self, name: str) -> bool:
-        """Whether operations of this name are recorded."""
+        """Return True if operations of this name are recorded."""
         if self.ops and not any(fnmatchcase(name, glob) for glob in self.ops):
             return False
         return not any(fnmatchcase(name, glob) for glob in self.exclude_ops)
 
     def wants(self, module: str, name: str) -> bool:
-        """Whether operations of this name in this module are recorded."""
+        """Return True if operations of this name in this module are recorded."""
         known = self._known.get((module, name))
         if known is None:
             inside = not self.modules or any(
@@ -55,22 +57,22 @@ class Settings:
         return known
 
     def wants_rank(self, rank: int) -> bool:
-        """Whether this rank writes a log."""
+        """Return True if this rank writes a log."""
         return self.ranks is None or rank in self.ranks
 
     @property
     def filters_results(self) -> bool:
-        """Whether the results of an operation decide if it is recorded."""
+        """True if an operation's results decide whether it is recorded."""
         return bool(self.dtypes) or self.min_numel > 0
 
     def wants_results(self, results: list[tuple[str, int]]) -> bool:
-        """Whether an operation with results of these (dtype, number of elements) is recorded."""
+        """Return True if an operation with results of these (dtype, number of elements) is recorded."""
         if self.dtypes and not any(dtype in self.dtypes for dtype, _ in results):
             return False
         return not results or max(numel for _, numel in results) >= self.min_numel
 
     def resolve_hash(self) -> Callable[[Any], Any] | None:
-        """The function behind `hash`.
+        """Return the function named by `hash`.
 
         Raises:
             ValueError: the name is not `module:function`, or there is no such function.
@@ -91,7 +93,7 @@ class Settings:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """For the run info: only what differs from the defaults."""
+        """Return the settings that differ from the defaults, for the run info."""
         out: dict[str, Any] = {}
         for name in ("ops", "exclude_ops", "modules", "dtypes", "ranks"):
             if value := getattr(self, name):

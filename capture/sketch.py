@@ -1,21 +1,21 @@
-"""The sketch: sixteen signed sums from which the distance of two tensors can be told without the tensors.
+"""The sketch: sixteen signed sums that estimate the distance of two tensors without the tensors.
 
 s_k = Σ_i σ_k(i)·x_i with fixed signs σ_k(i) = ±1 of the element's position i in the flat, row-major *global* tensor.
 For two tensors a and b, the mean of (s_k(a) − s_k(b))² over k estimates ‖a − b‖₂². The sums are linear, so those of
 disjoint shards, or of the terms of a partial sum, add up to those of the whole.
 
-docs/sketch.md specifies the signs for other readers and writers; the constants here are the only source of the
-kernels in Python, and a test holds those in C to them.
+docs/sketch.md specifies the signs for other readers and writers. The Python kernels take their constants from here,
+and a test checks those in C against them.
 
 The signs. Positions come in blocks of 128, seen as 16 rows of 8 columns: i = 128·b + 8·r + c, and
 
     σ_k(i) = H[k, r] · V[k, c] · d(i) · U_k(b)
 
-H[k, r] = (−1)^popcount(k & r) is the Hadamard matrix, V a constant table, d(i) one random sign an element and U_k(b)
-sixteen random signs a block. The random signs make it an unbiased estimate for every input. H and V are there for
-speed (a fast Hadamard transform takes 4 additions an element where 16 independent signs take 16) and for precision:
-the 8 columns of V are those of a Kerdock set, so the sixteen products σ_k(i)·σ_k(j) of two elements of one block sum
-to 0 (same column) or ±4 (other columns), where independent signs would give ±4 on average.
+H[k, r] = (−1)^popcount(k & r) is the Hadamard matrix, V a constant table, d(i) one random sign per element and U_k(b)
+sixteen random signs per block. The random signs make the estimate unbiased for every input. H and V serve speed (a
+fast Hadamard transform takes 4 additions per element, 16 independent signs take 16) and precision: the 8 columns of V
+are those of a Kerdock set, so the sixteen products σ_k(i)·σ_k(j) of two elements of one block sum to 0 (same column)
+or ±4 (other columns), where independent signs would give ±4 on average.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from math import prod
 __all__ = ["BLOCK", "COLUMNS", "GAMMA", "PROJECTIONS", "SEED", "Positions", "mixed", "word"]
 
 PROJECTIONS = 16
-"""How many sums a sketch has; with 16 the estimate of the squared distance has a relative deviation of √(2/16)."""
+"""Number of sums in a sketch; with 16, the squared distance has a relative standard deviation of √(2/16)."""
 BLOCK = 128
 """Positions that share the signs U."""
 COLUMNS = (0x0000, 0x6AC0, 0xC6A0, 0x24E8, 0x7228, 0xB848, 0x1E88, 0x5C60)
@@ -42,15 +42,17 @@ _MASK = (1 << 64) - 1
 
 
 def mixed(z: int) -> int:
-    """The output function of splitmix64: a bijection of 64-bit numbers in which every bit depends on every bit."""
+    """Apply the output function of splitmix64: a bijection of 64-bit numbers; every bit depends on every input bit."""
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK
     return z ^ (z >> 31)
 
 
 def word(n: int) -> int:
-    """The n-th output (from 0) of splitmix64 with `SEED`. Block b takes its signs from the words 3b, 3b + 1, 3b + 2:
-    the first two hold d, 16 bits a column from the highest bit down, the third U_k in bit 63 − k; 1 is −1.
+    """Return the n-th output (from 0) of splitmix64 with `SEED`.
+
+    Block b takes its signs from the words 3b, 3b + 1, 3b + 2: the first two contain d, 16 bits per column from the
+    highest bit down, the third U_k in bit 63 − k; 1 is −1.
     """
     return mixed(SEED + (n + 1) * GAMMA & _MASK)
 
@@ -61,7 +63,7 @@ Runs = tuple[range, ...]
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the elements of a shard stand in the global tensor: along each dimension, the global indices it holds.
+    """Positions of a shard's elements in the global tensor: its global indices along each dimension.
 
     Attributes:
         shape: Of the global tensor.
@@ -73,7 +75,7 @@ class Positions:
 
     @classmethod
     def of_indices(cls, shape: Sequence[int], axes: Sequence[Sequence[int]]) -> Positions:
-        """From one plain sequence of indices for each dimension."""
+        """Make positions from a plain sequence of indices per dimension."""
         return cls(tuple(shape), tuple(_runs(axis) for axis in axes))
 
     @cached_property
@@ -82,24 +84,25 @@ class Positions:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether the shard is the global tensor, so that positions are local element numbers."""
+        """True if the shard is the whole global tensor, so that positions are local element numbers."""
         return all(_covers(runs, size) for size, runs in zip(self.shape, self.axes, strict=True))
 
     @cached_property
     def inner(self) -> Runs:
-        """The flat positions that the innermost dimensions take together; `outer` repeats them at other offsets."""
+        """Flat positions of the innermost dimensions together; `outer` repeats them at other offsets."""
         return self._folded[0]
 
     @cached_property
     def outer(self) -> tuple[tuple[int, Runs], ...]:
-        """(stride in the global tensor, indices) of the dimensions that are not part of `inner`, innermost first."""
+        """(stride in the global tensor, indices) of the dimensions outside `inner`, innermost first."""
         return self._folded[1]
 
     @cached_property
     def packed(self) -> array[int]:
-        """`inner` and `outer` as 64-bit integers for the kernel in C: the number of outer dimensions; for `inner` and
-        then each outer dimension its stride (1 for `inner`), its number of elements, its number of runs, and start
-        and length of each run.
+        """Pack `inner` and `outer` as 64-bit integers for the C kernel.
+
+        The number of outer dimensions; for `inner` and then each outer dimension its stride (1 for `inner`), its
+        number of elements, its number of runs, and start and length of each run.
         """
         numbers = array("q", [len(self.outer)])
         for stride, runs in ((1, self.inner), *self.outer):

@@ -1,6 +1,6 @@
-"""Norms, extremes, counts, digest and sketch of tensors, taken at one moment and read once.
+"""Norms, extremes, counts, digest and sketch of tensors, taken in one pass and read once.
 
-Nothing here waits for a device: what is measured on a GPU stays in a buffer there until `Statistics.results`.
+Measuring never waits for a device: values from a GPU stay in a buffer there until `Statistics.results`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ UserHash = Callable[[torch.Tensor], Any]
 
 
 class Unmeasurable(Exception):
-    """A tensor has no values that can be read in place: it is sparse, fake, quantized, freed. Says which."""
+    """Raised for a tensor without values to read in place (sparse, fake, quantized, freed), with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is known about a tensor's values.
+    """Statistics of a tensor's values.
 
     Attributes:
         numel: Number of elements; a complex number is one element.
@@ -50,9 +50,9 @@ class Summary:
         min: Smallest finite value; complex: of real and imaginary parts. Never −0.0.
         max: Largest finite value, as `min`.
         mean: Mean of the finite values, as `min`.
-        digest: 64 bits that are equal for equal bytes in equal (row-major) order; None when it was not asked for.
-        sketch: 16 little-endian float64, see docs/sketch.md; None when it was not asked for.
-        user_hash: What the user's function said; None also where it failed.
+        digest: 64 bits, equal for equal bytes in equal (row-major) order; None if not requested.
+        sketch: 16 little-endian float64, see docs/sketch.md; None if not requested.
+        user_hash: Result of the user's function; None also where it failed.
     """
 
     numel: int
@@ -80,9 +80,9 @@ class _Rows:
         self.count = 0
 
     def take(self) -> int:
-        """The address of the next row."""
+        """Return the address of the next row."""
         if self._left == 0:
-            # every row is written before it is read, so what the memory holds now does not matter
+            # every row is written before it is read, so uninitialised memory is fine
             with unnoticed():
                 block = torch.empty((_ROWS, FIELDS), dtype=torch.int64, device=self._device)
             self._blocks.append(block)
@@ -95,29 +95,29 @@ class _Rows:
         return address
 
     def last(self) -> torch.Tensor:
-        """The row that was taken last."""
+        """The last row taken."""
         return self._blocks[-1][_ROWS - self._left - 1]
 
     def read(self) -> list[bytes]:
-        """Copies all rows to the host, which waits for the device."""
+        """Copy all rows to the host, which waits for the device."""
         hosts = [block.cpu() for block in self._blocks]
         data = b"".join(ctypes.string_at(host.data_ptr(), _ROWS * ROW.size) for host in hosts)
         return [data[at : at + ROW.size] for at in range(0, self.count * ROW.size, ROW.size)]
 
 
 class Statistics:
-    """Collects the statistics of tensors over a step.
+    """Collect the statistics of tensors over a step.
 
     `measure` may be called from several threads and inside dispatch modes; it neither records autograd, nor draws
     random numbers, nor keeps the tensor.
 
     Args:
-        sketch: Whether to take sketches.
-        digest: Whether to take digests.
-        user_hash: A function of a tensor whose result (a number, text or a tensor of one element) goes with the rest.
+        sketch: Take sketches.
+        digest: Take digests.
+        user_hash: A function of a tensor whose result (a number, text or a tensor of one element) is added.
 
     Attributes:
-        notes: Why something works less well than it could here, in a sentence each.
+        notes: Sentences on slower fallbacks in use, with the reason.
     """
 
     def __init__(self, *, sketch: bool = True, digest: bool = True, user_hash: UserHash | None = None) -> None:
@@ -137,22 +137,22 @@ class Statistics:
 
     @property
     def kernel_name(self) -> str:
-        """What computes the statistics: "c" or "torch", and with a GPU also what computes them there: "c, triton"."""
+        """Name of the kernel in use, "c" or "torch"; with a GPU also the one there: "c, triton"."""
         host = "torch" if self._native is None else "c"
         if not torch.cuda.is_available():
             return host
         return f"{host}, {'torch' if self._triton is None else 'triton'}"
 
     def measure(self, tensor: torch.Tensor, positions: Positions | None = None) -> int:
-        """Reads a tensor now, in stream order on a GPU, and returns the slot of its summary in `results`.
+        """Measure a tensor now, in stream order on a GPU, and return the slot of its summary in `results`.
 
         Args:
-            tensor: Of any strides and of any type that has numbers.
-            positions: Where its elements stand in the global tensor, for the sketch; None: it is the global tensor.
-                Positions of a tensor of another shape: there is no sketch.
+            tensor: Of any strides and any numeric type.
+            positions: Of its elements in the global tensor, for the sketch; None: it is the global tensor. Positions
+                that do not fit its shape give no sketch.
 
         Raises:
-            Unmeasurable: It has no values that can be read in place.
+            Unmeasurable: It has no values to read in place.
         """
         with self._lock, no_functions():
             _check(tensor)
@@ -179,7 +179,7 @@ class Statistics:
         return slot
 
     def results(self) -> list[Summary]:
-        """The summaries of everything measured so far, by slot; waits for the devices."""
+        """Return all summaries so far, by slot; waits for the devices."""
         with self._lock, unnoticed():
             for device, _ in self._devices:
                 # its streams are not ordered among each other
@@ -191,7 +191,7 @@ class Statistics:
             ]
 
     def _rows(self, device: torch.device) -> _Rows:
-        """A buffer for each stream: what one stream allocates is not yet another's to write to."""
+        """Return the buffer of the current stream: another stream must not write to its memory yet."""
         stream = torch.accelerator.current_stream(device).stream_id
         rows = self._devices.get((device, stream))
         if rows is None:
@@ -213,9 +213,9 @@ class Statistics:
         try:
             with unnoticed():
                 value = self._user_hash(tensor.detach())
-                # the result of a computation on a device is asked for when everything is
+                # a result on a device is read later, together with all others
                 self._user[slot] = value.detach().clone() if isinstance(value, torch.Tensor) else value
-        except Exception as error:  # noqa: BLE001  it is the user's code, and training goes on
+        except Exception as error:  # noqa: BLE001  user code; the training continues
             if not self._user_hash_failed:
                 self._user_hash_failed = True
                 warn(f"the user's hash failed and is left out: {error!r}")
@@ -246,7 +246,7 @@ class Statistics:
 
 
 def _check(tensor: torch.Tensor) -> None:
-    """Raises `Unmeasurable` unless all elements are there to be read."""
+    """Raise `Unmeasurable` unless all elements can be read."""
     if has_own_dispatch(tensor):
         raise Unmeasurable(f"only {type(tensor).__name__} itself knows its values")
     if tensor.layout is not torch.strided:
@@ -275,7 +275,7 @@ def _check(tensor: torch.Tensor) -> None:
 
 @cache
 def _triton_kernel() -> Any:
-    """The kernel for CUDA devices; None without them, or without triton."""
+    """Return the kernel for CUDA devices; None without them, or without triton."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         return None
     return import_module("capture.kernels.triton_statistics")

@@ -1,4 +1,4 @@
-"""From the events of a step to the records of its log: keys, call sites, statistics."""
+"""Convert the events of a step to the records of its log: keys, call sites, statistics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from capture.statistics import Summary
 
 __all__ = ["kept_events", "name_events", "records"]
 
-_MOST_FRAMES = 12
+_MAX_FRAMES = 12
 
 
 def call_site(frames: Sequence[Frame], caller: str) -> str:
-    """A name for what no module ran: the user's function, or the `torch.nn.utils` function that it called."""
+    """Name an operation outside any module: by the user's function, or the `torch.nn.utils` function it called."""
     if caller:
         return caller
     if not frames:
@@ -28,13 +28,13 @@ def call_site(frames: Sequence[Frame], caller: str) -> str:
     stem = PurePath(frame.file).stem
     if frame.function == "<module>":
         return stem
-    if frame.function.startswith("<"):  # a lambda or a comprehension: the name of the file says more
+    if frame.function.startswith("<"):  # a lambda or a comprehension: add the file's name
         return f"{stem}.{frame.function.strip('<>')}"
     return frame.function
 
 
 def module_of(place: Place, stacks: StackTable) -> str:
-    """The module part of a key."""
+    """Return the module of a key."""
     if place.module is not None:
         return place.module
     if place.phase == "optimizer":
@@ -44,9 +44,9 @@ def module_of(place: Place, stacks: StackTable) -> str:
 
 
 def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> None:
-    """Gives every event its key, and leaves out what the module filter leaves out.
+    """Give every event its key and apply the module filter.
 
-    The counter of a module counts what was dispatched there, recorded or not: no filter changes a key.
+    A module's counter counts all operations dispatched there, recorded or not, so that no filter changes a key.
     """
     counters: dict[str, int] = {}
     for event in events:
@@ -57,31 +57,31 @@ def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> Non
         number = counters.get(module, 0)
         counters[module] = number + 1
         event.key = f"{module}/op_{number}_{event.name}"
-        # what an optimizer works on, and what ran outside of modules, has its name only now
+        # operations of an optimizer or outside modules have their names only now
         event.kept = event.kept and wanted(module, event.name)
 
 
 def _giver(event: Event) -> str | None:
-    """The module whose gradients an operation works on, None when it is not one module's.
+    """Return the module whose gradients an operation works on, None if there are several.
 
-    What runs when the backward pass is through, as the last reductions of sharded gradients, has no node that says it.
+    Operations after the backward pass, such as the last reductions of sharded gradients, have no autograd node.
     """
     givers = {given.producer.place.module for given in event.inputs if given.producer is not None}
     return givers.pop() if len(givers) == 1 else None
 
 
 def kept_events(events: Sequence[Event]) -> list[Event]:
-    """The events that the log has."""
+    """Return the events that the log contains."""
     return [event for event in events if event.kept]
 
 
 def records(
     events: Sequence[Event], stacks: StackTable, summaries: Sequence[Summary], rank: int | None = None
 ) -> Iterator[Record]:
-    """The records of named events, in order.
+    """Yield the records of named events, in order.
 
     Args:
-        rank: which of several simulated ranks, None where there is one.
+        rank: one of several simulated ranks, None for the only rank.
     """
     for seq, event in enumerate(events):
         place = event.place
@@ -102,7 +102,7 @@ def records(
             producers=[given.producer.key if given.producer and given.producer.kept else "" for given in event.inputs],
             parameters=event.parameters or (),
             location=frames[0].location if frames else None,
-            stack=[str(frame) for frame in frames[:_MOST_FRAMES]],
+            stack=[str(frame) for frame in frames[:_MAX_FRAMES]],
             phase=place.phase,
             mutated=mutated,
             group=None if event.group is None else {"ranks": list(event.group[0]), "nth": event.group[1]},

@@ -1,6 +1,6 @@
-"""What a step started from: the parameters, the states of the random generators, the batch.
+"""State at the start of a step: parameters, random generators, batch.
 
-Two runs that differ here cannot agree later, and a comparison says so first.
+Two runs that differ here cannot agree later, and a comparison reports it first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from capture.statistics import Statistics
 
 __all__ = ["StepStart", "autocast_settings", "combined_digest", "rng_digests"]
 
-_MOST_PARAMETERS = 10_000
-_MOST_TENSORS_OF_A_BATCH = 64
+_MAX_PARAMETERS = 10_000
+_MAX_BATCH_TENSORS = 64
 
 
 class StepStart:
-    """Measures what a step starts from, at the moment it is made; nothing is kept but numbers.
+    """Digests of the state a step starts from, taken when the object is made; keeps no tensors.
 
-    Draws no random numbers and, on a GPU, waits for nothing; only `as_json` waits.
+    Draws no random numbers; on a GPU only `as_json` waits for the device.
 
     Args:
         parameters: (name, parameter) of all models.
-        batch: what the model is called with, nested as it likes.
+        batch: the arguments of the model, nested in any way.
     """
 
     def __init__(self, parameters: Iterable[tuple[str, torch.Tensor]], batch: Any = None) -> None:
@@ -49,10 +49,10 @@ class StepStart:
         return LocalParts(tensor, self._statistics, sketch=False)
 
     def as_json(self, rank: int = 0) -> dict[str, Any]:
-        """The part of the run info that is about the start of the step.
+        """Return the entries of the run info about the start of the step.
 
         Args:
-            rank: whose part, where several ranks are simulated in one process.
+            rank: one of several simulated ranks.
         """
         results = self._statistics.results()
         digests = {name: parts.digest(rank, results) for name, parts in self._parameters}
@@ -63,31 +63,31 @@ class StepStart:
         if digests:
             out["parameters_digest"] = combined_text((n, format_digest(digest)) for n, digest in digests.items())
             out["parameter_digests"] = {
-                name: format_digest(digest) for name, digest in list(digests.items())[:_MOST_PARAMETERS]
+                name: format_digest(digest) for name, digest in list(digests.items())[:_MAX_PARAMETERS]
             }
         if batch:
             out["batch_digest"] = combined_digest(digest for digest, _, _ in batch)
             out["batch"] = [
                 {"shape": list(shape), "dtype": dtype, "digest": format_digest(digest)}
-                for digest, shape, dtype in batch[:_MOST_TENSORS_OF_A_BATCH]
+                for digest, shape, dtype in batch[:_MAX_BATCH_TENSORS]
             ]
         return out
 
 
 def combined_digest(digests: Iterable[int | None]) -> str:
-    """One digest (16 hexadecimal digits) of several, in their order."""
+    """Combine digests, in order, into one of 16 hexadecimal digits."""
     return combined_text((format_digest(digest),) for digest in digests)
 
 
 def combined_text(rows: Iterable[tuple[str, ...]]) -> str:
-    """One digest (16 hexadecimal digits) of rows of text."""
+    """Combine rows of text into one digest of 16 hexadecimal digits."""
     return hashlib.sha256("".join("\t".join(row) + "\n" for row in rows).encode(errors="replace")).hexdigest()[:16]
 
 
 def rng_digests() -> dict[str, str]:
-    """Digest of the state of each random generator that there is (`torch`, `cuda`, `python`, `numpy`).
+    """Return digests of the random generators' states (`torch`, `cuda`, `python`, `numpy`).
 
-    States are looked at, never drawn from; numpy and CUDA only where the run has started them.
+    States are read, never drawn from; numpy's and CUDA's only where the run has started them.
     """
     return {name: hashlib.sha256(state).hexdigest()[:16] for name, state in _rng_states()}
 
@@ -111,7 +111,7 @@ def _generator_state(generator: torch.Generator) -> bytes:
 
 
 def autocast_settings() -> dict[str, str]:
-    """Device type → dtype, for those where autocast is on."""
+    """Return device type → dtype for devices with autocast on."""
     devices = ("cuda", "cpu")
     return {
         device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")

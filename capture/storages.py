@@ -1,9 +1,8 @@
-"""What is known about memory during a step: which operation wrote it, what was measured of it, and what is on its way.
+"""Table of storages in a step: who wrote them, known statistics, and pending collectives.
 
-Tensors come and go, views share memory, addresses are used again. A storage is the thing that holds values, so
-everything is kept by storage: an entry stays valid as long as its weak reference does, which also keeps the identity
-of the storage from being given to another one. No tensor and no memory is kept alive by anything in here, but for the
-outputs of collectives between their start and their first use.
+Tensors come and go, views share memory, addresses are reused; so everything is keyed by storage. An entry is valid as
+long as its weak reference, which also prevents reuse of the storage's identity. No tensor and no memory is kept alive
+here, except outputs of collectives between their start and their first use.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Layout = tuple[Any, ...]
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
-    """What decides, besides the bytes of the storage, what a tensor's elements are and in which order.
+    """Return a key that, with the bytes of the storage, determines a tensor's elements and their order.
 
     Contiguous tensors of any shape over the same bytes have the same elements in the same order.
     """
@@ -34,7 +33,7 @@ def layout_of(tensor: torch.Tensor) -> Layout:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte of the storage that a tensor covers, and the one after the last."""
+    """Return the byte range of the storage that a tensor covers: first byte, and the one after the last."""
     size = tensor.element_size()
     begin = tensor.storage_offset() * size
     if tensor.numel() == 0:
@@ -45,18 +44,17 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class StorageState:
-    """One storage.
+    """State of one storage.
 
     Attributes:
-        number: its own, never given to another.
-        ref: weak; its callback forgets the storage.
-        writes: (first byte, byte after the last, event) of what was written, later ones after earlier ones.
-        measured: layout → (version, slot of its statistics), of what was measured since the last write.
-        pending: results of collectives in it that are not there yet (`capture.collectives.Pending`).
-        uninitialised: nobody has written to it since it was made.
-        foreign: not allocated by torch (numpy's, a file that is mapped, memory of several processes): others write to
-            it, and nothing announces that.
-        specs: storage offset and shape of a DTensor's local part → its spec.
+        number: unique, never reused.
+        ref: weak; its callback removes the entry.
+        writes: (first byte, byte after the last, event) of each write, in order.
+        measured: layout → (version, slot of its statistics), measured since the last write.
+        pending: incomplete results of collectives in it (`capture.collectives.Pending`).
+        uninitialised: never written to since its allocation.
+        foreign: not allocated by torch (numpy memory, a mapped file, shared memory): others may write to it unnoticed.
+        specs: storage offset and shape of a DTensor's local tensor → its spec.
     """
 
     number: int
@@ -70,14 +68,14 @@ class StorageState:
 
 
 class StorageTable:
-    """All storages that were seen in a step."""
+    """All storages seen in a step."""
 
     def __init__(self) -> None:
         self._states: dict[int, StorageState] = {}
         self._count = 0
 
     def state(self, tensor: torch.Tensor) -> StorageState | None:
-        """The storage of a tensor; None for one that has none (sparse ones, for example)."""
+        """Return the state of a tensor's storage; None for a tensor without one, such as a sparse one."""
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
@@ -99,7 +97,7 @@ class StorageTable:
         return known
 
     def producer(self, state: StorageState, tensor: torch.Tensor) -> Any:
-        """The event that wrote last to what a tensor covers; None when no recorded operation did."""
+        """Return the event that last wrote to a tensor's memory; None if no recorded operation did."""
         if not state.writes:
             return None
         begin, end = _extent(tensor)
@@ -109,12 +107,12 @@ class StorageTable:
         return None
 
     def written(self, state: StorageState, tensor: torch.Tensor, event: Any) -> None:
-        """An event wrote to what a tensor covers: what was measured of the storage is out of date."""
+        """Note that an event wrote to a tensor's memory, which invalidates the storage's statistics."""
         state.measured.clear()
         self.passed_on(state, tensor, event)
 
     def passed_on(self, state: StorageState, tensor: torch.Tensor, event: Any) -> None:
-        """Whoever reads what a tensor covers has it from this event, though the values are what they were."""
+        """Make an event the producer of a tensor's memory, with its values unchanged."""
         begin, end = _extent(tensor)
         state.uninitialised = False
         if state.writes:

@@ -1,4 +1,4 @@
-"""Tensor subclasses: which ones take themselves apart, which ones hold no values, which ones hold several ranks'."""
+"""Handling of tensor subclasses: those that dispatch to inner tensors, without values, or of several ranks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ except ImportError:  # pragma: no cover
 
 
 class Handling(Enum):
-    """What becomes of a call that one of its arguments' classes would handle."""
+    """Treatment of a call whose arguments have a tensor subclass."""
 
     PLAIN = auto()
     """Recorded as it is."""
     UNWRAPS_ITSELF = auto()
-    """Left to the class (DTensor and others): what it does with its parts is recorded."""
+    """Left to the class (DTensor and others): its operations on inner tensors are recorded."""
     FAKE = auto()
     """Not recorded: there are no values."""
 
@@ -33,7 +33,7 @@ _known: dict[type, Handling] = {}
 
 
 def handling_of(cls: type) -> Handling:
-    """How calls with an argument of this class are handled."""
+    """Return the treatment of calls with an argument of this class."""
     known = _known.get(cls)
     if known is None:
         known = _known[cls] = _handling(cls)
@@ -49,12 +49,12 @@ def _handling(cls: type) -> Handling:
 
 
 def local_tensor_modes() -> tuple[type, ...]:
-    """Modes that a tracer has to stand above, to see all ranks at once instead of one after the other."""
+    """Return the modes that must be below a tracer, so that it sees all ranks at once instead of one by one."""
     return () if LocalTensorMode is None else (LocalTensorMode,)
 
 
 def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:
-    """Rank → tensor where several ranks are simulated in one process, None for any other tensor."""
+    """Return rank → tensor for a tensor of several simulated ranks, None for any other."""
     if LocalTensor is None or type(tensor) is not LocalTensor:
         return None
     parts: Mapping[int, Any] = tensor._local_tensors
@@ -62,6 +62,6 @@ def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that has the memory: of a tensor of several simulated ranks, the first one's."""
+    """Return the tensor with the memory: for several simulated ranks, that of the first."""
     parts = local_tensors(tensor)
     return tensor if parts is None else parts[min(parts)]

@@ -1,8 +1,8 @@
-"""One captured step: every operation that is dispatched, with what went in and what came out.
+"""Tracer of one step: records every dispatched operation with its inputs and outputs.
 
-A `StepTracer` is a `DebugMode`, so that compiled regions and DTensor tell it what they tell `DebugMode`; but it
-formats nothing while the step runs, keeps no tensors, and reads each one once. It never changes what the training
-code computes: what goes wrong in here is said once and ends the recording, not the run.
+A `StepTracer` is a `DebugMode`, so that compiled regions and DTensor report to it as to `DebugMode`; but it formats
+nothing while the step runs, keeps no tensors, and reads each one once. It never changes the training code's results:
+an error here is reported once and ends the recording, not the run.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from capture.subclasses import Handling, handling_of, local_tensor_modes, plain
 __all__ = ["StepTracer", "active_tracer"]
 
 _DETACH = "detach"
-_MOST_EVENTS = 2_000_000
-"""A script that never steps an optimizer is not recorded without end."""
+_MAX_EVENTS = 2_000_000
+"""Limit for a script that never steps an optimizer."""
 
 
 class StepTracer(DebugMode):
-    """Records one step between `start` and `stop`; may be paused in between.
+    """Record one step between `start` and `stop`; may be paused in between.
 
     Attributes:
-        events: what was dispatched, in order.
-        excluded: how often operations that are not recorded were dispatched, by name.
-        detached: how often the forward pass cut a tensor off from its gradient, by the place's stack and graph frames.
-        measuring: what was measured, by slot.
-        attribution: where operations belong.
-        failure: why the recording ended early, None when it did not.
+        events: the dispatched operations, in order.
+        excluded: counts of dispatched operations that are not recorded, by name.
+        detached: counts of tensors that the forward pass detached from their gradient, by stack and graph frames.
+        measuring: the statistics.
+        attribution: modules, phases and stacks.
+        failure: why the recording ended early, None if it did not.
     """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack, settings: Settings) -> None:
         try:
             super().__init__(run_compile_with_interpreter=True)
-        except TypeError:  # an older torch, which runs compiled regions as they are
+        except TypeError:  # an older torch, which runs compiled regions unchanged
             super().__init__()
         self.settings = settings
         self.measuring = Measuring(settings)
@@ -76,7 +76,7 @@ class StepTracer(DebugMode):
     # Start and stop
 
     def start(self) -> None:
-        """Begin, or go on, recording."""
+        """Begin or continue recording."""
         if self._running or self.failure is not None:
             return
         if not self._entered:
@@ -93,7 +93,7 @@ class StepTracer(DebugMode):
         self._running = True
 
     def stop(self) -> None:
-        """Stop recording; `start` goes on where it stopped. To be called again while `is_left_behind`."""
+        """Stop recording; `start` continues it. Call again while `is_left_behind`."""
         if self._running:
             self._running = False
             self.record_nn_module = self.record_stack_trace = False
@@ -106,32 +106,32 @@ class StepTracer(DebugMode):
 
     @property
     def is_left_behind(self) -> bool:
-        """It was stopped inside a compiled function, where it cannot leave."""
+        """True after a stop inside a compiled function, where the mode cannot be removed."""
         return self._entered and not self._running
 
     def identity(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """What an `Input` of this tensor's memory has as its identity."""
+        """Return the identity of an `Input` with this tensor's memory."""
         state = self.measuring.state(tensor)
         return None if state is None else (state.number, plain(tensor).storage_offset())
 
     def finish(self) -> None:
-        """Read what has come meanwhile, and let go of what was still on its way."""
+        """Read completed collectives and release pending ones."""
         with self._guard():
             self._collectives.finish()
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """The training run never fails because of the capture: an error in here ends the recording."""
+        """End the recording on an error inside the block; the training run never fails because of the capture."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 whatever it is, it is ours and not the user's
+        except Exception as error:  # noqa: BLE001 any error here is the capture's, not the user's
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Something in the capture broke: say so once, and record no more."""
+        """Report an error of the capture once and stop recording."""
         if self.failure is None:
             self.failure = f"capture failed: {type(error).__name__}: {error}"
-            warn(f"{self.failure}; the training goes on without it")
+            warn(f"{self.failure}; the training continues without it")
 
     # Dispatch
 
@@ -172,7 +172,7 @@ class StepTracer(DebugMode):
         return result
 
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
-        """What has to be known before the operation runs."""
+        """Collect everything needed before the operation runs."""
         if kind.name == _DETACH:
             self._note_detached(self.attribution.place(skip=4))
             self._exclude(kind)
@@ -223,7 +223,7 @@ class StepTracer(DebugMode):
                 self.detached[place.stack, place.frames] += 1
 
     def _after(self, func: Any, kind: OpKind, call: _Call, result: Any) -> None:
-        """What is known once the operation has run."""
+        """Record the results of an operation that has run."""
         found = flat_tensors(result)
         leaves = [leaf for leaf in found if handling_of(type(leaf)) is Handling.PLAIN]
         if len(leaves) < len(found) and any(handling_of(type(leaf)) is Handling.FAKE for leaf in found):
@@ -248,7 +248,7 @@ class StepTracer(DebugMode):
             written = [(position, call.tensors[position]) for position in call.written]
             self._collectives.started(event, leaves, written, work_of(result))
         elif func is self._dtensor_op and self._dtensor_spec is None and leaves:
-            # the spec of what came out arrives right after this call
+            # the spec of the results arrives right after this call
             self._deferred = (event, leaves)
             self._changed(event, call, leaves)
         else:
@@ -260,8 +260,8 @@ class StepTracer(DebugMode):
 
     def _append(self, event: Event) -> None:
         self.events.append(event)
-        if len(self.events) == _MOST_EVENTS:
-            self.failure = f"no optimizer stepped within {_MOST_EVENTS:,} operations, the recording stopped there"
+        if len(self.events) == _MAX_EVENTS:
+            self.failure = f"no optimizer stepped within {_MAX_EVENTS:,} operations, the recording stopped there"
             warn(self.failure)
 
     def _record_outputs(
@@ -275,7 +275,7 @@ class StepTracer(DebugMode):
             event.outputs.append(self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled))
 
     def _changed(self, event: Event, call: _Call, leaves: list[torch.Tensor]) -> None:
-        """Inputs that were written to: what is in them now, unless it was returned too."""
+        """Measure the inputs written to, unless they are outputs too."""
         returned = {place_of(leaf) for leaf in leaves}
         for position in call.written:
             tensor = call.tensors[position]
@@ -285,7 +285,7 @@ class StepTracer(DebugMode):
                 event.mutated.append(self.measuring.leaf(tensor, state, position, read=event.kept))
 
     def _waited(self, event: Event, waited: list[torch.Tensor], leaves: list[torch.Tensor]) -> None:
-        """`wait_tensor` returned: the value is there, for the collective's record and for the wait's own."""
+        """Record a completed `wait_tensor`: its value goes to the collective's record and to its own."""
         for tensor in waited:
             state = self.measuring.state(tensor)
             if state is not None and state.pending:
@@ -301,19 +301,19 @@ class StepTracer(DebugMode):
             if state is not None:
                 self.measuring.storages.passed_on(state, plain(leaf), event)
 
-    # DTensor: which part of which tensor a local one is
+    # DTensor: specs of local tensors
 
     def _note_wrapper(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         for argument in tree_leaves((args, kwargs)):
             local = getattr(argument, "_local_tensor", None)
             if isinstance(local, torch.Tensor):
                 self.measuring.learn_spec(local, getattr(argument, "_spec", None))
-        # only now: where DTensor did not say how a result is placed, the next operation that takes it does
+        # only now: if DTensor did not report a result's placement, the next operation that takes it does
         self._flush(None)
         self._dtensor_op, self._dtensor_spec = func, None
 
     def record_output_placements(self, output_spec: Any) -> None:
-        """DTensor says how the result of the operation that is being dispatched is placed."""
+        """Receive from DTensor the placement of the current operation's result."""
         if not self._running or self.failure is not None:
             return
         with self._guard():
@@ -323,7 +323,7 @@ class StepTracer(DebugMode):
                 self._dtensor_spec = output_spec
 
     def _flush(self, spec: Any) -> None:
-        """Measure the results that waited for their placement."""
+        """Measure the results that were waiting for their placement."""
         if self._deferred is not None:
             (event, leaves), self._deferred = self._deferred, None
             self._record_outputs(event, leaves, spec)
@@ -331,7 +331,7 @@ class StepTracer(DebugMode):
 
     @contextlib.contextmanager
     def record_redistribute_calls(self, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-        """DTensor redistributes: the collectives of it are recorded as they are dispatched."""
+        """Ignore DTensor's notice of a redistribution: its collectives are recorded as they are dispatched."""
         yield
 
     # Compiled regions
@@ -342,13 +342,13 @@ class StepTracer(DebugMode):
         nn_module_stack: Mapping[str, Any] | None,
         fwd_nn_module_stack: Mapping[str, Any] | None,
     ) -> None:
-        """`DebugInterpreter` is about to run a node of a compiled region."""
+        """Receive from `DebugInterpreter` the metadata of the compiled region's next node."""
         meta = {"nn_module_stack": nn_module_stack, "fwd_nn_module_stack": fwd_nn_module_stack}
         self.attribution.replayed = of_meta(meta)
 
     @contextlib.contextmanager
     def set_fx_stack_trace(self, stack_trace: str) -> Iterator[None]:
-        """`DebugInterpreter` runs a node that knows where it came from."""
+        """Receive from `DebugInterpreter` the stack trace of the node it runs."""
         known = self.attribution.replayed or Replayed(None, False, None)
         self.attribution.replayed = replace(known, frames=parse_traceback(stack_trace) or None)
         try:
@@ -357,7 +357,7 @@ class StepTracer(DebugMode):
             self.attribution.replayed = None
 
     def record_triton_kernel(self, kernel_name: str, kwargs: dict[str, Any]) -> Any:
-        """A kernel of a compiled region is about to be launched; `finalize` of what is returned follows the launch."""
+        """Record a kernel launch of a compiled region; the launcher calls `finalize` of the result afterwards."""
         call = None
         if self._running and self.failure is None:
             with self._guard():
@@ -366,7 +366,7 @@ class StepTracer(DebugMode):
         return _KernelCall(self, call)
 
     def kernel_done(self, call: _Call) -> None:
-        """The kernel was launched: what it changed is read on its stream, after it."""
+        """Record the changes of a launched kernel, read on its stream after it."""
         if call.event is not None:
             with self._guard():
                 self._append(call.event)
@@ -374,7 +374,7 @@ class StepTracer(DebugMode):
 
 
 class _KernelCall:
-    """What `DebugMode` returns for a kernel, as far as its launcher uses it."""
+    """The subset of `DebugMode`'s kernel call that its launcher uses."""
 
     def __init__(self, tracer: StepTracer, call: _Call | None) -> None:
         self._tracer, self._call = tracer, call
@@ -386,12 +386,12 @@ class _KernelCall:
 
 @dataclass(slots=True)
 class _Call:
-    """A call between its beginning and its end.
+    """A call in progress.
 
     Attributes:
-        written: positions in `tensors` of what it writes to.
-        overwritten: of those, the ones whose content before it does not read.
-        arriving: what collectives bring by this very call.
+        written: positions in `tensors` that it writes to.
+        overwritten: of those, the ones whose previous content it does not read.
+        arriving: results of collectives that this call completes.
     """
 
     event: Event | None
@@ -402,14 +402,14 @@ class _Call:
 
 
 def _spec_list(specs: Any, count: int) -> list[Any]:
-    """One spec (or None) for each of `count` tensors, from what DTensor says of an operation's results."""
+    """Return one spec (or None) for each of `count` results, from DTensor's output spec."""
     if isinstance(specs, list | tuple) and len(specs) == count:
         return list(specs)
     return [specs if not isinstance(specs, list | tuple) else None] * count if count == 1 else [None] * count
 
 
 def active_tracer() -> StepTracer | None:
-    """The tracer that is recording now, None when none is."""
+    """Return the active tracer, or None."""
     for mode in _get_current_dispatch_mode_stack():
         if isinstance(mode, StepTracer):
             return mode

@@ -1,6 +1,6 @@
-"""Weights over steps: what every parameter, its gradient and its optimizer state are after each chosen step.
+"""Log of weights: every parameter, its gradient and its optimizer state after each chosen step.
 
-Two such logs answer at which step, and in which parameter first, two runs part (docs/weights.md).
+Two such logs show at which step, and in which parameter first, two runs diverge (docs/weights.md).
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ __all__ = ["WeightsLog", "weight_parts"]
 
 
 def weight_parts(names: ModuleNames, optimizers: Collection[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """(parameter, part, tensor) of what some optimizers work on, in the order of the models; without an optimizer, of
-    all parameters.
+    """Yield (parameter, part, tensor) of the optimizers' parameters, or of all without one, in the models' order.
 
-    The part is `grad`, `weight`, or the name that the optimizer's state has for it (`exp_avg`), in the order in which
-    a step makes them.
+    The part is `grad`, `weight`, or the key in the optimizer's state (`exp_avg`), in the order in which a step makes
+    them.
     """
     owned = {id(parameter) for _, parameter in _of_optimizers(optimizers)}
     seen: set[int] = set()
-    # what no known model has comes last, by its place in the optimizer
+    # parameters of no known model come last, by their place in the optimizer
     for name, parameter in [*names.parameters(), *_of_optimizers(optimizers)]:
         if id(parameter) in seen or (owned and id(parameter) not in owned):
             continue
@@ -39,7 +38,7 @@ def weight_parts(names: ModuleNames, optimizers: Collection[Any]) -> Iterator[tu
             yield name, "grad", parameter.grad
         yield name, "weight", parameter
         for optimizer in optimizers:
-            # `get`: the state is a defaultdict, and asking it for what it has not makes it have it
+            # `get`: the state is a defaultdict, in which indexing would create an entry
             for part, value in (optimizer.state.get(parameter) or {}).items():
                 if isinstance(value, torch.Tensor):
                     yield name, str(part), value
@@ -53,15 +52,14 @@ def _of_optimizers(optimizers: Collection[Any]) -> Iterator[tuple[str, torch.Ten
 
 
 class WeightsLog:
-    """A file that grows by the lines of one step at a time, whole steps only, so that a killed run leaves a good log.
+    """A log of weights, appended one whole step at a time, so that a killed run leaves a valid log.
 
     Args:
         path: path of the file by rank. An old one is replaced when the first step is recorded.
-        rank: of this process; where several ranks are simulated in it, each gets its own file.
-        names: what parameters are called.
+        names: names of the parameters.
+        rank: of this process; where it simulates several ranks, each gets its own file.
         steps: the steps to record, None for every one.
-        sketch: whether to record sketches (docs/sketch.md), which give the size of a difference and not only that
-            there is one.
+        sketch: record sketches (docs/sketch.md), which show the size of a difference.
         run: the run info of the header.
     """
 
@@ -85,24 +83,24 @@ class WeightsLog:
 
     @property
     def paths(self) -> list[Path]:
-        """The files written so far."""
+        """Files written so far."""
         return [file.path for file in self._files.values()]
 
     def wants(self, step: int) -> bool:
-        """Whether a step is one of those to record."""
+        """Return True for a step to record."""
         return self._steps is None or step in self._steps
 
     def record(self, step: int, optimizers: Collection[Any] = ()) -> None:
-        """Write what the parameters of some optimizers are now, if the step is one of those to record.
+        """Append the current parameters of some optimizers, if the step is one to record.
 
-        Several optimizers are recorded together, or each when it has stepped. Parameters that no optimizer works on do
-        not change, and are recorded only when no optimizer is given.
+        Several optimizers are recorded together, or each after it has stepped. Parameters without an optimizer do not
+        change, and are recorded only when no optimizer is given.
 
-        To be called when the optimizers have stepped and gradients are still there (from a post-step hook). Changes
-        no tensor and draws no random number; waits for the devices.
+        Call it after the optimizers have stepped, while gradients still exist (from a post-step hook). Changes no
+        tensor and draws no random number; waits for the devices.
 
         Raises:
-            OSError: the file cannot be written. It then ends with what was recorded before.
+            OSError: the file cannot be written. It then ends before this step.
         """
         if not self.wants(step):
             return
@@ -122,7 +120,7 @@ class WeightsLog:
             self._file(rank).append(step, "\n".join([*lines, ""]))
 
     def _ranks(self, measured: Iterable[LocalParts]) -> tuple[int, ...]:
-        """The ranks whose parts are in this process."""
+        """Return the ranks whose local tensors are in this process."""
         simulated = {rank for parts in measured for rank in parts.ranks or ()}
         return tuple(sorted(simulated)) or (self._rank,)
 
@@ -133,7 +131,7 @@ class WeightsLog:
         return file
 
     def close(self) -> None:
-        """Write the footers; to be called at the end of the run.
+        """Write the footers; call it at the end of the run.
 
         Raises:
             OSError: a file cannot be written.
@@ -144,7 +142,7 @@ class WeightsLog:
 
 
 class _StepFile:
-    """The file of one rank. Each step is one write; what a failing one left of it is taken back."""
+    """The file of one rank. Each step is one write; a failed write is truncated away."""
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self.path = path
@@ -162,8 +160,7 @@ class _StepFile:
     def _write(self, text: str) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # unbuffered, and open only while it is written to: nothing is lost, or written twice, when the process
-            # forks or dies
+            # unbuffered and open only for the write: nothing is lost or written twice if the process forks or dies
             with self.path.open("ab" if self._steps else "wb", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 try:
@@ -177,7 +174,7 @@ class _StepFile:
 
 
 def _write_all(file: Any, data: bytes) -> None:
-    """An unbuffered write may take a part only."""
+    """Write all bytes: an unbuffered write may be partial."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

@@ -1,4 +1,4 @@
-"""Weight logs of a training loop that is not ours: written after an optimizer has stepped."""
+"""Logs of weights for an unmodified training loop, written after each optimizer step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["WeightsSchedule"]
 
 
 class WeightsSchedule:
-    """Records weights, gradients and states of optimizers after chosen steps.
+    """Record weights, gradients and optimizer states after chosen steps.
 
     Args:
         folder: the log goes to `numerics/` in it.
-        steps: which steps, None for every one.
-        settings: of the capture: whether there are sketches, and which ranks write.
+        steps: the steps to record, None for every one.
+        settings: of the capture; decide about sketches and the ranks that write.
     """
 
     def __init__(self, folder: Path, steps: Collection[int] | None, settings: Settings) -> None:
@@ -30,7 +30,7 @@ class WeightsSchedule:
         self._failed = False
 
     def after_step(self, step: int, optimizer: Any, recorder: Recorder) -> None:
-        """An optimizer has stepped; its gradients are still there."""
+        """Record an optimizer that has just stepped, while its gradients still exist."""
         if self._failed or not self._settings.wants_rank(current_rank()):
             return
         try:
@@ -43,7 +43,7 @@ class WeightsSchedule:
             say(f"weights are no longer recorded: {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """The run is over."""
+        """Finish the log at the end of the run."""
         if self._log is None:
             return
         paths = self._log.paths

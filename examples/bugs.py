@@ -1,4 +1,4 @@
-"""The bugs that can be planted: each is a field that the code of one layer, or of the loop, acts on."""
+"""Bugs to plant: each is a field that the code of one layer, or of the training loop, reads."""
 
 from dataclasses import dataclass
 
@@ -13,21 +13,21 @@ LAYER_BUGS: dict[str, dict[str, object]] = {
     "detached-keys": {"detach_keys": True},
     "inf-softmax": {"naive_softmax": True},
 }
-# These are not a layer's: the loop and the communication ask `Settings.has_bug`.
+# Not in a layer: the loop and the communication read `Settings.has_bug`.
 LOOP_BUGS = ("weight-decay-off", "accumulation-scale", "stale-gather")
 BUGS = (*LAYER_BUGS, *LOOP_BUGS)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug's name and the layer it was asked for; None leaves the layer to the settings."""
+    """A bug's name and its layer; None leaves the layer to the settings."""
 
     name: str
     layer: int | None
 
     @classmethod
     def parse(cls, text: str) -> "Bug":
-        """`negated-attention` or `negated-attention@2`."""
+        """Parse `negated-attention` or `negated-attention@2`."""
         name, _, layer = text.partition("@")
         if name not in BUGS or (layer and not layer.isdecimal()):
             raise ValueError(text)

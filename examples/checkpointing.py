@@ -1,4 +1,4 @@
-"""Activation checkpointing: layers whose activations are computed a second time in the backward pass."""
+"""Activation checkpointing: layers whose activations are recomputed in the backward pass."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Made-up tokens and weights that depend on a seed and a name only, not on how the work is divided."""
+"""Synthetic tokens and weights that depend only on a seed and a name, not on the number of ranks."""
 
 import hashlib
 import random
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 def derived_seed(*parts: object) -> int:
-    """A seed of 63 bits for what these parts name."""
+    """Derive a seed of 63 bits from these parts."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 def micro_batch(seed: int, step: int, index: int, size: tuple[int, int], vocab: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of micro-batch `index` of the global batch of `step`, each (sequences, length).
+    """Return inputs and targets of micro-batch `index` of the global batch of `step`, each (sequences, length).
 
-    Small token ids are frequent, so that there is something to learn. Python's own generator is used, which leaves
+    Small token ids are frequent, so that there is something to learn. Drawn from Python's generator, which leaves
     torch's untouched.
     """
     source = random.Random(derived_seed(seed, "tokens", step, index))  # noqa: S311
@@ -25,7 +25,7 @@ def micro_batch(seed: int, step: int, index: int, size: tuple[int, int], vocab: 
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Matrices from a generator of their own, seeded by their name; vectors are the norms' and stay one."""
+    """Fill matrices from generators seeded by their names; vectors belong to the norms and stay one."""
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             continue

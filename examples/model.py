@@ -13,7 +13,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """What may differ from layer to layer. The fields from `softmax_scale` on exist for the planted bugs."""
+    """Settings of one layer. The fields from `softmax_scale` on exist for the planted bugs."""
 
     experts: int = 0
     top_k: int = 2
@@ -45,12 +45,12 @@ class ModelConfig:
 
     @property
     def hidden(self) -> int:
-        """Width of the feed-forward layer: 8/3 of the model's, as three matrices then weigh what two of 4 would."""
+        """Width of the feed-forward layer: 8/3 of the model's, so that three matrices have the size of two of 4."""
         return -(-8 * self.dim // 3 // 16) * 16
 
 
 class RMSNorm(nn.Module):
-    """Divides by the root of the mean square; computed in float32."""
+    """Division by the root of the mean square, computed in float32."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same shape and dtype as `x`."""
+        """Return the shape and dtype of `x`."""
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * scale).to(x.dtype) * self.weight
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns pairs of a head's elements by an angle that grows with the position, as complex numbers."""
+    """Rotation of pairs of a head's elements by an angle that grows with the position, as complex numbers."""
 
     turns: Tensor
 
@@ -129,7 +129,7 @@ class Attention(nn.Module):
 
         scores = (q @ k.transpose(-2, -1)) * self.scale
         length = x.shape[1]
-        # The lowest finite number, not -inf: a healthy run then holds no infinity that would hide a real one.
+        # The lowest finite number, not -inf: a healthy run then has no infinity that would hide a real one.
         scores = scores.masked_fill(self.future[:length, :length], torch.finfo(scores.dtype).min)
         mixed = self._softmax(scores).to(v.dtype) @ v
 
@@ -141,7 +141,7 @@ class Attention(nn.Module):
 
     def _softmax(self, scores: Tensor) -> Tensor:
         if self.layer.naive_softmax:
-            # What the maximum is subtracted for: the exponential of a large score is infinite.
+            # Without subtracting the maximum: the exponential of a large score is infinite.
             powers = torch.exp(scores.float() * 1000)
             return powers / powers.sum(-1, keepdim=True)
         return torch.softmax(scores.float(), dim=-1)
@@ -162,7 +162,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to what came in."""
+    """Attention and feed-forward, each after a norm and added to the residual."""
 
     def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class Block(nn.Module):
 
 
 def call(block: nn.Module, x: Tensor) -> Tensor:
-    """How a layer is called unless activation checkpointing puts something in between."""
+    """Call a layer directly, without activation checkpointing."""
     return block(x)
 
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 class MixtureOfExperts(nn.Module):
-    """Each token goes to the `top_k` experts that its router scores highest; their outputs are added, weighted."""
+    """Each token goes to the `top_k` experts with the highest router scores; their weighted outputs are added."""
 
     def __init__(self, dim: int, hidden: int, experts: int, top_k: int) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, dim) to the same."""
         tokens = x.flatten(0, 1)
-        # In float32: a tie or a rounding here sends a token elsewhere.
+        # In float32: a tie or a rounding here sends a token to another expert.
         probabilities = torch.softmax(self.router(tokens).float(), dim=-1)
         weights, chosen = probabilities.topk(self.top_k, dim=-1)
         weights = weights / weights.sum(-1, keepdim=True)
@@ -26,7 +26,7 @@ class MixtureOfExperts(nn.Module):
         # One row per (token, expert), in the order of the experts, so that each expert sees one block of rows.
         order = chosen.flatten().argsort(stable=True)
         rows = order // self.top_k
-        # Counted by comparison: bincount has no shape of its own before it has run, and cannot be traced.
+        # Counted by comparison: bincount has no static shape, and cannot be traced.
         ids = torch.arange(self.experts.number, device=x.device)
         ends = (chosen.flatten() == ids[:, None]).sum(-1).cumsum(0)
         outputs = self.experts(tokens[rows], ends.to(torch.int32))
@@ -45,9 +45,9 @@ class Experts(nn.Module):
         self.w3 = nn.Parameter(torch.empty(number, dim, hidden))
 
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:
-        """Rows `ends[e - 1]` to `ends[e]` of `x` through expert `e`.
+        """Pass rows `ends[e - 1]` to `ends[e]` of `x` through expert `e`.
 
-        In bfloat16 whatever the model's dtype: the one that grouped products know on every device.
+        In bfloat16 whatever the model's dtype: grouped products support it on every device.
         """
         w1, w2, w3 = (weight.bfloat16() for weight in (self.w1, self.w2, self.w3))
         narrow = x.bfloat16()

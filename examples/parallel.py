@@ -1,4 +1,4 @@
-"""The ranks of a run, and how a model is divided among them."""
+"""Ranks of a run, and parallelism over them: DDP, FSDP2, tensor parallelism."""
 
 import os
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others: meshes are None along dimensions that there are not.
+    """This process among the ranks; None for meshes without a dimension.
 
-    `simulated`: it plays all ranks at once, and each tensor stands for one per rank.
+    `simulated`: one process simulates all ranks, and each tensor stands for one per rank.
     """
 
     simulated: bool = False
@@ -36,7 +36,7 @@ class World:
 
     @property
     def data_size(self) -> int:
-        """Number of ranks that see data of their own."""
+        """Number of ranks with data of their own."""
         return self.data_mesh.size() if self.data_mesh else 1
 
     @property
@@ -44,7 +44,7 @@ class World:
         return self.data_mesh.get_local_rank() if self.data_mesh else 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over the ranks that see different data."""
+        """Sum over the ranks that see different data."""
         if self.data_mesh:
             dist.all_reduce(value, group=self.data_mesh.get_group())
         return value
@@ -52,7 +52,7 @@ class World:
 
 @contextmanager
 def open_world(settings: Settings) -> Iterator[World]:
-    """Join the other ranks, real (gloo, as `torchrun` says) or simulated, and leave them at the end."""
+    """Join the other ranks, real (gloo, under `torchrun`) or simulated, and leave them at the end."""
     if settings.parallel == "none":
         yield World()
         return
@@ -89,7 +89,7 @@ def _meshes(settings: Settings, size: int) -> World:
 
 
 def split_matrices(model: Any, world: World) -> None:
-    """Tensor parallelism with norms over slices of the sequence. Every rank has the same full weights to begin with."""
+    """Apply tensor parallelism with norms over slices of the sequence; every rank starts with the same full weights."""
     if world.tensor_mesh is None:
         return
     if world.simulated:
@@ -119,7 +119,7 @@ def split_matrices(model: Any, world: World) -> None:
 
 
 def _give_each_rank_a_copy(model: nn.Module) -> None:
-    """Without this an update of a parameter that is not split would hit the same memory once per simulated rank."""
+    """Copy replicated parameters per simulated rank: an update would otherwise hit the same memory once per rank."""
     from torch.distributed._local_tensor import rank_map
 
     def copies(parameter: Tensor) -> nn.Parameter:
@@ -131,10 +131,10 @@ def _give_each_rank_a_copy(model: nn.Module) -> None:
 
 
 def divide_data(model: Any, settings: Settings, world: World) -> Any:
-    """The module to call so that gradients are summed over the ranks that see different data."""
+    """Return the module to call so that gradients are summed over the ranks that see different data."""
     if settings.parallel == "ddp":
         replicated = DistributedDataParallel(model, device_mesh=world.data_mesh)
-        # DDP refuses an annotation of the bucket that is not its own private type; a lambda has none.
+        # DDP refuses a bucket annotation other than its private type; a lambda has none.
         hook = lambda group, bucket: _sum_gradients(group, bucket)  # noqa: E731, PLW0108
         replicated.register_comm_hook(world.data_mesh.get_group(), hook)
         return replicated
@@ -153,18 +153,18 @@ def divide_data(model: Any, settings: Settings, world: World) -> Any:
 
 
 def synchronised(module: Any, last: bool) -> Any:
-    """A context in which gradients are exchanged only with the last micro-batch of a step (DDP)."""
+    """Open a context in which gradients are exchanged only with the last micro-batch of a step (DDP)."""
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return ExitStack()
 
 
 def _sum_gradients(group: Any, bucket: Any) -> Any:
-    """DDP's own reduction is the mean."""
+    """Sum gradients over the ranks: DDP's own reduction is the mean."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 
 
 def whole(value: Any) -> Any:
-    """A distributed scalar as a plain one."""
+    """Return a distributed scalar as a plain one."""
     return value.full_tensor() if hasattr(value, "full_tensor") else value

@@ -1,4 +1,4 @@
-"""The command line of the training example."""
+"""Command line of the training example."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from bugs import BUGS, Bug
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What one run does. Sizes are per process and micro-batch; `batch` counts sequences."""
+    """Settings of one run. Sizes are per process and micro-batch; `batch` counts sequences."""
 
     layers: int
     dim: int
@@ -45,22 +45,22 @@ class Settings:
 
     @property
     def token_seed(self) -> int:
-        """What the tokens depend on."""
+        """Seed of the tokens."""
         return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def bug_layer(self) -> int:
-        """The layer that a planted bug sits in: the middle one unless it was named."""
+        """Layer of the planted bug: the middle one by default."""
         named = self.bug.layer if self.bug else None
         return self.layers // 2 if named is None else named
 
     def has_bug(self, name: str) -> bool:
-        """Whether this bug was planted, in whichever layer."""
+        """Return True if this bug is planted in any layer."""
         return self.bug is not None and self.bug.name == name
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
-    """Settings from a command line; ends the program with a sentence where they contradict each other."""
+    """Parse settings from a command line; exit with a message if they contradict each other."""
     parser = _parser()
     settings = Settings(**vars(parser.parse_args(arguments)))
     problem = _contradiction(settings)
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    """A number of things of which there is at least one."""
+    """Parse a number of at least one."""
     number = int(text)
     if number < 1:
         raise ValueError(text)
@@ -123,7 +123,7 @@ def _count(text: str) -> int:
 
 
 def _contradiction(settings: Settings) -> str | None:
-    """Why these settings make no run; None when they do."""
+    """Return the reason why these settings contradict each other, or None."""
     if settings.dim % (2 * settings.heads) or settings.heads % settings.kv_heads:
         return "--dim must be a multiple of twice --heads, and --heads of --kv-heads"
     if settings.experts and settings.top_k > settings.experts:

@@ -1,5 +1,5 @@
 # mypy: allow-subclassing-any
-"""The planted communication bug: an all-gather to which one rank sends what its weights were before."""
+"""The planted communication bug: an all-gather to which one rank sends stale weights."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 
 
 class StaleAllGather(DefaultAllGather):
-    """Gathers a layer's weights; the last rank sends the buffer of the gather before, at first zeros."""
+    """All-gather of a layer's weights; the last rank sends the buffer of the previous gather, at first zeros."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A digest of everything that a training step changes."""
+"""Digest of everything that a training step changes."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def digest(model: nn.Module, optimizer: Any) -> str:
-    """sha256 over parameters, gradients, optimizer state and torch's random state; of this rank's shards."""
+    """Return the sha256 of parameters, gradients, optimizer state (this rank's shards) and torch's RNG state."""
     total = hashlib.sha256()
     for tensor in _tensors(model, optimizer):
         total.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -28,7 +28,7 @@ def _tensors(model: nn.Module, optimizer: Any) -> Iterator[Tensor]:
 
 
 def _local(tensor: Tensor) -> list[Tensor]:
-    """The values that this process holds of a tensor: its shard, or the shards of all simulated ranks."""
+    """Return this process's values of a tensor: its shard, or the shards of all simulated ranks."""
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if hasattr(tensor, "wait"):

@@ -1,4 +1,4 @@
-"""Forward, loss and backward as one graph that is traced once and then replayed."""
+"""Forward, loss and backward as one graph, traced once and then replayed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ LossFunction = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
 
 
 def with_stack(function: Any) -> Any:
-    """The same function; tracing keeps its frames in the stacks of what it calls, which it else does for modules."""
+    """Mark a function so that tracing keeps its frames in stack traces, as it does for modules."""
     return traceback.annotate_fn({})(function)
 
 
 class TracedStep:
-    """Calls the graph with flat inputs, and adds its gradients to the parameters' as autograd would."""
+    """Call the graph with flat inputs and accumulate its gradients into the parameters, as autograd would."""
 
     def __init__(self, model: nn.Module, loss: LossFunction) -> None:
         self.model = model
@@ -28,7 +28,7 @@ class TracedStep:
         self.graph: Any = None
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of a micro-batch; its gradients are in the parameters afterwards."""
+        """Return the loss of a micro-batch and leave its gradients in the parameters."""
         parameters = dict(self.model.named_parameters())
         buffers = dict(self.model.named_buffers())
         flat = [*parameters.values(), *buffers.values(), inputs, targets]
@@ -52,7 +52,7 @@ class TracedStep:
             tensors_by_name = dict(zip(parameters + buffers, state, strict=True))
             with _reparametrize_module(self.model, tensors_by_name, tie_weights=True):
                 loss = self.loss(self.model, inputs, targets)
-                # Marks what the backward pass adds, with the sequence number of the forward operation it belongs to.
+                # Marks backward operations with the sequence number of the forward operation they belong to.
                 roots: list[Any] = [loss.grad_fn]
                 setup_stacktrace_preservation_hooks(roots)
                 gradients = torch.autograd.grad(loss, state[: len(parameters)], allow_unused=True)
@@ -82,7 +82,7 @@ def _describe_backward(graph: Any) -> None:
 
 @contextmanager
 def _named_modules_annotated(model: nn.Module) -> Iterator[None]:
-    """While this is open, what is traced in a module's forward carries the module's name in its metadata."""
+    """Open a context in which operations traced in a module's forward carry its name in their metadata."""
     modules: list[tuple[str, Any]] = [(name, module) for name, module in model.named_modules() if name]
     for name, module in modules:
         fqn = name.replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")

@@ -20,7 +20,7 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def build(settings: Settings) -> Transformer:
-    """The model of these settings, with weights that depend on the seed only."""
+    """Build the model of these settings, with weights that depend on the seed only."""
     layers = [LayerConfig(experts=settings.experts * (i % 2), top_k=settings.top_k) for i in range(settings.layers)]
     if settings.bug and settings.bug.name in LAYER_BUGS:
         fields: dict[str, Any] = LAYER_BUGS[settings.bug.name]
@@ -44,7 +44,7 @@ def build(settings: Settings) -> Transformer:
 
 
 def make_optimizer(model: nn.Module, settings: Settings) -> Any:
-    """AdamW; norms are not decayed."""
+    """Make AdamW, without weight decay for norms."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},
@@ -55,11 +55,11 @@ def make_optimizer(model: nn.Module, settings: Settings) -> Any:
 
 
 def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Settings, tokens: int) -> Step:
-    """What runs a micro-batch forward and backward, and returns its share of the loss of the step.
+    """Return a function that runs a micro-batch forward and backward and returns its share of the step's loss.
 
     Args:
         model: Owns the parameters.
-        called: The model, or what distributed training has put around it.
+        called: The model, or its wrapper for distributed training.
         tokens: In the batch of the whole step; the loss is a mean over them.
     """
     loss_function = with_stack(LOSSES[settings.loss]) if settings.traced else LOSSES[settings.loss]
@@ -77,7 +77,7 @@ def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Se
 
 
 def train(model: Transformer, settings: Settings, world: World) -> None:
-    """The loop: micro-batches, gradient clipping, optimizer; one line per step."""
+    """Run the loop: micro-batches, gradient clipping, optimizer; print one line per step."""
     split_matrices(model, world)
     checkpointing.apply(model, settings.ac, settings.ac_style)
     if settings.compile != "none":
@@ -111,12 +111,12 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train as the command line says."""
+    """Train with the settings of the command line."""
     settings = parse(arguments)
     torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(settings.seed)
-    # Every rank has the same full model first, and keeps its part when it has met the others.
+    # Every rank first has the same full model, and keeps its shard once it has joined the others.
     model = build(settings)
     with open_world(settings) as world:
         train(model, settings, world)

@@ -1,4 +1,4 @@
-"""Array types by their elements; what a column holds beyond that, its docstring says."""
+"""Array types named after their elements; each column's docstring gives the meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside the target, forced to disk, then renamed over it."""
+"""Atomic file writes: a temporary file beside the target is forced to disk, then renamed over it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["atomic_binary", "atomic_write", "atomic_writer"]
 
 @contextmanager
 def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends without an exception, and else vanishes.
+    """Open a file that replaces `path` if the block succeeds and is deleted if it raises.
 
-    An existing file keeps its permissions and stays where a symbolic link points; `mode` is for a new one and is
+    An existing file keeps its permissions, and symbolic links are followed. `mode` applies to new files only and is
     narrowed by the umask.
 
     Raises:
-        OSError: the folder cannot be written, the disk is full. Nothing is left behind.
+        OSError: the folder is not writable or the disk is full. Nothing is left behind.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -40,7 +40,7 @@ def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             os.fsync(out.fileno())
         os.replace(temporary, target)
     except BaseException:
-        # Also for a Ctrl-C in the middle: half a file must not be found later.
+        # Ctrl-C too must not leave half a file behind.
         with suppress(OSError):
             os.unlink(temporary)
         raise
@@ -49,7 +49,9 @@ def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
 
 @contextmanager
 def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterator[TextIO]:
-    """The same for text (UTF-8); what is no regular file (`/dev/stdout`, a FIFO) is written to directly."""
+    """Open a UTF-8 text file like `atomic_binary`; anything but a regular file (`/dev/stdout`, a FIFO) is written
+    directly.
+    """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8", newline="") as direct:
             yield direct
@@ -62,7 +64,7 @@ def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterato
 
 
 def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
+    """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -79,10 +81,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def atomic_write(path: str | PathLike[str], data: bytes) -> None:
-    """Replaces a file in one step: readers see the old content or the new one, also after a crash or a full disk.
+    """Replace a file in one step: readers see the old content or the new one, even after a crash or on a full disk.
 
-    Follows symbolic links, keeps the mode of an existing file, and leaves no temporary file behind. Raises `OSError`;
-    a file that is marked read-only is refused although its folder would let it be replaced.
+    Follow symbolic links, keep the mode of an existing file, and leave no temporary file behind.
+
+    Raises:
+        OSError: writing failed, or the file is read-only (even if its folder is writable).
     """
     target = Path(os.path.realpath(path))
     if target.exists():

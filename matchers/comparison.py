@@ -1,7 +1,7 @@
 """The comparison of two logs: the one object that the screen, the reports and the exit code read.
 
-`compare(a, b, rules)` runs the pipeline: rules → matching → pairing → verdicts → origins → rows. The result is frozen
-columns (`matchers.rows`) with the rules they were made under.
+`compare(a, b, rules)` runs the pipeline: rules → matching → pairing → verdicts → origins → rows. The result is a set of
+frozen columns (`matchers.rows`) together with the rules behind them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.pairing.matching import Matching, Names, paired_by
+from matchers.ops.shards import Shards
+from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
@@ -36,26 +37,27 @@ from matchers.verdict.verdicts import Judged, judge_all
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and the fraction of it (0 to 1). May raise to cancel."""
+"""Called with a label of the current step and the fraction done (0 to 1). May raise to cancel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """State of one comparison of two logs that speeds up the next one, under other rules; None: nothing yet."""
+    """Intermediate results of a comparison that speed up the next one of the same logs; None before the first."""
 
+    shards: Shards | None = None
     matching: Matching | None = None
     judged: Judged | None = None
 
 
 @dataclass(frozen=True)
 class Comparison(Rows):
-    """The rows of two logs under a set of rules; one more `with_rules` gives those under others.
+    """The rows of two logs under a set of rules; `with_rules` gives those under other rules.
 
     Attributes:
-        rules, usage: the rules that were applied, and what became of each.
-        policy: combinations of dtypes that differ throughout and are judged at the coarser ε.
-        expectation: how alike the runs are expected to be.
-        arithmetic: by pair, which differences float arithmetic explains; None where that was not asked.
+        rules, usage: the applied rules, and the effect of each.
+        policy: dtype combinations that differ throughout and are judged at the coarser ε.
+        expectation: how similar the runs are expected to be.
+        arithmetic: by pair, the differences that float arithmetic explains; None unless requested.
     """
 
     rules: RuleSet = field(default_factory=RuleSet)
@@ -72,7 +74,7 @@ class Comparison(Rows):
 
     @cached_property
     def comparability(self) -> Comparability:
-        """What is different about the two runs as a whole."""
+        """Differences between the two runs as a whole."""
         return comparability(
             self.a,
             self.b,
@@ -85,15 +87,15 @@ class Comparison(Rows):
 
     @cached_property
     def consequences(self) -> Consequences:
-        """What follows from each first cause; computed when first asked for."""
+        """The rows that follow from each first cause; computed on first use."""
         return consequences(self)
 
     def final(self) -> Comparison:
-        """The same rows without what a comparison under other rules would start from, which is most of the memory."""
+        """The same rows without the state for comparing under other rules, which is most of the memory."""
         return replace(self, kept=Kept())
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
-        """The same logs under other rules: equal to `compare(a, b, rules)`, but only what changed is done again."""
+        """Compare the same logs under other rules: equal to `compare(a, b, rules)`, but only changes are recomputed."""
         return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress)
 
 
@@ -111,7 +113,7 @@ def compare(
 
 
 def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:
-    """The noise that a third log shows, which repeats the run of a or that of b."""
+    """Measure noise from a third log that repeats the run of a or that of b."""
     side, log = ("b", b) if repeats_b(a, b, third) else ("a", a)
     c = compare(log, third, progress=progress)
     paired = c.pair >= 0
@@ -129,16 +131,17 @@ def _compare(
     progress: Progress | None,
 ) -> Comparison:
     tell = progress if progress is not None else _silent
-    # 1. the rules: what each of them means for these two logs
+    # 1. the rules, resolved to records of these two logs
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
 
-    # 2. the matching: partners found without rules about single operations
+    # 2. the matching: pairs found without rules about single operations, a shard by the shape of its whole tensor
     tell("pairing", 0.1)
-    matching = Matching.of(a, b, Names.of(resolved), kept.matching)
+    shards = kept.shards if kept.shards is not None else Shards.of(a, b)
+    matching = Matching.of(a, b, NameRules.of(resolved), shards, kept.matching)
     features = matching.features
 
-    # 3. the pairing: what the rules force, and the matching around it
+    # 3. the pairing: the forced pairs of the rules, and the matching around them
     tell("pairing", 0.7)
     forced = [
         ForcedPair(
@@ -149,22 +152,22 @@ def _compare(
     repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
     pairing = paired_by(features, repaired.state, forced, resolved.apart)
 
-    # 4. the verdicts: each pair by its numbers, then shards and sums in another order
+    # 4. the verdicts: each pair by its numbers, then shards and reordered sums
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = flow if flow is not None else DataFlow(a, b)
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
-    verdicts = without_parts(features, pairing, judgement.verdicts, flow)
+    verdicts = without_parts(a, b, shards, pairing, judgement.verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL
     verdicts = replace(verdicts, status=verdict)
 
-    # 5. the origins: what a rule ignores stays red here, and what follows from it is no first cause
+    # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
     origins = find_origins(a, b, pairing, verdicts, flow)
 
-    # 6. the rows, in the order of the screen
+    # 6. the rows, in screen order
     rows = Rows.of(features, pairing, verdicts, origins, (resolved.excluded_a, resolved.excluded_b), flow)
     rows = replace(rows, cause=lasting_causes(rows))
     return Comparison(
@@ -174,7 +177,7 @@ def _compare(
         policy=judgement.policy,
         expectation=expectation,
         arithmetic=judgement.arithmetic,
-        kept=Kept(matching, judgement.judged),
+        kept=Kept(shards, matching, judgement.judged),
     )
 
 
@@ -183,7 +186,7 @@ def _silent(_what: str, _fraction: float) -> None:
 
 
 def preview(a: OpLog, b: OpLog) -> Comparison:
-    """The heads of two logs side by side, row by row: something to look at before the first pair is known."""
+    """The heads of two logs side by side, row by row, shown until the first pairs are known."""
     n_a, n_b = len(a), len(b)
     n = max(n_a, n_b)
     rows = np.arange(n, dtype=np.int32)

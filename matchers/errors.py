@@ -1,4 +1,4 @@
-"""The errors a person can cause, and mend.
+"""Errors that users can cause and fix.
 
 ```
 UserError            anything wrong with what the user gave; exit code 2
@@ -7,7 +7,7 @@ UserError            anything wrong with what the user gave; exit code 2
 └── InputError       wrong paths, ranks, options
 ```
 
-A traceback is a bug; a `UserError` is a sentence. Its text says where (`path:line`) and what to do.
+A `UserError` is one sentence: where (`path:line`), what is wrong and what to do. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["InputError", "LogError", "RulesError", "UserError"]
 
 
 class UserError(Exception):
-    """Root of everything that is reported in one line instead of a traceback."""
+    """Root of all errors that are reported in one line instead of a traceback."""
 
     exit_code = 2
 
 
 class LogError(UserError):
-    """A file that is no log, or that cannot be read."""
+    """A file that cannot be read, or is not a log."""
 
 
 class RulesError(UserError):
@@ -30,4 +30,4 @@ class RulesError(UserError):
 
 
 class InputError(UserError):
-    """A path, a rank or an option that makes no sense."""
+    """An invalid path, rank or option."""

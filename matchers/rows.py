@@ -1,6 +1,6 @@
 """The rows of a comparison as frozen columns, one row per line of the screen.
 
-Rows are the operations of a in the order they were dispatched, with those that only b has in their place between them.
+Rows follow the dispatch order of a; operations that only b has stand between them at their place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Origins", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per record that only one side has."""
+    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per unpaired record of each side."""
 
     role: NDArray[np.int8]
     cause: Bool
@@ -39,30 +39,30 @@ class Origins:
 
 @dataclass(frozen=True)
 class Rows:
-    """r rows; see the module's docstring.
+    """The r rows of a comparison, column by column.
 
     Attributes:
         row_a, row_b: int32[r], the record shown on each side (the lead of a group), -1 when there is none.
-        pair: int32[r], index into `pairing`, -1 for a row that only one side has.
+        pair: int32[r], index into `pairing`, -1 for an unpaired row.
         verdict: int8[r] of `Status`, from the evidence alone.
         excluded_by: int32[r], the number of the rule that ignores the row, -1 for none.
         error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
-        bound: bool[r], the error is only a lower bound (two norms that agree do not bound the error); where it is not,
-            it is an estimate, or 0 because the bits are equal.
-        inputs_equal: bool[r], by their digests the inputs of both sides are equal to the bit; so what differs in such a
-            row is the operation's own doing, red or not.
-        tolerance: float64[r], the error up to which the row counts as close (that of Min and Max is larger than that
-            of norms, see verdict.py); NaN when not judged.
+        bound: bool[r], the error is only a lower bound (equal norms do not bound the error); otherwise it is an
+            estimate, or 0 for equal bits.
+        inputs_equal: bool[r], the inputs of both sides are bitwise equal by their digests, so any difference in the
+            row, red or not, arises in the operation itself.
+        tolerance: float64[r], the error up to which the row counts as close (larger for Min and Max than for norms, see
+            verdict/tolerance.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
-        cause: bool[r], the row is a first cause: a red one, one that only one side has, or one that a rule ignores
-            though red rows follow from it that no other first cause explains.
-        original: int32[r], for a recomputed copy without partner, or with one because of what both repeat, the row that
-            shows the original; else -1.
+        cause: bool[r], the row is a first cause: a red row, an unpaired one, or one that a rule ignores although red
+            rows follow from it that no other first cause explains.
+        original: int32[r], the row that a recomputed copy repeats; -1 for other rows, and for copies paired in their
+            own right.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
-        slots: by row, the further output or the parameter that `status` and `error` are about; rows that are judged by
-            their first output have none.
+        slots: by row, the further output or the parameter that `status` and `error` are about; no entry for rows judged
+            by their first output.
         flow: the data flow of both logs; None for a preview.
-        recomputed: bool[n_a] and bool[n_b], activation checkpointing ran the record again; None where nobody looked.
+        recomputed: bool[n_a] and bool[n_b], activation checkpointing ran the record again; None when not computed.
     """
 
     a: OpLog
@@ -87,7 +87,7 @@ class Rows:
     recomputed: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
 
     single: ClassVar[bool] = False
-    """Whether this is one log by itself (`matchers.single_run`)."""
+    """True for one log by itself (`matchers.single_run`)."""
 
     @classmethod
     def of(
@@ -99,23 +99,26 @@ class Rows:
         excluded: tuple[Int32, Int32],
         flow: DataFlow,
     ) -> Rows:
-        """Put pairs and lone records in the order of the screen.
+        """Put pairs and unpaired records in screen order.
 
         Args:
-            features: of both logs, for what is a recomputed copy of what.
-            pairing: who is whose partner.
+            features: of both logs; they tell which record a recomputed copy repeats.
+            pairing: the pairs.
             verdicts, origins: by pair, from the evidence alone.
             excluded: by record of a and of b, the number of the rule that ignores it, -1 for none.
-            flow: of both logs.
+            flow: data flow of both logs.
         """
         side_a, side_b = features.a, features.b
         a, b = side_a.log, side_b.log
         layout = _Layout.of(pairing)
         column = layout.column
-        lone_a, lone_b = _lone(side_a.original, a, Status.ONLY_A), _lone(side_b.original, b, Status.ONLY_B)
-        verdict = column(verdicts.status, lone_a, lone_b).astype(np.int8)
+        unpaired_a, unpaired_b = (
+            _unpaired_status(side_a.original, a, Status.ONLY_A),
+            _unpaired_status(side_b.original, b, Status.ONLY_B),
+        )
+        verdict = column(verdicts.status, unpaired_a, unpaired_b).astype(np.int8)
         excluded_a, excluded_b = excluded
-        # the extra entry is for rows that a side does not have
+        # the extra entry serves rows without a record on that side
         by_a, by_b = np.append(excluded_a, -1)[layout.row_a], np.append(excluded_b, -1)[layout.row_b]
         excluded_by = np.where(by_a >= 0, by_a, by_b)
         role = column(origins.role, Role.NONE, Role.NONE)
@@ -149,35 +152,35 @@ class Rows:
 
     @cached_property
     def status(self) -> NDArray[np.int8]:
-        """int8[r] of `Status`: the verdict, or that a rule ignores the row."""
+        """int8[r] of `Status`: IGNORED where a rule excludes the row, else its verdict."""
         return np.where(self.excluded_by >= 0, np.int8(Status.IGNORED), self.verdict)
 
     @cached_property
     def red(self) -> Bool:
-        """bool[r]: the rows that are red."""
+        """bool[r]: rows whose status needs attention (diverged, NaN or shape mismatch)."""
         return np.asarray(self.status >= Status.SHAPE)
 
     @cached_property
     def counts(self) -> dict[Status, int]:
-        """Rows per status, zeros included."""
+        """Number of rows per status, zeros included."""
         n = np.bincount(self.status, minlength=len(Status))
         return {s: int(n[s]) for s in Status}
 
     @property
     def logs(self) -> tuple[tuple[str, OpLog], ...]:
-        """The logs, each with the name of its side."""
+        """The logs with the names of their sides."""
         return (("a", self.a),) if self.single else (("a", self.a), ("b", self.b))
 
     def count(self, role: Role) -> int:
-        """Rows of one role."""
+        """Number of rows with a role."""
         return int(np.count_nonzero(self.role == role))
 
     def side(self, name: str) -> tuple[OpLog, Int32]:
-        """The log of side `a` or `b` and the record that each row shows of it."""
+        """The log of side `a` or `b`, and the record of it in each row (-1 for none)."""
         return (self.a, self.row_a) if name == "a" else (self.b, self.row_b)
 
     def members(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The records of a and of b that a row stands for."""
+        """The records of a and of b that a row combines."""
         if self.pair[row] >= 0:
             return self.pairing.members(int(self.pair[row]))
         a, b = int(self.row_a[row]), int(self.row_b[row])
@@ -186,11 +189,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which pair or lone record stands in which row.
+    """The order of pairs and unpaired records on screen.
 
     Attributes:
-        order: int64[r], for each row its entry among the pairs, then the lone records of a, then those of b.
-        alone_a, alone_b: the lone records, ascending.
+        order: int64[r], for each row its entry among the pairs, then the unpaired records of a, then those of b.
+        alone_a, alone_b: the unpaired records, ascending.
         row_of_pair: int32[p], at least one entry.
     """
 
@@ -208,7 +211,7 @@ class _Layout:
     def of(cls, pairing: Pairing) -> _Layout:
         pairs = len(pairing)
         alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
-        # a lone record of b stands behind the row of the last paired record of b before it
+        # an unpaired record of b follows the row of the last paired record of b before it
         n_b = len(pairing.of_b)
         last = np.maximum.accumulate(np.where(pairing.of_b >= 0, np.arange(n_b), -1)) if n_b else np.zeros(0, int)
         behind = last[alone_b]
@@ -232,21 +235,21 @@ class _Layout:
         return cls(order, alone_a, alone_b, row_a, row_b, pair, at[0], at[1], row_of_pair)
 
     def column(self, of_pairs: NDArray[Any], of_a: Any, of_b: Any) -> NDArray[Any]:
-        """A column by row, from one by pair and one by record of each side (or one value for all lone records)."""
-        lone = [
+        """A column by row, built from one by pair and one by record of each side (or a constant for unpaired ones)."""
+        unpaired = [
             values[alone] if isinstance(values, np.ndarray) else np.full(len(alone), values)
             for values, alone in ((of_a, self.alone_a), (of_b, self.alone_b))
         ]
-        return np.concatenate((of_pairs, *lone))[self.order]
+        return np.concatenate((of_pairs, *unpaired))[self.order]
 
     def originals(self, again: Bool, excluded: Bool, of_a: Int64, of_b: Int64, pairing: Pairing) -> Int32:
-        """int32[r]: the row of what a recomputed copy repeats, -1 for other rows.
+        """int32[r]: the row that a recomputed copy repeats, -1 for other rows.
 
         Args:
-            again: by row, it is a copy without partner.
+            again: by row, the row is an unpaired copy.
             excluded: by row, a rule ignores it.
             of_a, of_b: by record, the record that it repeats, -1 for none.
-            pairing: copies whose originals are partners are pairs by data flow.
+            pairing: copies of paired originals are pairs with the method DATAFLOW.
         """
         again = again & ~excluded
         again[self.pair >= 0] |= pairing.method[self.pair[self.pair >= 0]] == Method.DATAFLOW
@@ -258,6 +261,6 @@ class _Layout:
         return original
 
 
-def _lone(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
-    """Status of records without partner: a copy that activation checkpointing ran again, or only on this side."""
+def _unpaired_status(original: Int64, log: OpLog, status: Status) -> NDArray[np.int8]:
+    """Status of unpaired records: RECOMPUTE for a copy that activation checkpointing ran again, else `status`."""
     return np.where((original >= 0) | log.recompute, np.int8(Status.RECOMPUTE), np.int8(status))

@@ -1,7 +1,7 @@
-"""One log by itself: the columns of a comparison with nothing, so that whatever shows a comparison can show it.
+"""One log by itself, in the columns of a comparison, so that every view and report can show it.
 
-There is no partner and so nothing is equal or diverged. What can be said of one run is where its numbers break: an
-operation whose output holds NaN or Inf is red, and one that makes them of inputs that have none is a first cause.
+Without a partner nothing is equal or diverged; a single run shows where its numbers become non-finite: an operation
+with NaN or Inf in its output is red, and one that produces them from finite inputs is a first cause.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_
 
 
 _LARGEST = {"float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0}
-"""The largest numbers of the dtypes that a training run can come near to."""
+"""Maximum finite value of the dtypes with a narrow range."""
 _NEAR = 0.1
-"""From this share of the largest number on it is worth a word."""
+"""Fraction of that maximum from which overflow is reported as close."""
 
 
 @dataclass(frozen=True)
 class SingleRun(Comparison):
-    """Every record of `a` is a row; `b` has none.
+    """Every record of `a` is a row; `b` is empty.
 
-    `error` is the largest magnitude in the output, inf where there is NaN or Inf, NaN where the log does not say.
+    `error` is the largest magnitude in the output, inf for NaN or Inf, NaN where the log does not give it.
     """
 
     single: ClassVar[bool] = True
 
     @property
     def comparability(self) -> Comparability:
-        """There is nothing to compare with."""
+        """Empty: there is no second run."""
         return Comparability()
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:  # noqa: ARG002
-        """Rules are about pairs: there are none."""
+        """Return self: rules concern pairs."""
         return self
 
 
 def single_run(log: OpLog) -> SingleRun:
-    """One log as a comparison with nothing."""
+    """Present one log as a comparison with an empty one."""
     n = len(log)
     nothing = _empty()
     flow = DataFlow(log, nothing)
     nan, inf = broken(log)
     odd = nan | inf
     read_nan, read_inf = (reads_broken(log, flow.a, made, kind) for made, kind in ((nan, np.isnan), (inf, np.isinf)))
-    # NaN of Inf (Inf - Inf, Inf · 0) is another mishap than the one that made the Inf.
+    # NaN from Inf (Inf - Inf, Inf · 0) is a failure of its own, beside the one that produced the Inf.
     cause = (odd & ~read_nan & ~read_inf) | (nan & ~read_nan & read_inf)
     status = np.full(n, Status.PENDING, np.int8)
     status[log.recompute] = Status.RECOMPUTE
@@ -101,7 +101,7 @@ def single_run(log: OpLog) -> SingleRun:
 
 
 def dtype_changes(log: OpLog, flow: Ragged) -> Bool:
-    """bool[n]: operations that return floats of another dtype than one that they read; `flow` as of `sources`."""
+    """bool[n]: operations that return floats of another dtype than one of their inputs; `flow` as from `sources`."""
     floating = np.array(["float" in name for name in log.dtypes] + [False], bool)
     reader, maker = flow.row[flow.value >= 0], flow.value[flow.value >= 0]
     returned, read = log.dtype[reader], log.dtype[maker]
@@ -111,12 +111,12 @@ def dtype_changes(log: OpLog, flow: Ragged) -> Bool:
 
 
 def explained(c: Comparison, row: int) -> Explanation:
-    """What is known about a row, of two logs or of one."""
+    """Explain a row, of two logs or of one."""
     return explain_single(c, row) if isinstance(c, SingleRun) else explain(c, row)
 
 
 def explain_single(c: SingleRun, row: int) -> Explanation:
-    """What is known about one operation of a single run."""
+    """Explain one operation of a single run."""
     inputs = inputs_of(c, row)
     return Explanation(
         headline=_headline(c, row, inputs),
@@ -131,12 +131,12 @@ def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     if c.status[row] == Status.NAN:
         return _mishap(c, row, inputs)
     if c.status[row] == Status.UNFINISHED:
-        return "unfinished: the numbers were taken before the communication was done; they mean nothing"
+        return "unfinished: read before the communication completed, the numbers mean nothing"
     largest = float(c.error[row])
-    told = "" if math.isnan(largest) else f"finite, up to {largest:.3g}"
+    size = "" if math.isnan(largest) else f"finite, up to {largest:.3g}"
     if c.status[row] == Status.RECOMPUTE:
-        return "recomputed copy: the backward pass ran it again" + (f"; {told}" if told else "")
-    return told or "the log says no numbers of it"
+        return "recomputed copy: run again in the backward pass" + (f"; {size}" if size else "")
+    return size or "no statistics logged"
 
 
 def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
@@ -144,14 +144,13 @@ def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not c.cause[row]:
         for fact in inputs:
             if fact.producer_a >= 0 and c.status[fact.producer_a] == Status.NAN:
-                return f"{what} came in: input {fact.position}, made by {c.a.keys[fact.producer_a]}, has it already"
-        return f"{what} came in with an input"
+                return f"{what}; input {fact.position} from {c.a.keys[fact.producer_a]} is already non-finite"
+        return f"{what}; an input is already non-finite"
     if any(fact.producer_a >= 0 and c.status[fact.producer_a] == Status.NAN for fact in inputs) or any(
         math.isinf(x) for x in c.a.inputs[row].tolist()
     ):
-        return f"MAKES NaN of Inf: an input holds Inf, none NaN; the output has {what}"
-    of = "its inputs are finite" if inputs else "it has no inputs"
-    return f"FIRST CAUSE: {of}, the output has {what}"
+        return f"TURNS Inf INTO NaN: the output has {what}; an input holds Inf, none NaN"
+    return f"FIRST CAUSE: the output has {what}; {'all inputs are finite' if inputs else 'no inputs'}"
 
 
 def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
@@ -163,7 +162,7 @@ def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
             notes.append(f"dtype boundary: input {fact.position} is {read}, the output {dtype}")
     limit, largest = _LARGEST.get(dtype), float(c.error[row])
     if limit is not None and math.isfinite(largest) and largest > _NEAR * limit:
-        notes.append(f"{largest / limit:.0%} of the largest number of {dtype} ({limit:g}): it is about to overflow")
+        notes.append(f"{largest / limit:.0%} of the {dtype} maximum ({limit:,.0f}): close to overflow")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The words of a verdict: what a row of a comparison is."""
+"""Row statuses and roles of a comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["RED", "Role", "Status"]
 
 
 class Status(IntEnum):
-    """One row's verdict, worst last among paired rows that need attention. See docs/matching.md."""
+    """Verdict of one row, worst last among paired rows that need attention; see docs/matching.md."""
 
     PENDING = 0
     EQUAL = 1
@@ -27,7 +27,7 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
-        """The word used in reports and in JSON Lines (`same-print`, `only-a`, …)."""
+        """The name used in reports and in JSON Lines (`same-print`, `only-a`, …)."""
         return self.name.lower().replace("_", "-")
 
     @property
@@ -39,7 +39,7 @@ RED = tuple(s for s in Status if s.red)
 
 
 class Role(IntEnum):
-    """Where a red row stands in the data flow."""
+    """Position of a red row in the data flow."""
 
     NONE = 0
     ORIGIN = 1
@@ -48,10 +48,10 @@ class Role(IntEnum):
 
     @property
     def label(self) -> str:
-        """The word used in JSON, CSV and filters (`origin`, `receiver`, `unknown`)."""
+        """The name used in JSON, CSV and filters (`origin`, `receiver`, `unknown`)."""
         return self.name.lower()
 
     @property
     def word(self) -> str:
-        """What a person reads."""
+        """The name shown on screen and in reports: `first cause`, `consequence` or `unknown`."""
         return {Role.ORIGIN: "first cause", Role.RECEIVER: "consequence"}.get(self, self.label)

@@ -1,7 +1,7 @@
-"""YAML as a small tree in which every node knows the characters it came from.
+"""YAML as a tree of nodes that know their positions in the text.
 
-Built from the parser's events rather than from composed nodes: an alias stays an alias, so a file of aliases to
-aliases costs nothing, and nesting is stopped where no rule file needs it.
+Built from the parser's events, not from composed nodes: aliases stay aliases, so a file of aliases to aliases costs
+nothing, and nesting deeper than a rule file needs is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TreeError(ValueError):
-    """Text that is not YAML, or YAML that cannot be a rule file. `index` is the character where it shows."""
+    """Text that is not YAML, or that cannot be a rule file. `index` is the position of the offending character."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class TreeError(ValueError):
 
 
 class Lines:
-    """Where the lines of a text begin, for YAML's idea of a line."""
+    """The line starts of a text, by YAML's definition of a line break."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,7 +48,7 @@ class Lines:
         return index - self.starts[self.number(index)]
 
     def start(self, line: int) -> int:
-        """First character of a line; the end of the text for the line after the last."""
+        """First character of a line; the end of the text for the line after the last one."""
         return self.starts[line] if line < len(self.starts) else len(self.text)
 
     def content(self, line: int) -> str:
@@ -61,10 +61,10 @@ class Lines:
 
 @dataclass(slots=True)
 class Node:
-    """One value. `start` and `end` are the characters it stands on, without what follows it (blanks, comments).
+    """One value. `start` and `end` delimit its characters, without trailing blanks and comments.
 
-    `kind` is `text`, `list`, `map` or `alias`; `flow` tells `[a, b]` from a list of lines; `quoted` is True for text
-    in quotes or in a block; `odd` says in words what a rule file may not have (a tag), None otherwise.
+    `kind` is `text`, `list`, `map` or `alias`; `flow` is True for `[a, b]` and False for a list of lines; `quoted` is
+    True for text in quotes or in a block; `odd` names something that rule files do not allow (a tag), else None.
     """
 
     kind: str
@@ -79,24 +79,24 @@ class Node:
 
     @property
     def null(self) -> bool:
-        """Nothing, `~` or `null`."""
+        """True for nothing, `~` and `null`."""
         return self.kind == "text" and not self.quoted and self.text in _NULLS
 
 
 @dataclass(slots=True)
 class Tree:
-    """One document. `stop` is where an explicit end of the document (`...`) begins, None without one."""
+    """One document. `stop` is the position of an explicit end of the document (`...`), None without one."""
 
     root: Node
     stop: int | None
 
 
 def read_tree(text: str) -> Tree:
-    """The tree of a text with at most one document; raises `TreeError`."""
+    """Parse a text with at most one document; raises `TreeError`."""
     bad = Reader.NON_PRINTABLE.search(text)
     if bad is not None:
         raise TreeError(
-            f"the character {ascii(bad.group())[1:-1]} may not stand in YAML; write it as an escape in double quotes",
+            f"YAML does not allow the character {ascii(bad.group())[1:-1]}; write it as an escape in double quotes",
             bad.start(),
         )
     try:
@@ -110,18 +110,18 @@ def read_tree(text: str) -> Tree:
 
 
 def _index(mark: Any) -> int:
-    """The character of a mark, which the parser may leave out."""
+    """Position of a mark, 0 when the parser gives none."""
     return int(mark.index) if mark is not None else 0
 
 
 def _build(text: str, events: Iterator[Any]) -> Tree:
     root: Node | None = None
     stop: int | None = None
-    # Open collections, each with the key that waits for its value.
+    # Open collections, each with the key that still needs its value.
     stack: list[tuple[Node, list[Node]]] = []
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise TreeError("a second document begins here; a rule file is a single one", _index(event.start_mark))
+            raise TreeError("a second document starts here; a rule file holds only one", _index(event.start_mark))
         if isinstance(event, yaml.DocumentEndEvent) and event.explicit:
             stop = _index(event.start_mark)
         if isinstance(event, yaml.CollectionEndEvent):
@@ -134,7 +134,7 @@ def _build(text: str, events: Iterator[Any]) -> Tree:
         elif isinstance(event, yaml.NodeEvent):
             node = _node(text, event)
             if isinstance(event, yaml.CollectionStartEvent) and len(stack) >= _DEEPEST:
-                raise TreeError("nested deeper than any rule", node.start)
+                raise TreeError("nested too deeply for a rule file", node.start)
             if stack:
                 _attach(*stack[-1], node)
             else:
@@ -161,7 +161,7 @@ def _node(text: str, event: Any) -> Node:
     if isinstance(event, yaml.ScalarEvent):
         value = event.value
         if event.style in {"|", ">"}:
-            # The line ends of a block belong to its layout, not to a name.
+            # The trailing line breaks of a block are layout, not part of the value.
             value = value.rstrip("\n")
             end = start + len(text[start:end].rstrip())
         return Node("text", start, end, value, quoted=bool(event.style), odd=odd)

@@ -1,3 +1,3 @@
-"""numtui shows where two training runs part, operation by operation, in a terminal."""
+"""numtui finds where two training runs diverge, operation by operation, in a terminal."""
 
 __version__ = "0.1.0"

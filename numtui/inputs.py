@@ -1,4 +1,4 @@
-"""From what was typed to two logs: folders of runs, ranks, steps, names, and where the rules are kept."""
+"""Resolve the arguments A and B to two logs: run folders, ranks, steps, names, rule file."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ __all__ = [
 ]
 
 PRESETS = ("bitwise", "reduction-order", "low-precision")
-"""What can be expected of two runs, by the names of `matchers.verdict.expectation.Expect`."""
+"""Names of the presets of `matchers.verdict.expectation.Expect`."""
 
 STDIN = "-"
 DEFAULT_RULES = Path("overrides.yaml")
 
 _WEIGHTS = b"Format: numtui weights"
-"""How a log of weights over steps begins."""
+"""First bytes of a log of weights over steps."""
 _LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
-_TELLS_NOTHING = re.compile(r"step_\d+|numerics|rank_\d+_activations|activations|\.|/")
-"""Parts of a path that say where in a run a log stands, not which run it is of."""
+_GENERIC_NAME = re.compile(r"step_\d+|numerics|rank_\d+_activations|activations|\.|/")
+"""Components of a path that name a place within a run, not the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """What the explorer is asked to open.
+    """Logs, rules and settings with which the explorer opens.
 
     Attributes:
-        path_a, path_b: readable logs, found and checked; `path_b` is empty to look at one by itself. A log from
-            standard input was put into a file already.
-        name_a, name_b: what the sides are called on the screen.
-        rules_path: where the rules are read from if it exists, and saved to.
+        path_a, path_b: readable logs, found and checked; `path_b` is empty to open a single log. A log from
+            standard input is in a file already.
+        name_a, name_b: names of the sides on the screen.
+        rules_path: the rule file, read if it exists and saved to.
         rules_given: the user named that path (else it is the default).
         expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
-        keys: by the id of an action, the keys that do it in place of its own.
+        keys: keys by the id of an action, in place of its own.
         mouse: take the mouse; otherwise the terminal's own selection works.
-        editor: command that shows a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
-        resume: go on where the last sitting over these logs ended, and keep this one for the next.
+        editor: command that opens a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
+        resume: continue the last session on these logs, and keep this one for the next.
     """
 
     path_a: str
@@ -76,7 +76,7 @@ class OpenRequest:
 
     @property
     def single(self) -> bool:
-        """Whether one log is looked at by itself."""
+        """True when a single log is open."""
         return not self.path_b
 
 
@@ -90,10 +90,10 @@ class _Found:
 
 
 def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
-    """The two logs that A and B stand for; files are taken as they are, folders are searched.
+    """Find the two logs that A and B name; files are taken as they are, folders are searched.
 
     Raises:
-        InputError: nothing there, not readable, no log in a folder, or a choice that only the user can make.
+        InputError: a missing or unreadable file, a folder without a log, or a choice that only the user can make.
     """
     if a == STDIN and b == STDIN:
         raise InputError("only one of the two logs can be '-' (standard input)")
@@ -101,14 +101,14 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
     logs_a, logs_b = found
     if logs_a is None and logs_b is None:
         if rank is not None:
-            raise InputError("--rank chooses among the logs of a folder; both A and B are files")
+            raise InputError("--rank chooses a log of a folder, but A and B are both files")
         return a, b
     if logs_a is not None and logs_b is not None:
         rank = _choose_rank({f.rank for f in logs_a}, {f.rank for f in logs_b}, a, b, rank)
         one, other = (_of_rank(logs, rank, side) for logs, side in ((logs_a, a), (logs_b, b)))
         step = _choose_step(one, other, a, b)
         return _with_step(one, step), _with_step(other, step)
-    # A file and a folder: the file's own rank, if its name tells it, is the one to compare with.
+    # A file and a folder: compare with the rank in the file's name, if it has one.
     folder, file, logs = (a, b, logs_a) if logs_a is not None else (b, a, logs_b)
     assert logs is not None
     if rank is None:
@@ -123,7 +123,7 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
 
 
 def resolve_log(path: str, *, rank: int | None = None) -> str:
-    """The one log that a path stands for, a file or the folder of a run.
+    """Find the one log that a path names, a file or the folder of a run.
 
     Raises:
         InputError: as `resolve_logs`.
@@ -132,12 +132,12 @@ def resolve_log(path: str, *, rank: int | None = None) -> str:
 
 
 def only_name(path: str) -> str:
-    """A short name for the run of a log."""
-    return _telling(_name_parts(path)) or path
+    """Return a short name for the run of a log."""
+    return _run_name(_name_parts(path)) or path
 
 
 def default_names(path_a: str, path_b: str) -> tuple[str, str]:
-    """Short names for the sides: the part of the paths that tells the runs apart; `a` and `b` when nothing does."""
+    """Return short names for the sides: the distinguishing component of the paths, else `a` and `b`."""
     parts_a, parts_b = _name_parts(path_a), _name_parts(path_b)
     while parts_a and parts_b and parts_a[-1] == parts_b[-1]:
         parts_a.pop()
@@ -145,7 +145,7 @@ def default_names(path_a: str, path_b: str) -> tuple[str, str]:
     while len(parts_a) > 1 and len(parts_b) > 1 and parts_a[0] == parts_b[0]:
         parts_a.pop(0)
         parts_b.pop(0)
-    name_a, name_b = _telling(parts_a), _telling(parts_b)
+    name_a, name_b = _run_name(parts_a), _run_name(parts_b)
     return (name_a, name_b) if name_a and name_b and name_a != name_b else ("a", "b")
 
 
@@ -154,7 +154,7 @@ DEMOS = MappingProxyType({"traced": ("eager", "traced"), "bug": ("base", "neg_at
 
 
 def demo_logs(pair: str) -> tuple[str, str]:
-    """The logs of a shipped pair of runs, one of `DEMOS`.
+    """Return the logs of a shipped pair of runs, one of `DEMOS`.
 
     Raises:
         InputError: the installation is incomplete.
@@ -169,7 +169,7 @@ def demo_logs(pair: str) -> tuple[str, str]:
 
 
 def _look(path: str) -> list[_Found] | None:
-    """The logs in a folder; None for a file (or standard input), which has to be readable."""
+    """Return the logs in a folder; None for a readable file or standard input."""
     if path == STDIN:
         return None
     try:
@@ -199,7 +199,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def _search(folder: Path) -> list[_Found]:
-    """The logs of a run, by step and rank: in the folder itself, in `numerics/`, and in `step_S/` of either."""
+    """Return the logs of a run by step and rank, from the folder, from `numerics/`, and from `step_S/` of either."""
     found: dict[tuple[int, int], _Found] = {}
     for base in (folder, folder / "numerics"):
         if not base.is_dir():
@@ -233,7 +233,7 @@ def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: i
         have = f"there are logs of ranks {_and(common)}"
     if common:
         raise InputError(f"{have}; choose one with --rank N")
-    raise InputError(f"no rank is on both sides: {have}; name the two logs themselves")
+    raise InputError(f"no rank in common: {have}; name the two logs themselves")
 
 
 def _of_rank(logs: list[_Found], rank: int, folder: str) -> list[_Found]:
@@ -244,14 +244,14 @@ def _of_rank(logs: list[_Found], rank: int, folder: str) -> list[_Found]:
 
 
 def _choose_step(one: list[_Found], other: list[_Found], a: str, b: str) -> int | None:
-    """The step to compare; None for "each side has exactly one log", whatever its step."""
+    """Return the step to compare; None when each side has exactly one log, whatever its step."""
     if len(one) == len(other) == 1:
         return None
     common = {f.step for f in one if f.step is not None} & {f.step for f in other}
     if len(common) == 1:
         return common.pop()
     told = "; ".join(f"{side}: {_and(_places(logs))}" for side, logs in ((a, one), (b, other)))
-    raise InputError(f"there are several captured steps, name one of each side ({told})")
+    raise InputError(f"several captured steps; name one of each side ({told})")
 
 
 def _with_step(logs: list[_Found], step: int | None) -> str:
@@ -263,7 +263,7 @@ def _places(logs: list[_Found]) -> list[str]:
 
 
 def _and(items: Sequence[object]) -> str:
-    """`1`, `1 and 2`, `1, 2, 3 and 4`; a long list by its ends."""
+    """Join as `1`, `1 and 2`, `1, 2, 3 and 4`; shorten a long list to its ends."""
     texts = [str(i) for i in items]
     if len(texts) > 8:
         texts = [*texts[:4], "…", texts[-1]]
@@ -279,20 +279,20 @@ def _name_parts(path: str) -> list[str]:
     return parts
 
 
-def _telling(parts: list[str]) -> str | None:
-    """The last part that tells which run this is, else the last one at all."""
-    return next((p for p in reversed(parts) if not _TELLS_NOTHING.fullmatch(p)), parts[-1] if parts else None)
+def _run_name(parts: list[str]) -> str | None:
+    """Return the last component that identifies the run, else the last one."""
+    return next((p for p in reversed(parts) if not _GENERIC_NAME.fullmatch(p)), parts[-1] if parts else None)
 
 
 def is_weight_log(path: str) -> bool:
-    """Whether a file is a log of weights over steps, by its first bytes. What can be read only once is not touched."""
+    """True when a file's first bytes mark a log of weights over steps. A pipe, readable only once, is not touched."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
         with open(path, "rb") as file:
             start = file.read(512)
     except (OSError, ValueError):
-        return False  # whoever reads it says what is wrong
+        return False  # the reader reports the error
     if start[:2] == b"\x1f\x8b":
         import zlib  # a rare case
 

@@ -1,4 +1,4 @@
-"""What Python and the C library do on their own and a person would notice, and what is done about it."""
+"""GC, allocator and thread-switch tuning for a responsive UI."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from contextlib import suppress
 __all__ = ["forget_what_stays", "give_memory_back", "keep_what_is_there", "take_short_turns"]
 
 _TURN = 5e-4
-"""Seconds. Drawing a frame lets go of the interpreter some dozens of times, and each time a thread that computes may
-keep it for so long: at Python's own 5 ms, a frame of 20 ms takes 200 while a job runs.
+"""Thread switch interval in seconds. Drawing a frame releases the GIL dozens of times, and a computing thread may keep
+it this long each time: at Python's default of 5 ms, a frame of 20 ms takes 200 ms while a job runs.
 """
 
 
 def take_short_turns() -> None:
-    """Threads that compute give way to the screen's soon."""
+    """Shorten the thread switch interval, so that computing threads yield to the screen soon."""
     sys.setswitchinterval(_TURN)
 
 
 def keep_what_is_there() -> None:
-    """What is in memory now stays, so the collector need not look through it again, for 50 ms each time."""
+    """Freeze all live objects, so that no collection spends 50 ms on them again."""
     gc.freeze()
 
 
 def forget_what_stays() -> None:
-    """The program is at its end, though perhaps not the process: the collector looks at everything again."""
+    """Unfreeze all objects at the end of the program; the process may live on."""
     gc.unfreeze()
 
 
 def give_memory_back() -> None:
-    """Columns that are needed no more go back to the system, where the C library would keep them (that of GNU does).
+    """Return freed columns to the system; glibc would keep their memory.
 
-    Before that, those that only a cycle holds: a worker that has ended is part of one, and its job of hundreds of MB.
+    Collects cycles first: a finished worker is part of one, with its job of hundreds of MB.
 
-    Takes some 0.1 s for a million operations: not for the screen's own thread.
+    Takes about 0.1 s for a million operations: not for the screen's own thread.
     """
-    import ctypes  # with numpy it is there; the first frame comes before that
+    import ctypes  # numpy imports it anyway, but only after the first frame
 
     gc.collect()
     with suppress(AttributeError, OSError):

@@ -1,1 +1,1 @@
-"""The passes over a tensor that `capture.statistics` chooses from: C on the host, Triton or plain torch elsewhere."""
+"""Kernels for the statistics of a tensor: C on the host, Triton or plain torch elsewhere."""

@@ -1,8 +1,7 @@
-"""Compiles the kernel in C for this machine, once for each user, and loads it.
+"""Compile the C kernel for this machine, once per user, and load it.
 
-The library goes to a private directory of the user's cache and is named by everything that it depends on, so that an
-upgrade of the source, the compiler or the machine makes a new one. Ranks that start together may each compile; the
-rename that puts the result in place is atomic.
+The library goes to a private directory of the user's cache; its name includes everything it depends on, so that a new
+source, compiler or machine makes a new one. Ranks that start together may each compile; the final rename is atomic.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ __all__ = ["BuildError", "attempt", "load"]
 
 SOURCE = Path(__file__).with_name("statistics.c")
 COMPILERS = ("cc", "gcc", "clang")
-# What the compiler must not do is change a result: no contraction to fused operations, no reassociation. The second
-# form is for compilers that do not know -march=native.
+# The compiler must not change a result: no contraction to fused operations, no reassociation. The second form is for
+# compilers without -march=native.
 FLAGS = (
     ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread"),
     ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-pthread"),
@@ -32,12 +31,12 @@ _TIMEOUT = 60.0
 
 
 class BuildError(Exception):
-    """There is no compiled kernel; says why."""
+    """Raised when there is no compiled kernel, with the reason."""
 
 
 @cache
 def attempt() -> tuple[ctypes.CDLL | None, str]:
-    """The compiled kernel, or None and why there is none. A process tries once."""
+    """Return the compiled kernel, or None and the reason. A process tries once."""
     try:
         return load(), ""
     except BuildError as error:
@@ -45,10 +44,10 @@ def attempt() -> tuple[ctypes.CDLL | None, str]:
 
 
 def load() -> ctypes.CDLL:
-    """The compiled kernel, from the cache or the compiler.
+    """Return the compiled kernel, from the cache or the compiler.
 
     Raises:
-        BuildError: There is no compiler, it fails, or what it makes cannot be kept or loaded.
+        BuildError: There is no compiler, it fails, or its output cannot be stored or loaded.
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -58,7 +57,7 @@ def load() -> ctypes.CDLL:
         try:
             return _opened(_compiled(compiler, _cache() / name))
         except _UnusableCacheError:
-            # a loaded library needs its file no more
+            # a loaded library no longer needs its file
             with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
                 return _opened(_compiled(compiler, Path(directory) / name))
     except OSError as error:
@@ -66,13 +65,13 @@ def load() -> ctypes.CDLL:
 
 
 class _UnusableCacheError(Exception):
-    """The cache is not a place for code that this process will run."""
+    """Raised for a cache directory that is unsafe for code to execute."""
 
 
 def _fingerprint(compiler: str) -> str:
-    """A hash of the source, the flags, the compiler and the processor.
+    """Hash the source, the flags, the compiler and the processor.
 
-    The compiler is known by its file, so that a warm cache starts no process.
+    The compiler is identified by its file, so that a warm cache starts no process.
     """
     real = Path(compiler).resolve()
     status = real.stat()
@@ -81,7 +80,7 @@ def _fingerprint(compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What -march=native would look at."""
+    """Describe the processor, as far as -march=native depends on it."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -92,7 +91,7 @@ def _processor() -> str:
 
 
 def _cache() -> Path:
-    """The directory of compiled kernels, which nobody else can write to."""
+    """Return the directory of compiled kernels, writable by this user alone."""
     try:
         root = os.environ.get("XDG_CACHE_HOME", "")
         # the specification of XDG ignores relative paths

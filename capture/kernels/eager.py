@@ -1,7 +1,6 @@
-"""The pass over a tensor in plain torch operations, for devices and machines that have no compiled kernel.
+"""Statistics in plain torch operations, for devices and machines without a compiled kernel.
 
-It works in chunks, so that a tensor is never copied as a whole, and leaves its results on the device: nothing here
-waits for it.
+Works in chunks, so that a tensor is never copied as a whole, and leaves its results on the device without waiting.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, 
 __all__ = ["measure"]
 
 CHUNK = 1 << 18
-"""Elements at a time on the host; elsewhere, where each operation costs a launch, eight times as many."""
+"""Elements per chunk on the host; eight times as many elsewhere, where each operation costs a launch."""
 _SIGNS_CHUNK = 1 << 14
-"""As `CHUNK`, where each element needs sixteen numbers."""
+"""Chunk size where each element needs sixteen numbers."""
 # as two numbers: a table would have to be copied to the device
 _LEFT, _RIGHT = (sum(column << 16 * c for c, column in enumerate(half)) for half in (COLUMNS[:4], COLUMNS[4:]))
 
@@ -27,14 +26,14 @@ _LEFT, _RIGHT = (sum(column << 16 * c for c, column in enumerate(half)) for half
 def measure(
     tensor: torch.Tensor, row: torch.Tensor, positions: Positions | None, *, digest: bool, sketch: bool
 ) -> None:
-    """Writes the statistics of a tensor into a row (int64[FIELDS]) on the same device.
+    """Write the statistics of a tensor into a row (int64[FIELDS]) on the same device.
 
     Args:
         tensor: Of any strides and any type that converts to float64, complex ones included.
-        row: Filled as `capture.kernels.row` says, but for the fields that were not asked for.
-        positions: Where its elements stand in the global tensor; None: it is the global tensor.
-        digest: Whether to fill the digest.
-        sketch: Whether to fill the sketch.
+        row: Filled as in `capture.kernels.row`, except fields that are not requested.
+        positions: Of its elements in the global tensor; None: it is the global tensor.
+        digest: Fill the digest.
+        sketch: Fill the sketch.
     """
     device = tensor.device
     counts = torch.zeros(3, dtype=torch.int64, device=device)
@@ -85,7 +84,7 @@ def _scale(device: torch.device) -> int:
 
 
 def _pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
-    """The elements in row-major order, flat, at most `limit` at a time."""
+    """Yield the elements in row-major order, flat, at most `limit` at a time."""
     if tensor.numel() == 0:
         return
     if tensor.numel() <= limit:
@@ -140,7 +139,7 @@ def _signed(number: int) -> int:
 
 
 def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """A shift of numbers without a sign, which torch cannot compute with."""
+    """Shift unsigned numbers to the right, which torch has no type for."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -155,7 +154,7 @@ def _words(n: torch.Tensor) -> torch.Tensor:
 
 
 def _lookup(runs: Runs, index: torch.Tensor) -> torch.Tensor:
-    """The index-th number of some runs."""
+    """Return the index-th number of some runs."""
     found = index + runs[0].start
     before = 0
     for last, run in pairwise(runs):
@@ -178,7 +177,7 @@ def _positions(local: torch.Tensor, positions: Positions | None) -> torch.Tensor
 
 
 def _sketch(values: torch.Tensor, start: int, positions: Positions | None, parts: int) -> torch.Tensor:
-    """The sketch of finite values that begin at the local element `start`; float64[16]."""
+    """Return the sketch of finite values that begin at the local element `start`; float64[16]."""
     total = torch.zeros(PROJECTIONS, dtype=torch.float64, device=values.device)
     size = _SIGNS_CHUNK * _scale(values.device)
     for first in range(0, len(values), size):
@@ -192,7 +191,7 @@ def _sketch(values: torch.Tensor, start: int, positions: Positions | None, parts
 
 
 def _consecutive(x: torch.Tensor, start: int) -> torch.Tensor:
-    """The sketch of values at consecutive positions, in whole blocks that share what depends on the block alone."""
+    """Return the sketch of values at consecutive positions, in whole blocks that share the block's signs."""
     before = start % BLOCK
     x = torch.nn.functional.pad(x, (before, -(before + len(x)) % BLOCK)).view(-1, BLOCK)
     block = torch.arange(start // BLOCK, start // BLOCK + len(x), device=x.device)[:, None]
@@ -205,37 +204,37 @@ def _consecutive(x: torch.Tensor, start: int) -> torch.Tensor:
 
 
 def _scattered(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """The sketch of values at any positions."""
+    """Return the sketch of values at any positions."""
     block, at = at // BLOCK, at % BLOCK
     x = _flipped(x, _d(block, at))
     return _flipped(x[:, None], _h(at // 8) ^ _v(x.device)[at % 8] ^ _u(block[:, None])).sum(0)
 
 
 def _flipped(x: torch.Tensor, sign: torch.Tensor) -> torch.Tensor:
-    """The values, negated where the lowest bit of `sign` is set."""
+    """Negate the values where the lowest bit of `sign` is set."""
     return x * (1 - 2 * (sign & 1))
 
 
 def _d(block: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """The sign of an element in its lowest bit."""
+    """Return the sign of each element, in the lowest bit."""
     column = at % 8
     return _words(3 * block + column // 4) >> (63 - 16 * (column % 4) - at // 8)
 
 
 def _u(block: torch.Tensor) -> torch.Tensor:
-    """The signs of blocks, int64[blocks, 1], in the lowest bits; int64[blocks, 16]."""
+    """Return the signs of blocks, int64[blocks, 1], in the lowest bits; int64[blocks, 16]."""
     return _words(3 * block + 2) >> (63 - torch.arange(PROJECTIONS, device=block.device))
 
 
 def _v(device: torch.device) -> torch.Tensor:
-    """The signs of columns in the lowest bits; int64[8, 16]."""
+    """Return the signs of columns in the lowest bits; int64[8, 16]."""
     column = torch.arange(8, device=device)
     v = torch.where(column < 4, _LEFT, _RIGHT) >> (16 * (column % 4))
     return v[:, None] >> torch.arange(PROJECTIONS, device=device)
 
 
 def _h(row: torch.Tensor) -> torch.Tensor:
-    """The signs of the Hadamard matrix in the lowest bits; int64[rows, 16]."""
+    """Return the signs of the Hadamard matrix in the lowest bits; int64[rows, 16]."""
     shared = row[:, None] & torch.arange(PROJECTIONS, device=row.device)
     shared = shared ^ (shared >> 2)
     return shared ^ (shared >> 1)

@@ -1,4 +1,4 @@
-"""How to read a tensor inside somebody else's training step without anything noticing."""
+"""Contexts for reading a tensor inside a training step unseen by modes, subclasses and autograd."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ __all__ = ["has_own_dispatch", "no_functions", "storage_address", "unnoticed"]
 _C: Any = getattr(torch, "_C")  # noqa: B009  the guards have no public name
 
 no_functions: Any = _C.DisableTorchFunction
-"""Context in which no torch function mode or subclass sees a call; enough for questions about a tensor (its shape)."""
+"""Context in which no torch function mode or subclass sees a call; enough for queries such as the shape."""
 
 storage_address: Any = _C._data_address
-"""Where a tensor's storage begins, 0 without one; unlike `Tensor.data_ptr` it does not copy what is copied on write."""
+"""Address of a tensor's storage, 0 without one; unlike `Tensor.data_ptr`, it does not trigger copy on write."""
 
 
 def has_own_dispatch(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is of a subclass that computes its values itself (a DTensor, a fake tensor)."""
+    """Return True for a subclass that computes its values itself (a DTensor, a fake tensor)."""
     dispatch: Any = type(tensor).__torch_dispatch__
     return dispatch is not _C._disabled_torch_dispatch_impl
 
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
-    """Context for operations on tensors: no dispatch mode, torch function mode, subclass, function transform, autocast
-    or autograd sees them, and what they allocate can be written to in and out of inference mode.
+    """Open a context in which tensor operations go unnoticed by the training code.
+
+    No dispatch mode, torch function mode, subclass, function transform, autocast or autograd sees them, and memory
+    allocated in it can be written to in and out of inference mode.
     """
     with (
         no_functions(),

@@ -1,4 +1,4 @@
-"""The pass over a tensor in host memory in compiled C: `statistics.c` and what it is called with."""
+"""Statistics of a tensor in host memory in compiled C: `statistics.c` and its arguments."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _BYTES = (
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
 )
-"""Types of 8 bits, by name: not every version of torch has all of them."""
+"""8-bit types by name: not every version of torch has all of them."""
 
 _WORTH_THREADS = 1 << 20
-"""Elements from which threads pay for their start."""
+"""Number of elements from which several threads are faster."""
 
 
 class Native:
-    """The compiled kernel. Not for several threads at once: its arguments have one place."""
+    """The compiled kernel. Not thread-safe: it has one set of arguments."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         function = library.measure
@@ -68,18 +68,18 @@ class Native:
                     self._types[getattr(torch, name)] = (_BY_TABLE, 0, self._table(getattr(torch, name)))
 
     def _table(self, dtype: torch.dtype) -> int:
-        """The address of the 256 values of a type of 8 bits."""
+        """Return the address of the 256 values of an 8-bit type."""
         table = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
         self._tables.append(table)
         return table.data_ptr()
 
     def measure(self, tensor: torch.Tensor, row: int, positions: Positions | None, take: int) -> bool:
-        """Fills the row at an address; False where this kernel does not know the type or has no memory.
+        """Fill the row at an address; return False for an unknown type or without memory.
 
         Args:
-            tensor: In host memory that it really has.
+            tensor: In host memory, with its storage allocated.
             row: Address of a row.
-            positions: Where its elements stand in the global tensor; None: it is the global tensor.
+            positions: Of its elements in the global tensor; None: it is the global tensor.
             take: `DIGEST`, `SKETCH`, both or 0.
         """
         known = self._types.get(tensor.dtype)

@@ -1,4 +1,4 @@
-"""What one pass over a tensor leaves behind: a row of 64-bit fields that every kernel writes alike.
+"""Result of one pass over a tensor: a row of 64-bit fields, the same for every kernel.
 
     0 nan   1 inf   2 zero   3 digest                (integers)
     4 l1    5 l2    6 min    7 max    8 mean         (float64, over the finite values)

@@ -1,7 +1,7 @@
-"""The pass over a tensor in one Triton kernel, for CUDA devices: imported only where there is triton.
+"""Statistics of a tensor in one Triton kernel, for CUDA devices; imported only where triton exists.
 
-Each program takes a fixed number of tiles and leaves a row of partial sums; another kernel adds the rows in their
-order. So the results do not depend on what the device runs when, and nothing waits for it.
+Each program takes a fixed number of tiles and leaves a row of partial sums; another kernel adds the rows in order. So
+the results do not depend on scheduling, and nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _TYPES = {
     torch.int64,
 }
 _COPIED = 1 << 22
-"""Elements up to which a tensor that is not contiguous is copied."""
+"""Number of elements up to which a non-contiguous tensor is copied."""
 _TILE = 256
 _TILES = 64
-"""Tiles that one program takes."""
+"""Tiles per program."""
 
 _GAMMA = tl.constexpr(GAMMA)
 _SEED = tl.constexpr(SEED)
@@ -48,7 +48,7 @@ _SKETCH = tl.constexpr(SKETCH)
 
 
 def knows(tensor: torch.Tensor, positions: Positions | None) -> bool:
-    """Whether the kernel can read a tensor, and compute its positions."""
+    """Return True if the kernel can read a tensor and compute its positions."""
     if tensor.dtype not in _TYPES or tensor.is_neg() or (positions is not None and _affine(positions) is None):
         return False
     if not tensor.is_contiguous():
@@ -59,7 +59,7 @@ def knows(tensor: torch.Tensor, positions: Positions | None) -> bool:
 def measure(
     tensor: torch.Tensor, row: torch.Tensor, positions: Positions | None, *, digest: bool, sketch: bool
 ) -> None:
-    """As `capture.kernels.eager.measure`, for what `knows` says."""
+    """Do the same as `capture.kernels.eager.measure`, for tensors that `knows` accepts."""
     numel = tensor.numel()
     flat = tensor.detach().reshape(-1)
     # of a tensor of one element, any stride counts as contiguous
@@ -97,8 +97,9 @@ def measure(
 
 
 def _affine(positions: Positions) -> tuple[int, int, int, int, int] | None:
-    """(start, elements in a run, runs in a group, from run to run, from group to group), where positions are that
-    regular.
+    """Describe regular positions by five numbers; None for irregular ones.
+
+    (start, elements in a run, runs in a group, stride of runs, stride of groups)
     """
     axes = [(1, positions.inner), *positions.outer]
     if len(axes) > 3 or any(len(runs) != 1 for _, runs in axes):

@@ -1,1 +1,1 @@
-"""First causes of a divergence, and what follows from each."""
+"""First causes of a divergence, and the consequences of each."""

@@ -1,8 +1,8 @@
-"""What follows from each first cause: the red rows downstream of it, where they are and how large they get.
+"""Consequences of each first cause: the red rows downstream, their places, and the size of their errors.
 
-Causes that one line of the program makes (a mistake in a loop over micro-batches or layers) are one cause. A row is
-downstream of a cause when it reads, over any number of operations, what the cause made, and nothing on the way has
-equal bits in both runs again; rows that only agree in print stay downstream, because a print cannot tell.
+Causes from one line of the program (a mistake in a loop over micro-batches or layers) count as one. A row is downstream
+of a cause if a chain of operations leads from the cause to it without a row that is bitwise equal in both runs; rows
+with merely equal printed values stay downstream, because print cannot prove equality.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Status
 
-__all__ = ["Cause", "Consequences", "Growth", "consequences", "lasting_causes"]
+__all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes"]
 
 
-_MOST: Final = 62
-"""So many causes are followed, the earliest ones; each takes a bit of a 64-bit word, and all others one together."""
+_MAX_CAUSES: Final = 62
+"""Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
+"""
 _ROUNDS: Final = 4
-"""Passes over the rows. One is enough but for data that flows against the order of a, where pairs cross."""
+"""Passes over the rows. One suffices unless data flows against the order of a, at crossing pairs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """The largest error that a cause leads to in one part of the step.
+class ErrorGrowth:
+    """The largest downstream error of a cause in one part of the step.
 
     Attributes:
         phase: of the rows.
         place: the index in the module's name (`3` for `layers.3.attention`), empty for modules without.
-        row: the one with the largest error.
-        error: relative; inf where there is NaN or Inf.
+        row: the row with the largest error.
+        error: relative; inf for NaN or Inf.
     """
 
     phase: Phase
@@ -50,15 +51,14 @@ class Cause:
     """One first cause.
 
     Attributes:
-        rows: the rows of the comparison that start it, the first one first; several when they are of one place in the
+        rows: the comparison rows that start it, the first one first; several if they come from one place in the
             program.
-        red: how many red rows are downstream, or start it.
-        assumed: how many of them only because they come after one that is: what they read differs, and nothing that was
-            captured made it.
-        masked: how many rows read something red and agree in print all the same: nothing says that they are sound.
-        modules: how many modules the red rows are in.
+        red: number of red rows that are downstream or start it.
+        assumed: number of those attributed by position only: their inputs differ, and the producers were not captured.
+        masked: number of downstream rows that read a red row but match in every printed digit; they may still differ.
+        modules: number of modules with red rows.
         growth: along the step, in the order of a.
-        after: index of the first cause that it is itself downstream of, over rows that agree in print; -1 for none.
+        after: index of a first cause upstream of this one, over rows with equal printed values; -1 for none.
     """
 
     rows: tuple[int, ...]
@@ -66,20 +66,20 @@ class Cause:
     assumed: int
     masked: int
     modules: int
-    growth: tuple[Growth, ...]
+    growth: tuple[ErrorGrowth, ...]
     after: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """The first causes that were followed, those that explain most first, and what they leave unexplained.
+    """The first causes that were followed, those that explain most first, and the unexplained rest.
 
     Attributes:
         causes: the earliest ones, ranked: NaN and Inf first, then by the red rows that no earlier cause explains, then
-            as in the step.
-        further: the rows that start each of the others, which were not followed.
-        cause_of: int32[r], for each red row the index of the earliest cause it is downstream of, -1 for none of them.
-        unexplained: red rows that are downstream of neither.
+            by their order in the step.
+        further: the starting rows of each further cause, which was not followed.
+        cause_of: int32[r], the index of the earliest cause upstream of each red row, -1 for none.
+        unexplained: number of red rows downstream of no cause.
     """
 
     causes: tuple[Cause, ...]
@@ -89,17 +89,17 @@ class Consequences:
 
     @property
     def starts(self) -> list[tuple[int, ...]]:
-        """The rows that start each first cause, whether it was followed or not."""
+        """The starting rows of each first cause, followed or not."""
         return [*(cause.rows for cause in self.causes), *self.further]
 
 
 def consequences(c: Rows) -> Consequences:
-    """Follows the data flow from the first causes through both logs."""
+    """Follow the data flow from the first causes through both logs."""
     places = _places(c)
-    groups, further = places[:_MOST], places[_MOST:]
+    groups, further = places[:_MAX_CAUSES], places[_MAX_CAUSES:]
     start = np.zeros(len(c), np.uint64)
     for k, rows in enumerate(places):
-        start[list(rows)] |= np.uint64(1 << min(k, _MOST))
+        start[list(rows)] |= np.uint64(1 << min(k, _MAX_CAUSES))
     reader, maker = _edges(c)
     flow, reach = _spread(c, start, reader, maker)
     masked = np.zeros(len(c), bool)
@@ -129,14 +129,14 @@ def consequences(c: Rows) -> Consequences:
 
 
 def lasting_causes(c: Rows) -> Bool:
-    """bool[r]: the first causes, without those that a rule ignores and another first cause makes up for.
+    """bool[r]: the first causes, without ignored ones whose consequences another first cause explains.
 
-    An ignored one stays while red rows follow from it that no first cause in force explains.
+    An ignored cause stays while red rows follow from it that no other first cause explains.
     """
     ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
     if not len(ignored):
         return c.cause
-    bit = np.minimum(np.arange(1, len(ignored) + 1), _MOST)
+    bit = np.minimum(np.arange(1, len(ignored) + 1), _MAX_CAUSES)
     start = np.where(c.cause, np.uint64(1), np.uint64(0))
     start[ignored] = np.left_shift(np.uint64(1), bit.astype(np.uint64))
     _, reach = _spread(c, start, *_edges(c))
@@ -147,7 +147,7 @@ def lasting_causes(c: Rows) -> Bool:
 
 
 def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Hash]:
-    """The causes of each row as bits: by data flow alone, and with the red rows that no data flow leads to.
+    """The causes of each row as bits: by data flow alone, and including red rows that no data flow reaches.
 
     Such a row shares the causes of the red row before it, or of an ignored first cause.
     """
@@ -163,34 +163,34 @@ def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Ha
 
 
 def _gravity(c: Rows, cause: Cause) -> bool:
-    """The cause itself made NaN or Inf."""
+    """True if the cause itself produced NaN or Inf."""
     return any(c.status[row] == Status.NAN for row in cause.rows)
 
 
 def _places(c: Rows) -> list[tuple[int, ...]]:
-    """The rows that are first causes, those of one place in the program together, in the order of the screen."""
+    """The rows of first causes, grouped by place in the program, in screen order."""
     found: dict[tuple[object, ...], list[int]] = {}
-    # what checkpointing runs again is of the forward pass
+    # recomputed operations belong to the forward pass
     again = {} if c.recomputed is None else {id(c.a): c.recomputed[0], id(c.b): c.recomputed[1]}
     for row in np.flatnonzero(c.cause).tolist():
         log, record = _shown(c, row)
         where = log.location_text(record) or template(canonical(log.module_name(record))).pattern
-        lone = int(c.status[row]) if c.pair[row] < 0 else -1
+        unpaired = int(c.status[row]) if c.pair[row] < 0 else -1
         repeat = id(log) in again and again[id(log)][record]
         phase = Phase.FORWARD if repeat else Phase(log.phase[record])
-        place = (where, log.op_name(record), phase, lone)
+        place = (where, log.op_name(record), phase, unpaired)
         found.setdefault(place, []).append(row)
     return [tuple(rows) for rows in found.values()]
 
 
 def _shown(c: Rows, row: int) -> tuple[OpLog, int]:
-    """The log and the record that a row shows: a's where it has one."""
+    """The log and record that a row shows: a's if it has one."""
     record = int(c.row_a[row])
     return (c.a, record) if record >= 0 else (c.b, int(c.row_b[row]))
 
 
 def _edges(c: Rows) -> tuple[Int64, Int64]:
-    """(reading row, making row) of all values that a record reads and another one made, sorted by the reading row."""
+    """(consumer row, producer row) of all recorded data flow, sorted by consumer."""
     if c.flow is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     codes = []
@@ -204,7 +204,7 @@ def _edges(c: Rows) -> tuple[Int64, Int64]:
 
 
 def _downstream(start: Hash, reader: Int64, maker: Int64, stops: Bool) -> Hash:
-    """The causes upstream of each row as bits. Rows in `stops` pass nothing on."""
+    """The causes upstream of each row as bits. Rows in `stops` propagate nothing."""
     reach: list[int] = start.tolist()
     through = (~stops | (start != 0)).tolist()
     first = int(np.flatnonzero(start)[0]) if start.any() else len(start)
@@ -224,14 +224,14 @@ def _downstream(start: Hash, reader: Int64, maker: Int64, stops: Bool) -> Hash:
 
 
 class _Parts:
-    """For each row the part of the step and the module it is in, as numbers."""
+    """The part of the step and the module of each row, as numbers."""
 
     def __init__(self, c: Rows) -> None:
         self.names: list[tuple[Phase, str]] = []
         numbers: dict[tuple[Phase, str], int] = {}
         modules: dict[str, int] = {}
         self.part, self.module = np.zeros(len(c), np.int64), np.zeros(len(c), np.int64)
-        for log, row in ((c.b, c.row_b), (c.a, c.row_a)):  # a's last: its record is the one that counts
+        for log, row in ((c.b, c.row_b), (c.a, c.row_a)):  # a last: its record takes precedence
             has = np.flatnonzero(row >= 0)
             names = [*log.modules, ""]
             places = [template(canonical(name)).place for name in names]
@@ -262,12 +262,12 @@ def _cause(
         assumed=int(np.count_nonzero(~flown[red])),
         masked=int(np.count_nonzero(reached & masked)),
         modules=len(np.unique(parts.module[red])),
-        growth=tuple(_growth(c, parts, red)),
+        growth=tuple(_error_growth(c, parts, red)),
     )
 
 
-def _growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[Growth]:
-    """The largest error of each part of the step that some red rows are in, in their order."""
+def _error_growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[ErrorGrowth]:
+    """The largest error of some red rows in each part of the step, in order."""
     red = red[~np.isnan(c.error[red])]
     part = parts.part[red]
     by_error = np.lexsort((red, -c.error[red], part))
@@ -275,4 +275,4 @@ def _growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[Growth]:
     _, met = np.unique(part, return_index=True)
     for row in red[by_error[first]][np.argsort(met)].tolist():
         phase, place = parts.names[parts.part[row]]
-        yield Growth(phase, place, row, float(c.error[row]))
+        yield ErrorGrowth(phase, place, row, float(c.error[row]))

@@ -1,19 +1,17 @@
-"""Where a divergence starts: origin, receiver or unknown for every red pair, and the first causes.
+"""Find where a divergence starts: the role of every red pair, and the first causes.
 
-* receiver: an input already differs, or comes from a red row, or from an operation that only one run has;
-* origin: every input agrees, the output does not;
-* unknown: nothing red came before, but an input differs (or has no hash) and no captured operation made it: look one
-  hop before it.
+* receiver: an input already differs, or comes from a red row, or from an unpaired operation; * origin: every input
+agrees, the output differs; * unknown: no upstream row is red, but an input differs (or has no hash) and no captured
+operation produced it: look one hop upstream.
 
-Before the first red row an input agrees when it is within the tolerance. After it only an equal one does: a small
-difference there is more likely a part of the divergence than noise. Where both logs have digests, equal means equal
-bits; an input whose bits differ though it came from equal ones was changed on its way by what was not captured (a view
-of something else), and the row that reads it is unknown wherever it stands.
+Before the first red row an input agrees if it is within the tolerance. After it only an equal one does: there, a small
+difference is more likely propagated divergence than noise. If both logs have digests, equal means bitwise equal; an
+input whose bits differ although its producers' outputs are equal was changed on the way by something uncaptured (a view
+of something else), and the row that reads it is unknown wherever it is.
 
-First causes are the red rows that no other red row explains: origins; unknowns; and operations that only one run has,
-whose own inputs are sound and whose result is what a red row reads where the other run reads something else (an
-inserted `neg` leaves every norm as it was); and operations of one run alone with which NaN or Inf begins that a red row
-reads.
+First causes are the red rows that no other red row explains: origins and unknowns. Unpaired operations are first causes
+too, if their own inputs are sound and a red row reads their result in place of another value (an inserted `neg` leaves
+every norm unchanged), or if they produce the first NaN or Inf that a red row reads.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ __all__ = ["Origins", "find_origins"]
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The inputs of the red pairs, one entry each: the pair, and the record that made it on each side.
+    """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
 
-    `equal`: its bits are. `hidden`: they are not, though those of what its makers made are.
+    `equal`: bitwise equal. `hidden`: different bits, although the outputs of the producers are equal.
     """
 
     pair: Int64
@@ -54,10 +52,10 @@ class _Inputs:
 
 
 def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Origins:
-    """Roles and first causes.
+    """Determine roles and first causes.
 
     Args:
-        flow: asked only when something is red.
+        flow: used only if something is red.
     """
     role = np.zeros(len(pairing), np.int8)
     cause = np.zeros(len(pairing), bool)
@@ -72,7 +70,7 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     from_red = (_at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)) & ~reads.equal
     explained = _any(reads.pair[from_red], len(pairing))
 
-    # makers that only one side has: suspects where the value differs, or agrees in L1 only
+    # unpaired producers: suspects if the value differs, or agrees in L1 only
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
     extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
     suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair]
@@ -98,7 +96,7 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
             (a, flow_a, pairing.of_a, red_a, reads.maker_a, odd_a, ~_at(odd_b, reads.maker_b), cause_a),
             (b, flow_b, pairing.of_b, red_b, reads.maker_b, odd_b, ~_at(odd_a, reads.maker_a), cause_b),
         ):
-            # what the runs compute by other operations (a softmax written out) has no pair that could be red itself
+            # computations by different operations (a softmax written out) have no pair that could be red
             alone = odd & (of < 0)
             led = wanted[reads.pair] & only_here & _at(alone, maker)
             begins = where_broken_begins(flow_of, maker[led], alone)
@@ -115,13 +113,13 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
     cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
     if not (cause.any() or cause_a.any() or cause_b.any()):
-        # red rows that explain each other, because pairs cross: something has to be looked at first
+        # crossing pairs let red rows explain each other: take the earliest
         cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
     return Origins(role, cause, cause_a, cause_b)
 
 
 def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Bool:
-    """bool[p]: no red pair and no suspect comes before the pair, in either order of dispatch."""
+    """bool[p]: no red pair and no suspect precedes the pair in either dispatch order."""
     first_a = int(pairing.lead_a[red].min())
     if cause_a.any():
         first_a = min(first_a, int(np.flatnonzero(cause_a)[0]))
@@ -146,8 +144,9 @@ def _any(index: Int64, size: int) -> Bool:
 def _inputs(
     a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int64
 ) -> _Inputs:
-    """The inputs of some pairs: position by position where a pair is one row against one, and each for itself where a
-    pair is a group, whose sides do not list the same inputs.
+    """The inputs of some pairs.
+
+    Position by position for pairs of single rows; each on its own for groups, whose sides list different inputs.
     """
     grouped = pairing.grouped[pairs]
     single = _single_inputs(a, b, pairing, verdicts, flow_a, flow_b, pairs[~grouped], int(pairing.lead_a[pairs].min()))
@@ -156,7 +155,7 @@ def _inputs(
         pair_of = of[flow.row].astype(np.int64)
         inside = _at(_any(pairs[grouped], len(pairing)), pair_of)
         pair, maker = pair_of[inside], flow.value[inside]
-        maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # handed on within the group
+        maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # internal to the group
         none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
         maker_a, maker_b = (maker, none) if side == "a" else (none, maker)
         parts.append(_Inputs(pair, maker_a, maker_b, no, no, no, no))
@@ -187,11 +186,11 @@ def _single_inputs(
     shared[shared] = pairing.of_b[made_b[shared]] == of_maker[shared]
     hidden = known & ~equal & shared
     hidden[hidden] = verdicts.status[of_maker[hidden]] == Status.EQUAL
-    # nothing says how far a tensor is off that no record made: its norm may well be the same
+    # the error of a tensor without a recorded producer is unknown: its norm may well be the same
     given = (made_a < 0) & (made_b < 0)
     differs = np.where(known, ~equal & (differs | later | hidden | given), differs & ~equal)
     unhashed &= ~known & ~equal
-    # one more entry for pairs whose sides do not list the same number of inputs
+    # one more entry for pairs with a different number of inputs per side
     uneven = np.flatnonzero(count_a != count_b)
     none, no = np.full(len(uneven), -1, np.int64), np.zeros(len(uneven), bool)
     return _Inputs(
@@ -206,9 +205,9 @@ def _single_inputs(
 
 
 def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bool, Bool]:
-    """(the bits of both are known, they are equal) of the inputs at some places.
+    """(the digests of both are known, they are equal) for the inputs at some places.
 
-    What has no digest on either side of two logs that have them was not read: it counts as equal.
+    An input without digest in both logs was not read, and counts as equal.
     """
     digests, listed = [], np.ones(len(place), bool)
     for log, row in ((a, i), (b, j)):
@@ -222,14 +221,14 @@ def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bo
 
 
 def _extra(maker: Int64, other: Int64, of: Int32, of_other: Int32) -> Bool:
-    """The input was made by a record without partner, where the other side's was made by one with a partner."""
+    """bool: the input's producer is unpaired, while that of the other side is paired or unknown."""
     alone = (maker >= 0) & (of[np.maximum(maker, 0)] < 0) if len(of) else np.zeros(len(maker), bool)
     placed = (other < 0) | (of_other[np.maximum(other, 0)] >= 0) if len(of_other) else np.ones(len(maker), bool)
     return np.asarray(alone & placed)
 
 
 def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Float64) -> Bool:
-    """The two makers' outputs are not the same tensor by their other statistics or sketches; by L1 they may be."""
+    """bool: the outputs of the two producers differ by their further statistics or sketches, although L1 may agree."""
     out = np.zeros(len(maker_a), bool)
     known = np.flatnonzero((maker_a >= 0) & (maker_b >= 0))
     i, j, tolerance = maker_a[known], maker_b[known], tolerance[known]
@@ -237,7 +236,7 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
     both = a.present[i] & b.present[j]
     for k, name in enumerate(STATISTICS):
         if name == "Mean":
-            continue  # near zero it says nothing without its scale
+            continue  # near zero it is meaningless without its scale
         with np.errstate(invalid="ignore"):
             altered |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
     _, error = estimates(a, b, i, j, np.ones(len(known), bool))
@@ -247,18 +246,18 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
 
 
 def _passive(verdicts: Verdicts, of: Int32) -> Bool:
-    """bool[n]: nothing is known of the record's result: it has no partner, or was logged before it was there."""
+    """bool[n]: the record's result was not judged: it is unpaired, or was logged before completion."""
     unjudged = np.append((verdicts.status > Status.CLOSE) & (verdicts.status < Status.SHAPE), True)
     return np.asarray(unjudged[of])
 
 
 def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:
-    """bool[n]: one of the record's inputs was made by a red record, or, over passive ones, from what one made."""
+    """bool[n]: an input was produced by a red record, directly or over passive records."""
     known = flow.value >= 0
     reader, maker = flow.row[known], flow.value[known]
     carries = red.tolist()
     further = passive[reader]
-    # in the order of dispatch, so that a chain of any length is followed in one pass
+    # in dispatch order, so that one pass follows chains of any length
     for row, made in zip(reader[further].tolist(), maker[further].tolist(), strict=True):
         if carries[made]:
             carries[row] = True

@@ -1,1 +1,1 @@
-"""Known ways in which the names and operations of two runs drift apart, and rules for them."""
+"""Detectors for known kinds of drift between two runs' names and operations, with rules for them."""

@@ -1,9 +1,9 @@
-"""From one pair to all its siblings: the template that says for every layer what a person said for one.
+"""Generalise one pair to all its siblings: a template for every layer from a pair made for one.
 
-A pair whose module of a stands in a numbered place (`layers.3.attention`) has siblings in the other places. The numbers
-become placeholders, in the keys of b as well, and every place is then looked at: where an operation is missing, a rule
-says otherwise, or the shapes or the values speak against the pair, the place does not fit and the reason is given.
-Counters stay as they are: a template over `{n}` would cover other operations, not this one elsewhere.
+A pair whose module of a is in a numbered place (`layers.3.attention`) has siblings in the other places. The numbers
+become placeholders, in the keys of b as well, and every place is checked: if an operation is missing, a rule disagrees,
+or shapes or values contradict the pair, the place does not fit and the reason is given. Counters stay fixed: a template
+over `{n}` would cover other operations, not this one elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Misfit", "NoTemplateError", "Proposal", "generalise"]
 _NAMES: Final = "ijkl"
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _NAMED: Final = 3
-"""Places that do not fit, as many as a sentence names."""
+"""Maximum number of misfits named in a sentence."""
 _ALIKE: Final = (Status.EQUAL, Status.SAME_PRINT)
 
 Place = tuple[int, ...]
@@ -40,16 +40,16 @@ Group = tuple[int, tuple[int, ...]]
 
 
 class NoTemplateError(UserError):
-    """A pair that no template says for other places as well; its text says why."""
+    """A pair that no template extends to other places; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A place for which the template is not right.
+    """A place that the template does not fit.
 
     Attributes:
-        place: in words: `layer 17`, or `layers.3.experts.5`.
-        reason: why, as a sentence without a capital and a full stop.
+        place: `layer 17`, or `layers.3.experts.5`.
+        reason: a sentence without capital and full stop.
     """
 
     place: str
@@ -58,14 +58,14 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A template instead of pairs made by hand.
+    """A template in place of hand-made pairs.
 
     Attributes:
         rule: the template.
-        fits: the places for which it is right, in words; that of the pair itself is one of them.
+        fits: the places that it fits, in words, including that of the pair itself.
         misfits: the others.
-        apart: rules that keep the template from pairing what is there but should not be.
-        replaces: the pair rules that say nothing more beside it.
+        apart: rules that keep the template from making wrong pairs.
+        replaces: the pair rules that it makes redundant.
         text: `31 of 32 layers fit; layer 17 does not, because …`.
     """
 
@@ -77,7 +77,7 @@ class Proposal:
     text: str
 
     def applied(self, rules: RuleSet) -> RuleSet:
-        """The rules with this proposal in them."""
+        """The rules with this proposal applied."""
         for pair in self.replaces:
             rules = rules.removing(pair)
         rules = rules.adding(self.rule)
@@ -87,9 +87,9 @@ class Proposal:
 
 
 def generalise(c: Comparison, rules: RuleSet, a: Sequence[int], b: Sequence[int]) -> Proposal:
-    """The template that covers most siblings of the pair of rows `a` and `b`.
+    """Find the template that covers most siblings of the pair of rows `a` and `b`.
 
-    `rules` are those that the proposal has to live with; they may be newer than the comparison's.
+    `rules` are those that the proposal must respect; they may be newer than the comparison's.
 
     Raises:
         NoTemplateError: no template covers a sibling.
@@ -100,8 +100,8 @@ def generalise(c: Comparison, rules: RuleSet, a: Sequence[int], b: Sequence[int]
     candidates = list(_templates(c.a.keys[a[0]], [c.b.keys[row] for row in b]))
     if not candidates:
         raise NoTemplateError(
-            f"the modules of '{c.a.keys[a[0]]}' and '{c.b.keys[b[-1]]}' do not both have a number that says which "
-            "layer is meant; a second such pair made by hand would say in which steps to go on"
+            f"the modules of '{c.a.keys[a[0]]}' and '{c.b.keys[b[-1]]}' do not both have a layer number; "
+            "pair a second layer by hand to show the step"
         )
     search = _Search(c, rules, seed)
     found = [search.evaluate(candidate) for candidate in candidates]
@@ -115,9 +115,9 @@ def generalise(c: Comparison, rules: RuleSet, a: Sequence[int], b: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A template, and the places that it speaks of.
+    """A template, and the places that it covers.
 
-    `prefix` is as much of the module path of a as says which place is meant; `names` are its placeholders.
+    `prefix` is the leading part of the module path of a that identifies the place; `names` are its placeholders.
     """
 
     rule: TemplateRule
@@ -127,7 +127,7 @@ class _Candidate:
 
     @property
     def noun(self) -> str | None:
-        """What the places are called: `layers` for `model.layers.{i}`; None for places of several numbers."""
+        """The name of the places: `layers` for `model.layers.{i}`; None for places with several numbers."""
         before = self.prefix.text.split(".")[:-1]
         return before[-1] if len(self.names) == 1 and before and before[-1].isalpha() else None
 
@@ -153,15 +153,15 @@ def _templates(key_a: str, keys_b: Sequence[str]) -> Iterator[_Candidate]:
             prefix = ".".join(text_a.rpartition("/")[0].split(".")[: chosen[-1] + 1])
             try:
                 rule = TemplateRule(a=(text_a,), b=tuple(text for text in texts_b if text))
-            except ValueError:  # keys that no rule can hold: too long, or not text
+            except ValueError:  # keys that rules do not allow: too long, or not text
                 continue
             yield _Candidate(rule, Pattern.of(prefix), chosen[-1] + 1, names)
 
 
 def _following(parts_a: Sequence[str], holes: dict[int, str], parts_b: Sequence[str]) -> str | None:
-    """A key of b with its numbers replaced by the placeholders they follow; None when it does not follow them all.
+    """A key of b with its numbers replaced by the placeholders they follow; None if it does not follow them all.
 
-    A number follows the placeholder behind the same word (`layers.`), with an offset if need be, else one of the same
+    A number follows the placeholder after the same word (`layers.`), with an offset if necessary, else one of the same
     value.
     """
     out = [_plain(part) for part in parts_b]
@@ -185,7 +185,7 @@ def _following(parts_a: Sequence[str], holes: dict[int, str], parts_b: Sequence[
 
 
 def _segments(key: str) -> list[str]:
-    """The segments of a key's module, and last what follows its slash."""
+    """The segments of a key's module, and last the part after its slash."""
     module, _, tail = key.rpartition("/")
     return [*module.split("."), tail]
 
@@ -200,7 +200,7 @@ def _plain(text: str) -> str:
 
 
 class _Search:
-    """One call of `generalise`: what the rules say of the rows, and whether the values agree."""
+    """One call of `generalise`: the rules on the rows, and the agreement of values."""
 
     def __init__(self, c: Comparison, rules: RuleSet, seed: Group) -> None:
         self.c, self.rules, self.seed = c, rules, seed
@@ -212,14 +212,14 @@ class _Search:
         self.apart = frozenset(self.resolved.apart)
         by_rule = self.forced_a.get(seed[0])
         if by_rule is not None and by_rule.template and (by_rule.a[0], by_rule.b) == seed:
-            raise NoTemplateError(f"a template makes this pair already: {self.where(by_rule)}")
+            raise NoTemplateError(f"a template already makes this pair: {self.where(by_rule)}")
         self.values_count = self.elsewhere([seed])[0] is None
 
     def where(self, forced: Forced) -> str:
         return self.rules.where(self.rules.rules[forced.rule])
 
     def evaluate(self, candidate: _Candidate) -> Proposal:
-        """The template against every place."""
+        """Check the template against every place."""
         reasons: dict[Place, str | None] = {}
         there: dict[Place, list[Group]] = {}
         rows_of = {
@@ -229,7 +229,7 @@ class _Search:
         origin = next(place for place, rows in rows_of.items() if self.seed[0] in rows)
         counts, made = self.counts(candidate, origin, rows_of[origin].tolist())
         if self.seed not in made:
-            raise NoTemplateError("operations that repeat a key are paired in order, and these two are not")
+            raise NoTemplateError("operations with a repeated key are paired in order, unlike these two")
         for place in sorted({*self.places(candidate), *rows_of}):
             rows = rows_of[place].tolist() if place in rows_of else []
             have, groups = self.counts(candidate, place, rows)
@@ -244,7 +244,7 @@ class _Search:
             mine, against = against[: len(there[place])], against[len(there[place]) :]
             reasons[place] = next((reason for reason in mine if reason), None)
         if reasons[origin] is not None:
-            raise NoTemplateError(f"the template would not make this pair itself, because {reasons[origin]}")
+            raise NoTemplateError(f"the template would miss this pair itself, because {reasons[origin]}")
         return self.proposal(candidate, there, reasons)
 
     def proposal(
@@ -280,17 +280,17 @@ class _Search:
         )
 
     def free(self, a: int, b: tuple[int, ...]) -> bool:
-        """Whether no rule keeps a template from this pair."""
+        """True if no rule keeps a template from this pair."""
         return (
             a not in self.forced_a
             and not any(row in self.forced_b for row in b)
             and not any((a, row) in self.apart for row in b)
         )
 
-    # What there is
+    # Places and their operations
 
     def places(self, candidate: _Candidate) -> Iterator[Place]:
-        """The places that the modules of a have, those without the operation too."""
+        """The places among the modules of a, including those without the operation."""
         heads = {
             ".".join(name.split(".")[: candidate.segments]) for name in (*self.c.a.modules, *self.resolved.modules_a)
         }
@@ -300,13 +300,13 @@ class _Search:
                 yield tuple(int(captures[name]) for name in candidate.names)
 
     def counts(self, candidate: _Candidate, place: Place, rows: list[int]) -> tuple[tuple[int, ...], list[Group]]:
-        """How many operations of a, and of each key of b, are in a place; and the pairs that the template makes."""
+        """Number of operations of a, and of each key of b, in a place; and the pairs that the template makes."""
         captures = dict(zip(candidate.names, place, strict=True))
         found = [self.index_b.named(Pattern.of(text).expand(captures)).tolist() for text in candidate.rule.b]
         groups = [(a, b) for a, *b in zip(rows, *found, strict=False)]
         return (len(rows), *map(len, found)), [(a, tuple(b)) for a, b in groups]
 
-    # Why not
+    # Reasons against
 
     def absent(self, candidate: _Candidate, place: Place, have: tuple[int, ...]) -> str | None:
         captures = dict(zip(candidate.names, place, strict=True))
@@ -317,10 +317,10 @@ class _Search:
         return None
 
     def uneven(self, have: tuple[int, ...], usual: tuple[int, ...]) -> str | None:
-        """A key that repeats more often on one side than on the other, unless it does so in the pair's own place."""
+        """A key that repeats more often on one side, unless it does so in the pair's own place."""
         if have == usual or len(set(have)) == 1:
             return None
-        return f"the keys repeat there: {have[0]} in a, {' and '.join(map(str, have[1:]))} in b"
+        return f"the keys repeat: {have[0]} in a, {' and '.join(map(str, have[1:]))} in b"
 
     def ruled(self, groups: Sequence[Group]) -> str | None:
         """Another rule that decides about one of the rows."""
@@ -340,7 +340,7 @@ class _Search:
         return None
 
     def shapes_differ(self, groups: Sequence[Group]) -> str | None:
-        """Shapes that differ where those of the pair itself do not."""
+        """Shapes that differ although those of the pair itself do not."""
         shape, other = self.shapes(self.seed)
         if shape != other:
             return None
@@ -354,7 +354,7 @@ class _Search:
         return _shape(self.c.a, group[0]), _shape(self.c.b, group[1][-1])
 
     def elsewhere(self, groups: Sequence[Group]) -> list[str | None]:
-        """For each pair, the operation that one of its two has the values of, when the other has not."""
+        """For each pair, another operation with the values of one of the two, if the pair's own values differ."""
         out: list[str | None] = [None] * len(groups)
         if self.c.matching is None or not groups:
             return out
@@ -365,7 +365,7 @@ class _Search:
         first, second = np.flatnonzero((to_b >= 0) & (to_b != b)), np.flatnonzero((to_a >= 0) & (to_a != a))
         i, j = np.concatenate((a, a[first], to_a[second])), np.concatenate((b, to_b[first], b[second]))
         verdicts = judge(self.c.a, self.c.b, i, j, None, self.c.policy)
-        # Where there are no numbers, nothing differs, but nothing is known to be equal either.
+        # Without numbers nothing differs, but nothing is known to be equal either.
         alike = np.isin(verdicts.status, _ALIKE) & ~np.isnan(verdicts.error)
         own, first_alike, second_alike = np.split(alike, (len(a), len(a) + len(first)))
         for at in first[first_alike].tolist():

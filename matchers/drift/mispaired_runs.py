@@ -1,9 +1,9 @@
-"""Pairs that were made past each other: runs of red pairs whose numbers are a few places further on in the other log.
+"""Detect mispaired runs: consecutive red pairs whose numbers are found a few places further on in the other log.
 
-A run is believed when many of its operations say the same. An operation says where it belongs when its printed numbers
-occur once in either log, on different pairs; where the runs do not agree to the digit, when they are close to those of
-exactly one of its neighbours and far from all others. What is constant, repeated, or merely similar says nothing, so
-a difference that is real has no witnesses.
+A run is accepted if many of its operations agree on the shift. An operation is a witness if its printed numbers occur
+once in each log, on different pairs; or, for runs without equal printed values, if they are close to those of exactly
+one neighbour and far from all others. Constant, repeated or merely similar values are no evidence, so a genuine
+difference has no witnesses.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ __all__ = ["FINE", "Shift", "find_shifts"]
 
 
 FINE: Final = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
-"""What a pair is that nobody has to look at."""
+"""Statuses of pairs that need no attention."""
 
 _WITNESSES: Final = 3
-"""Operations that must say the same; fewer only where a rule of the user makes no more pairs."""
+"""Minimum number of operations that agree; fewer suffice only if a user's rule makes no more pairs."""
 _SHARE: Final = 2 / 3
-"""Of the operations of a run that must be witnesses."""
+"""Minimum share of witnesses among the operations of a run."""
 _MOST_SHIFTS: Final = 4
-"""Shifts that are looked into, of those that the operations of one module pattern speak for."""
+"""Maximum number of candidate shifts examined per module pattern."""
 _NEIGHBOURS: Final = (-3, -2, -1, 1, 2, 3)
 _CLOSE: Final = 0.02
-"""Largest relative difference of norms and extremes from the neighbour that an operation is close to."""
+"""Maximum relative difference of norms and extremes from the close neighbour."""
 _FAR: Final = 5.0
-"""How many times as far all others must be, its partner too."""
+"""Minimum ratio of the distance to all other operations, including the partner."""
 _PRINTED: Final = 1e-6
-"""Differences below are those of the print."""
+"""Differences below are due to the printed precision."""
 _NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A run of pairs that are red as they are, and where the numbers of its operations are.
+    """A run of red pairs, and the location of its operations' numbers.
 
     Attributes:
-        i: records of a, rising.
-        j: for each the record of b it would be paired with; -1 where that is not known.
-        witness: bool, whose numbers say so; the others are between them.
-        by: how many places further on (negative: further up) in b, among the operations of one op and phase in modules
-            of one pattern; 0 where it is not the same for all.
-        rules: the rules that make these pairs, as indices into those in force; empty where none does.
+        i: records of a, ascending.
+        j: for each the record of b that it would be paired with; -1 if unknown.
+        witness: bool, the operation's own numbers give `j`; the others lie between witnesses.
+        by: number of places further on (negative: further up) in b, among the operations of one op and phase in modules
+            of one pattern; 0 if it varies.
+        rules: the rules that make these pairs, as indices into those in force; empty if there are none.
         made: records of a, all pairs of those rules.
     """
 
@@ -70,7 +70,7 @@ class Shift:
 
 
 class _Group(NamedTuple):
-    """Red pairs that may be one run: positions, rising, and which of them are witnesses of one shift."""
+    """Red pairs that may be one run: positions, ascending, and the mask of witnesses of one shift."""
 
     members: Int64
     witness: Bool
@@ -78,7 +78,7 @@ class _Group(NamedTuple):
 
 
 class _Places:
-    """The operations of one log by what they are (an integer per record), and where each stands among its like."""
+    """The operations of one log by class (an integer per record), and the rank of each within its class."""
 
     def __init__(self, what: Int64) -> None:
         self._what = what
@@ -87,18 +87,18 @@ class _Places:
         self._at[self._order] = np.arange(len(what))
 
     def at(self, rows: Int64) -> Int64:
-        """Where records stand; those that are alike stand together, in the order of the log."""
+        """Positions of records, ordered by class and then by log order."""
         return self._at[rows]
 
     def further(self, rows: Int64, by: int) -> Int64:
-        """The records so many places further on among their like, -1 beyond the end."""
+        """The records `by` places further on within their class, -1 beyond the end."""
         at = self._at[rows] + by
         found = self._order[np.clip(at, 0, max(len(self._order) - 1, 0))]
         there = (at >= 0) & (at < len(self._order)) & (self._what[found] == self._what[rows])
         return np.where(there, found, _NOWHERE)
 
     def between(self, rows: Int64, others: Int64) -> Int64:
-        """How many places further on the others are; 0 for those that are not alike."""
+        """Number of places from records to others; 0 for records of different classes."""
         return np.where(self._what[rows] == self._what[others], self._at[others] - self._at[rows], 0)
 
 
@@ -114,13 +114,13 @@ def find_shifts(c: Comparison) -> list[Shift]:
 
 
 class _Search:
-    """The red pairs (`i[k]`, `j[k]`), and where the numbers of each `i[k]` are.
+    """The red pairs (`i[k]`, `j[k]`), and the location of the numbers of each `i[k]`.
 
     Attributes:
         rule: the rule that makes each pair, -1 for none.
-        target: the record of b that `i[k]` belongs to by its numbers, -1 where they do not say.
-        by: how many places further on that is; 0 where it is elsewhere.
-        exact: the numbers are equal to the digit.
+        target: the record of b that `i[k]` belongs to by its numbers, -1 if unknown.
+        by: number of places further on of the target; 0 if it is elsewhere.
+        exact: the printed numbers are equal.
     """
 
     def __init__(self, c: Comparison, f: Features, red: Int64) -> None:
@@ -130,15 +130,15 @@ class _Search:
         self.rule = self._made_by[self.i]
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
         self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * 4 + f.b.phase)
-        # what is fine as it is stays where it is
+        # fine pairs stay
         self.fine_b = np.isin(c.status, FINE)[c.at_b] & (c.pairing.of_b >= 0)
         self.target = self._same_numbers()
         self.exact = self.target >= 0
         self.by = np.where(self.exact, self.places.between(self.j, self.target), 0)
         self._look_nearby(np.flatnonzero(~self.exact & _varied(f.a)[self.i]))
-        said = np.flatnonzero(self.target >= 0)
-        wrong = ~np.isin(judge(c.a, c.b, self.i[said], self.target[said], None, c.policy).status, FINE)
-        self.target[said[wrong]] = _NOWHERE
+        located = np.flatnonzero(self.target >= 0)
+        wrong = ~np.isin(judge(c.a, c.b, self.i[located], self.target[located], None, c.policy).status, FINE)
+        self.target[located[wrong]] = _NOWHERE
 
     def _same_numbers(self) -> Int64:
         codes, rows = [], []
@@ -155,7 +155,7 @@ class _Search:
         return target
 
     def _look_nearby(self, which: Int64) -> None:
-        """Finds those of the pairs `which` that are close to exactly one of the operations around their partner."""
+        """Find those of the pairs `which` that are close to exactly one of the operations around their partner."""
         i, j = self.i[which], self.j[which]
         found = np.stack([self.places.further(j, by) for by in _NEIGHBOURS])
         usable = (found >= 0) & ~self.fine_b[found]
@@ -172,26 +172,26 @@ class _Search:
         self.by[which[clear]] = np.array(_NEIGHBOURS)[best[clear]]
 
     def groups(self) -> Iterator[_Group]:
-        """Pairs that may be one run, and those of them that are witnesses of one shift.
+        """Yield the pairs that may be one run, with the witnesses of one shift.
 
-        A template is looked at as a whole. Pair rules are the user's too, but each speaks of one operation: those of
-        modules of one pattern belong together, as do pairs that no rule makes.
+        A template is examined as a whole. Pair rules each cover one operation: those of modules of one pattern belong
+        together, as do pairs without a rule.
         """
         f, of_template = self.f, self._is_template[self.rule]
         for mine in _alike(self.rule, np.flatnonzero(of_template)):
-            said = self.target[mine] >= 0
-            usual = np.isin(self.by[mine], _most_common(self.by[mine[said]])[:1])
-            yield _Group(mine, said & (self.exact[mine] | usual), template=True)
+            located = self.target[mine] >= 0
+            usual = np.isin(self.by[mine], _most_common(self.by[mine[located]])[:1])
+            yield _Group(mine, located & (self.exact[mine] | usual), template=True)
         place = (f.a.pattern[self.i] * 4 + f.a.phase[self.i]) * 2 + (self.rule >= 0)
         for mine in _alike(place, np.flatnonzero(~of_template)):
-            said = self.target[mine] >= 0
-            for by in _most_common(self.by[mine[said]])[:_MOST_SHIFTS]:
-                # elsewhere is no shift of what the matching has paired
+            located = self.target[mine] >= 0
+            for by in _most_common(self.by[mine[located]])[:_MOST_SHIFTS]:
+                # without a rule, a target elsewhere is no shift
                 if by or self.rule[mine[0]] >= 0:
-                    yield _Group(mine, said & np.equal(self.by[mine], by), template=False)
+                    yield _Group(mine, located & np.equal(self.by[mine], by), template=False)
 
     def run(self, group: _Group) -> Shift | None:
-        """The run that the witnesses make; None where they are too few."""
+        """The run that the witnesses make; None if they are too few."""
         inside = self._mostly_witnesses(group)
         run, witness = group.members[inside], group.witness[inside]
         rules = np.unique(self.rule[run])
@@ -211,11 +211,11 @@ class _Search:
         return Shift(self.i[run], j, witness, shift, tuple(rules.tolist()), made)
 
     def _mostly_witnesses(self, group: _Group) -> Bool:
-        """The members between the first and the last witness of a module and op (a template's: of all), where most of
-        what is between them are witnesses.
+        """The members between the first and last witness of a module and op (for a template: of all), if most are
+        witnesses.
 
-        Of what the matching has paired, what is fine counts as well; of rules, only the pairs that are red. Where most
-        of those are witnesses, all of them are in the run: a wrong rule at its end would stand in the others' way.
+        Fine pairs of the matching count among them; of rules, only red pairs do. If most pairs of a rule are witnesses,
+        all of them are in the run, because a wrong rule at its end would block the others.
         """
         i = self.i[group.members]
         where = np.zeros(len(i), np.int64) if group.template else _where(self.f.a)[i]
@@ -233,18 +233,18 @@ class _Search:
 
 
 def _alike(values: Int64, which: Int64) -> list[Int64]:
-    """The positions `which`, parted by their values; each part rising."""
+    """The positions `which`, grouped by value; ascending in each group."""
     which = which[np.argsort(values[which], kind="stable")]
     return np.split(which, np.flatnonzero(np.diff(values[which])) + 1) if len(which) else []
 
 
 def _most_common(values: Int64) -> list[int]:
-    """The distinct values, the most frequent first."""
+    """The distinct values, most frequent first."""
     return [value for value, _ in Counter(values.tolist()).most_common()]
 
 
 def _made_by(c: Comparison) -> Int64:
-    """For each record of a the rule that makes its pair, an index into those in force; -1 for none."""
+    """For each record of a the rule that makes its pair, as an index into those in force; -1 for none."""
     out = np.full(len(c.a), -1, np.int64)
     for forced in resolve(c.rules, c.a, c.b).forced if len(c.rules) else ():
         out[forced.a[-1]] = forced.rule
@@ -252,19 +252,19 @@ def _made_by(c: Comparison) -> Int64:
 
 
 def _where(side: LogFeatures) -> Int64:
-    """Records of one op and phase in one module have the same number."""
+    """A number per op, phase and module of a record."""
     return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * 4 + side.phase
 
 
 def _varied(side: LogFeatures) -> Bool:
-    """Records whose numbers can tell them from others: neither zero nor one number throughout."""
+    """Records with distinctive numbers: neither zero nor constant."""
     first = side.log.outputs.first()
     _, _, low, high, _ = side.log.stats
     return np.asarray(np.isfinite(first) & (first != 0) & (side.shape >= 0) & (low != high))
 
 
 def _difference(f: Features, i: Int64, j: Int64) -> Float64:
-    """The largest relative difference of norms and extremes, roughly; infinite where shapes or signs differ."""
+    """The largest relative difference of norms and extremes, roughly; infinite if shapes or signs differ."""
     out = np.nan_to_num(np.abs(f.a.stats[:, i] - f.b.stats[:, j]), nan=0.0).max(axis=0, initial=0.0).astype(np.float64)
     out[(f.a.shape[i] != f.b.shape[j]) | (f.a.signs[i] != f.b.signs[j]) | np.isnan(f.b.stats[0, j])] = np.inf
     return out

@@ -1,4 +1,4 @@
-"""Modules that go by another name in the other run, as few rules for whole subtrees."""
+"""Detect renamed modules, and cover whole subtrees with few rules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from matchers.rules.pattern import Pattern
 __all__ = ["find_renames", "rename_rules"]
 
 _SHARE: Final = 0.9
-"""Of a module's pairs that must go to one module of the other run; some are always logged elsewhere."""
+"""Minimum share of a module's pairs with one module of the other run; some are always logged elsewhere."""
 
 _MOST_PATTERNS: Final = 64
-"""Every rule is tried on every distinct module name."""
+"""Limits the work: every rule is tried on every distinct module name."""
 
 
 def find_renames(names: PairNames) -> dict[int, int]:
-    """Modules of a that are called otherwise in b: entry of the one table -> entry of the other."""
+    """Renamed modules of a: entry of a's module table -> entry of b's."""
     a, b = names.c.a.module[names.i], names.c.b.module[names.j]
     width = len(names.b.names)
     codes, counts = np.unique(a.astype(np.int64) * width + b, return_counts=True)
@@ -41,7 +41,7 @@ def find_renames(names: PairNames) -> dict[int, int]:
         text_a, text_b = names.a.names[one], names.b.names[other]
         wrapped = names.a.canonical[one] == names.b.canonical[other]
         unknown = text_a not in in_b and (wrapped or text_b not in in_a)
-        # two names of a, with and without a wrapper, may be one of b
+        # two names of a, with and without a wrapper, may map to one of b
         back = of_b[other][one] if wrapped else sum(of_b[other].values())
         if unknown and count >= _SHARE * max(sum(partners.values()), back):
             out[one] = other
@@ -49,7 +49,7 @@ def find_renames(names: PairNames) -> dict[int, int]:
 
 
 def rename_rules(names: PairNames, renamed: dict[int, int], why: str) -> tuple[tuple[ModuleRule, ...], set[int]]:
-    """Rules for the modules in `renamed`, and those of them that the rules cover."""
+    """Rules for the modules in `renamed`, and the subset that they cover."""
     by_pattern: dict[tuple[Segments, Segments], list[tuple[int, int]]] = defaultdict(list)
     for one, other in renamed.items():
         by_pattern[names.a.places[one].pattern, names.b.places[other].pattern].append((one, other))
@@ -79,7 +79,7 @@ def rename_rules(names: PairNames, renamed: dict[int, int], why: str) -> tuple[t
 
 
 def _fits(names: PairNames, renamed: dict[int, int], a: str, b: str) -> set[int]:
-    """The modules that a rule is about; none where it would call one of them wrong."""
+    """The modules that a rule renames; empty if it would rename one of them wrongly."""
     source, target = Pattern.of(a), Pattern.of(b)
     out = set()
     for one, name in enumerate(names.a.names[:-1]):
@@ -92,7 +92,7 @@ def _fits(names: PairNames, renamed: dict[int, int], a: str, b: str) -> set[int]
 
 
 def _common_end(left: list[str], right: list[str]) -> int:
-    """Segments that the two have in common at the end. One of the first is always left, to tell the subtree by."""
+    """Number of common trailing segments. One segment of `left` always remains, to identify the subtree."""
     n = 0
     while n < min(len(left) - 1, len(right)) and left[-1 - n] == right[-1 - n]:
         n += 1

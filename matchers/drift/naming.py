@@ -1,6 +1,6 @@
-"""Detectors of drift between the names of what is paired: modules, counters, collectives, the order.
+"""Detect drift between the names of paired operations: modules, counters, collectives, order.
 
-Every pair belongs to one family at most, so that the rules of different families do not meet.
+Every pair belongs to at most one family, so that the rules of different families never meet.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["name_families"]
 
 
 _MOST_PAIRS: Final = 500
-"""A family of more operations than these is not said pair by pair."""
+"""Maximum size of a family that is covered by one rule per pair."""
 _SURE: Final = 0.9
-"""Pairs from this confidence on are worth a rule."""
+"""Minimum confidence of a pair that gets a rule."""
 
 
 class _Kind(IntEnum):
-    """What a pair of names shows."""
+    """The drift that a pair of names shows."""
 
     SAME = 0
     RENAMED = 1
@@ -47,7 +47,7 @@ class _Kind(IntEnum):
 
 
 class _Family(NamedTuple):
-    """A family of which templates may say what moved where."""
+    """Texts of a family for which templates are learned."""
 
     name: str
     explanation: str
@@ -58,37 +58,36 @@ class _Family(NamedTuple):
 _FAMILIES: Final = {
     _Kind.NONE: _Family(
         "moved to or from <none>",
-        "One run knows the module of these operations and the other does not: gradients that autograd adds up, and "
-        "what a graph does for several modules at once.",
+        "Only one run knows the module of these operations: gradients summed by autograd, and graph operations that "
+        "serve several modules.",
         "only one run knows the module",
-        "<none> has one counter for all that is in it, which neither a shift nor equal steps lead to",
+        "all of <none> shares one counter, which follows neither a shift nor equal steps",
     ),
     _Kind.CHECKPOINT: _Family(
         "checkpointed names",
-        "Activation checkpointing runs inner modules directly: what they run again is logged without the layer that "
-        "they belong to.",
+        "Activation checkpointing runs inner modules directly, so recomputed operations are logged without their "
+        "layer.",
         "checkpointing runs inner modules directly",
-        "its counter does not go from layer to layer in equal steps",
+        "the counter does not advance in equal steps from layer to layer",
     ),
     _Kind.ELSEWHERE: _Family(
         "moved to another module",
-        "These operations are logged under a parent, a child or a neighbour of the module that the other run has "
-        "them in, as happens in the backward pass.",
+        "One run logs these operations under a parent, child or neighbour of the other run's module, as happens in "
+        "the backward pass.",
         "logged under a neighbouring module",
-        "neither a shift of the counters nor equal steps hold for all of these operations",
+        "the counters follow neither a common shift nor equal steps",
     ),
     _Kind.SAME: _Family(
         "shifted counters",
-        "An operation that only one run has takes a number, and all that come behind it in its module count on from "
-        "there.",
+        "An unpaired operation takes a counter value and shifts all later ones in its module.",
         "counters are shifted",
-        "the shift is not the same everywhere, nor does it grow in equal steps",
+        "the shift is neither constant nor growing in equal steps",
     ),
 }
 
 
 def name_families(names: PairNames) -> Iterator[Finding]:
-    """What the names of the pairs show."""
+    """Families of drift that the names of the pairs show."""
     renamed = find_renames(names)
     kind = _kinds(names, renamed)
     yield from _modules(names, renamed, kind)
@@ -106,16 +105,16 @@ def name_families(names: PairNames) -> Iterator[Finding]:
         left = shows[~np.isin(shows, which[covered])]
         pairs = _pair_by_pair(names, left, family.why)
         if pairs:
-            some = f"{len(pairs)} of them {'has' if len(pairs) == 1 else 'have'}"
-            of_them = some if len(pairs) < len(shows) else "Each has"
-            explanation += f" {of_them} a pair of its own: {family.no_template}."
+            some = f"{len(pairs):,} of them {'gets' if len(pairs) == 1 else 'get'}"
+            of_them = some if len(pairs) < len(shows) else "Each gets"
+            explanation += f" {of_them} a pair rule: {family.no_template}."
         no_rule = family.no_template if len(pairs) < len(left) else ""
         yield Finding(family.name, explanation, names.instances(shows), (*templates, *pairs), no_rule)
     yield from _order(names)
 
 
 def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
-    """A rule for each of some pairs that no template says; none where they are too many to read."""
+    """A rule for each pair that no template covers; none if there are too many to read."""
     sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= _SURE)
     if len(which) > _MOST_PAIRS:
         return []
@@ -159,7 +158,7 @@ def _kind(names: PairNames, renamed: dict[int, int], i: int, j: int) -> _Kind:
 
 
 def _in_place(op_a: str, op_b: str) -> str | None:
-    """The in-place collective in a pair of ops of which the other is what it is lowered to."""
+    """The in-place collective in a pair of ops, if the other op is what it is lowered to."""
     whole = set(LOWERED_FROM.values())
     for one, other in ((op_a, op_b), (op_b, op_a)):
         if one in whole and (other == WAIT or LOWERED_FROM.get(other) == one):
@@ -168,9 +167,9 @@ def _in_place(op_a: str, op_b: str) -> str | None:
 
 
 def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) -> Iterator[Finding]:
-    for of, name, said, why in (
-        (_Kind.RENAMED, "renamed modules", "Modules have other names in b", "renamed"),
-        (_Kind.WRAPPED, "wrapped modules", "A wrapper or the root's class is part of the names of one run", "wrapped"),
+    for of, name, summary, why in (
+        (_Kind.RENAMED, "renamed modules", "Modules are renamed in b", "renamed"),
+        (_Kind.WRAPPED, "wrapped modules", "Names of one run include a wrapper or the root's class", "wrapped"),
     ):
         which = np.flatnonzero(kind == of)
         if not len(which):
@@ -180,12 +179,12 @@ def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) 
         rules, covered = rename_rules(names, modules, why)
         one, other = next(iter(modules.items()))
         left = "" if len(covered) == len(modules) else "numbers or parts of some names follow no pattern"
-        explanation = f"{said}: {names.a.names[one]} is {names.b.names[other]}."
+        explanation = f"{summary}: {names.a.names[one]} is {names.b.names[other]}."
         yield Finding(name, explanation, names.instances(which), rules, left)
 
 
 def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
-    """A collective that is one operation in one run and a start and a wait in the other."""
+    """Collectives that are one operation in one run, and a start and a wait in the other."""
     if not len(which):
         return
     chains: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
@@ -197,7 +196,7 @@ def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
         chain_b = (*((names.c.b.op_name(before_b),) if before_b >= 0 else ()), names.c.b.op_name(j))
         chains[chain_a, chain_b] += 1
     known_a, known_b = set(names.c.a.ops), set(names.c.b.ops)
-    # a rule is about every shape; the matching tells the shapes apart that both runs have in one form
+    # a rule covers every shape; the matching separates shapes that both runs have in one form
     rules = tuple(
         OpRule(a=a, b=b, why="the same collective")
         for (a, b), _ in chains.most_common()
@@ -205,8 +204,8 @@ def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
     )
     yield Finding(
         "lowered collectives",
-        "A collective that one run does in place is started and waited for in the other, under the module that needs "
-        f"the result. For example {names.example(int(which[0]))}.",
+        "One run has an in-place collective; the other starts it and awaits it in the module that needs the result. "
+        f"For example {names.example(int(which[0]))}.",
         names.instances(which),
         rules,
         "" if len(rules) == len(chains) else "both runs also have some of these ops under one name; no rule is needed",
@@ -214,7 +213,7 @@ def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
 
 
 def _starts(names: PairNames) -> tuple[dict[int, int], dict[int, int]]:
-    """On either side, for rows that finish a chain the row that starts it."""
+    """For each side, the first row of each chain by its last row."""
     found = []
     for side in (names.f.a, names.f.b):
         start = np.flatnonzero(side.lead >= 0)
@@ -223,20 +222,20 @@ def _starts(names: PairNames) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _order(names: PairNames) -> Iterator[Finding]:
-    """The least number of pairs without which the two runs have one order."""
+    """The smallest set of pairs without which the two runs have one order."""
     pairing = names.c.pairing
     moved = _out_of_order(pairing.lead_b.tolist())
     if len(moved):
         yield Finding(
             "swapped order",
-            "The runs dispatch these operations in another order, as schedulers and prefetched collectives do.",
+            "The runs dispatch these operations in different order, as with schedulers and prefetched collectives.",
             instances(pairing.lead_a[moved], pairing.lead_b[moved]),
             no_rule="pairs need not keep the order of either run",
         )
 
 
 def _out_of_order(values: Sequence[int]) -> Int64:
-    """The positions, rising, of what is not in one longest rising subsequence (by patience sorting)."""
+    """The positions, ascending, outside one longest increasing subsequence (by patience sorting)."""
     tops: list[int] = []
     at: list[int] = []
     before: list[int] = []

@@ -1,6 +1,6 @@
-"""What the detectors look at: the names of all pairs, as ids of distinct texts.
+"""The names of all pairs, as ids of distinct texts, for the detectors of drift.
 
-Names are compared where they are few (distinct modules, distinct ops); rows only ever take part as integer columns.
+Texts are compared only among distinct modules and ops; rows take part only as integer columns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from matchers.pairing.pairing import Method
 __all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]
 
 Segments = tuple["str | None", ...]
-"""The parts of a module path, None for a number."""
+"""The segments of a module path, None for a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A module path with the numbers taken out: `layers.3.wq` is `("layers", None, "wq")` at `(3,)`."""
+    """A module path with its numbers separated: `layers.3.wq` is `("layers", None, "wq")` at `(3,)`."""
 
     pattern: Segments
     numbers: tuple[int, ...]
@@ -48,7 +48,7 @@ class Place:
 
 
 class Modules:
-    """The module table of one log, under the names that the rules in force give; entry -1 is "no module"."""
+    """The module table of one log under the names that the rules give; entry -1 is "no module"."""
 
     def __init__(self, log: OpLog, names: Sequence[str]) -> None:
         self.names = [*names, ""]
@@ -64,8 +64,9 @@ class PairNames:
 
     Attributes:
         i, j: the leads.
-        module, op: int64 [2, pairs]; modules are entries of the logs' own tables, ops are ids shared by both sides.
-        same_module: bool[pairs], by the names that the rules in force give.
+        op_a, op_b: ids of the ops by record of each log, shared by both sides; `ops` is their number.
+        same_module: bool[pairs], by the names that the rules give.
+        same_op: bool[pairs].
     """
 
     def __init__(self, c: Comparison, matching: Matching) -> None:
@@ -85,37 +86,37 @@ class PairNames:
         self.same_op: Bool = self.op_a[self.i] == self.op_b[self.j]
 
     def instances(self, which: Int64) -> Int32:
-        """Some of the pairs as instances of a family."""
+        """Some of the pairs, by index, as instances of a family."""
         return instances(self.i[which], self.j[which])
 
-    def lone(self, side: str) -> Int64:
-        """The records of a side without partner that are not known to be recomputed copies, in order."""
+    def unpaired(self, side: str) -> Int64:
+        """The unpaired records of a side, in order, without known recomputed copies."""
         one, of = (self.f.a, self.c.pairing.of_a) if side == "a" else (self.f.b, self.c.pairing.of_b)
         return np.flatnonzero((of < 0) & ~one.repeat)
 
     def example(self, k: int) -> str:
-        """One pair in words."""
+        """One pair as text."""
         return f"{self.c.a.keys[int(self.i[k])]} ↔ {self.c.b.keys[int(self.j[k])]}"
 
 
 def escaped(text: str) -> str:
-    """Text that stands for itself in a template."""
+    """Text with its braces escaped for a template."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def key_segments(pattern: Segments, holes: Sequence[str]) -> list[str]:
-    """The segments of a module pattern as text of a template, with a placeholder for each number."""
+    """The segments of a module pattern as template text, with a placeholder for each number."""
     left = iter(holes)
     return [next(left) if part is None else escaped(part) for part in pattern]
 
 
 def key_head(pattern: Segments, holes: Sequence[str]) -> str:
-    """A module pattern as text of a template."""
+    """A module pattern as template text."""
     return ".".join(key_segments(pattern, holes))
 
 
 def print_codes(side: LogFeatures, rows: Int64, shapes: int) -> Hash:
-    """A hash of what is printed of each record's result: phase, shape (one of so many) and all numbers."""
+    """A hash of each record's printed result: phase, shape (one of `shapes`) and all numbers."""
     code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
     stats = side.log.stats[:, rows]
     for column in (side.log.outputs.first(rows), *stats[1:]):
@@ -124,7 +125,7 @@ def print_codes(side: LogFeatures, rows: Int64, shapes: int) -> Hash:
 
 
 def twins(code_a: Hash, rows_a: Int64, code_b: Hash, rows_b: Int64) -> tuple[Int64, Int64]:
-    """The records whose codes are equal and occur once on either side."""
+    """Pairs of records whose codes are equal and unique on each side."""
     found = []
     for code, rows in ((code_a, rows_a), (code_b, rows_b)):
         value, index, count = np.unique(code, return_index=True, return_counts=True)

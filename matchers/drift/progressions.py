@@ -1,6 +1,7 @@
-"""Pairs whose numbers go on in equal steps: `op_0`, `op_4`, `op_8` of one run are those of layers 5, 4, 3 in the other.
+"""Pairs whose numbers advance in equal steps, and the template for the user's own pairs that do so.
 
-Counters that go through all layers, or all micro-batches, say in steps what names do not say.
+Example: `op_0`, `op_4`, `op_8` of one run are in layers 5, 4, 3 of the other. Counters that run through all layers, or
+all micro-batches, encode in steps what the names omit.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ __all__ = ["NO_VALUE", "Hole", "Numbers", "Progression", "Steps", "Stepwise", "p
 
 NO_VALUE: Final = -1
 _LEAST: Final = 3
-"""Pairs that make a progression."""
+"""Minimum number of pairs in a progression."""
 _SHARE: Final = 1 / 64
-"""Of the pairs, at least, that are in a progression worth a rule."""
+"""Minimum share of the pairs in a progression that is worth a rule."""
 _MOST_OF: Final = 1 / 2
-"""Of the pairs that must go on in equal steps; fewer do so by accident."""
+"""Minimum share of the pairs in any progression; fewer advance in equal steps by accident."""
 _LOOK_AHEAD: Final = 16
-"""Following pairs that may be the second of a progression."""
+"""Number of following pairs tried as the second of a progression."""
 _PATIENCE: Final = 32
-"""Pairs that begin none, after which the others are not looked at: there are no equal steps here."""
+"""Number of unsuccessful first pairs after which the search ends."""
 
 
 class Progression(NamedTuple):
     """Pairs in equal steps.
 
     Attributes:
-        rows: positions of the pairs, in the order of the steps.
-        start: their numbers at the first of them: those of a, then those of b.
-        step: how much each grows from one pair to the next.
+        rows: positions of the pairs, in step order.
+        start: the numbers of the first pair: those of a, then those of b.
+        step: the increment of each number from one pair to the next.
     """
 
     rows: Int64
@@ -66,7 +67,7 @@ class Hole(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A progression as the holes of a template for a and one for b; what is captured is that of a's hole `by`."""
+    """A progression as the holes of a template for a and one for b; hole `by` of a is captured."""
 
     a: tuple[Hole, ...]
     b: tuple[Hole, ...]
@@ -78,7 +79,7 @@ class Steps(NamedTuple):
         by = next((at for at in range(of_a) if abs(step[at]) == 1), int(np.flatnonzero(step[:of_a])[0]))
         if step[by] < 0:
             start, step = start + (len(progression.rows) - 1) * step, -step
-        if step[by] == 1:  # the number itself is what is captured
+        if step[by] == 1:  # capture the number itself
             start = start - step * start[by]
         holes = tuple(Hole(factor, offset) for factor, offset in zip(step.tolist(), start.tolist(), strict=True))
         return cls(holes[:of_a], holes[of_a:], by)
@@ -90,11 +91,11 @@ class Steps(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the placeholder is called: a number of a module, a counter, or which step it is."""
+        """The placeholder's name: `i` for a module's number, `n` for a counter, `k` for a step."""
         return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
 
     def value(self, numbers: Int64) -> Int64:
-        """What is captured of each row of a's numbers; `NO_VALUE` of those that the template does not match."""
+        """The captured value for each row of a's numbers; `NO_VALUE` for rows that the template does not match."""
         hole = self.a[self.by]
         value, rest = np.divmod(numbers[:, self.by] - hole.offset, hole.factor)
         fits = (rest == 0) & (value >= 0)
@@ -141,7 +142,7 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
 
 
 def _some(free: dict[int, None], most: int) -> list[int]:
-    """The first pairs but one that are in no progression yet."""
+    """The first pairs, except the very first, that are in no progression yet."""
     walk = iter(free)
     next(walk)
     return [row for row, _ in zip(walk, range(most), strict=False)]
@@ -155,7 +156,7 @@ def _run(
     second: int,
     of_a: int,
 ) -> list[int]:
-    """The pairs from `first` on in the step that leads to `second`."""
+    """The pairs from `first` on in the step from `first` to `second`."""
     step = [two - one for one, two in zip(rows[first], rows[second], strict=True)]
     if not any(step[:of_a]):
         return []
@@ -171,7 +172,7 @@ Numbers = tuple[int, ...]
 
 
 class Stepwise(NamedTuple):
-    """A template, and the pair rules that it says as well."""
+    """A template, and the pair rules that it replaces."""
 
     rule: TemplateRule
     replaces: tuple[PairRule, ...]
@@ -184,13 +185,13 @@ class Stepwise(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A log, and what its modules are called under the rules."""
+    """A log, and its module names under the rules."""
 
     log: OpLog
     modules: Modules
 
     def kind(self, record: int) -> tuple[object, ...]:
-        """What operations have in common whose names differ in numbers only."""
+        """The common part of operations whose names differ only in numbers."""
         return self.modules.places[self.log.module[record]].pattern, self.log.op_name(record)
 
     def numbers(self, record: int) -> Numbers:
@@ -200,7 +201,7 @@ class _Side(NamedTuple):
 def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     """The template through the pair (i, j) and the pair rules about operations of the same kind.
 
-    None where there is no other one, or where they do not go on in equal steps.
+    None if there are no such rules, or if the pairs do not advance in equal steps.
     """
     if c.a.counter[i] < 0 or c.b.counter[j] < 0:
         return None
@@ -227,13 +228,13 @@ def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     ]
     try:
         template = TemplateRule(a=(texts[0],), b=(texts[1],), why=next((r.why for r in made.values() if r.why), None))
-    except ValueError:  # a step that leads below 0, or a name that no rule can hold
+    except ValueError:  # a step below 0, or a name that rules do not allow
         return None
     return Stepwise(template, tuple(made.values())) if _makes(template, pairs, c) else None
 
 
 def _through(numbers: Int64, of_a: int) -> Progression | None:
-    """The finest equal steps that lead through all pairs; None where none do."""
+    """The finest equal steps through all pairs; None if there are none."""
     away = numbers[1:] - numbers[0]
     if not len(away) or not away[:, :of_a].any(axis=1).all():
         return None
@@ -245,14 +246,14 @@ def _through(numbers: Int64, of_a: int) -> Progression | None:
     times = away[:, moving] // step[moving]
     if (times[:, None] * step != away).any():
         return None
-    # the pairs may be from the middle: it begins where a number would be less than 0
+    # the pairs may start in the middle: extend the progression down to 0
     rising = step > 0
     start = numbers[0] - step * int((numbers[0][rising] // step[rising]).min())
     return Progression(np.arange(len(numbers)), tuple(start.tolist()), tuple(step.tolist()))
 
 
 def _makes(rule: TemplateRule, pairs: Sequence[tuple[int, int]], c: Comparison) -> bool:
-    """Whether the template leads from each of the pairs' operations of a to that of b."""
+    """True if the template maps each pair's operation of a to that of b."""
     source, target = Pattern.of(rule.a[0]), Pattern.of(rule.b[0])
     keys = ((c.a.keys[one], c.b.keys[other]) for one, other in pairs)
     return all((read := source.match(key)) is not None and target.expand(read) == other for key, other in keys)

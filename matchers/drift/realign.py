@@ -1,8 +1,8 @@
-"""Runs of operations that are paired past each other, and the change of the rules that pairs them as their numbers say.
+"""Realign mispaired runs of operations, by changing the rules so that pairs agree with their numbers.
 
-A shift (shifts.py) is only proposed after it has been tried: the run must come out fine, and nothing that was fine may
-turn red. What a rule of the user has shifted is mended by taking that rule back, where the matching does the rest by
-itself; else by a template, or by a pair for each operation.
+A shift (mispaired_runs.py) is proposed only after a trial: the run must come out fine, and no fine row may turn red. A
+shift due to a user's rule is mended by dropping that rule, if the matching then does the rest; else by a template, or
+by one pair rule per operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
 from matchers.drift.pair_names import PairNames
-from matchers.drift.suggestion import Suggestion, instances, matched, parted
+from matchers.drift.suggestion import Suggestion, instances, lost_pairs, matched
 from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import PairRule, Rule, TemplateRule
@@ -26,26 +26,26 @@ __all__ = ["realignments"]
 
 _NAME: Final = "realign"
 _WHY: Final = "these have the same numbers"
-_MOST: Final = 8
-"""Shifts that are tried; each costs a few comparisons."""
+_MAX_SHIFTS: Final = 8
+"""Maximum number of shifts tried; each takes a few comparisons."""
 _MOST_PAIRS: Final = 1_000
-"""Pairs of a run that are tried one by one."""
+"""Maximum number of pair rules tried for a run."""
 _SHARE: Final = 2 / 3
-"""Of a run that has to come out fine."""
+"""Minimum share of a run that has to come out fine."""
 _NAMED: Final = 2
-"""Rules that a sentence names one by one."""
+"""Maximum number of rules named in a sentence."""
 _NUMBERS: Final = ("no", "one", "two", "three")
 
 
 class _Change(NamedTuple):
-    """Rules to take back, and rules to make."""
+    """Rules to drop, and rules to add."""
 
     drops: tuple[Rule, ...]
     rules: tuple[Rule, ...]
 
 
 class _Trial(NamedTuple):
-    """A change that does some good: the comparison with it, and the records of a that it makes fine."""
+    """A beneficial change: the comparison with it, and the records of a that it makes fine."""
 
     change: _Change
     after: Comparison
@@ -54,12 +54,12 @@ class _Trial(NamedTuple):
 
 
 def realignments(c: Comparison) -> tuple[Suggestion, ...]:
-    """Changes of the rules that make runs of red pairs fine, and cost nothing that is.
+    """Rule changes that make runs of red pairs fine without cost to fine ones.
 
-    Nothing is looked for where nothing is red.
+    Without red rows there are none.
     """
     found: list[Suggestion] = []
-    for shift in find_shifts(c)[:_MOST]:
+    for shift in find_shifts(c)[:_MAX_SHIFTS]:
         if any(suggestion.records.issuperset(shift.i.tolist()) for suggestion in found):
             continue
         best = _best(c, shift)
@@ -69,7 +69,7 @@ def realignments(c: Comparison) -> tuple[Suggestion, ...]:
 
 
 def _best(c: Comparison, shift: Shift) -> _Trial | None:
-    """What makes most of the run fine; of equals, what changes least."""
+    """The change that makes most of the run fine; of equals, the smallest."""
     drops = tuple(c.rules.rules[rule] for rule in shift.rules)
     if any(isinstance(rule, TemplateRule) for rule in drops) and _right_elsewhere(c, shift):
         return _tried(c, shift, _Change((), _pairs(c, shift)))
@@ -92,7 +92,7 @@ def _pairs(c: Comparison, shift: Shift) -> tuple[Rule, ...]:
 
 
 def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
-    """Templates instead of the pairs, as far as they say it."""
+    """Templates in place of the pairs, as far as they cover them."""
     if c.matching is None:
         return ()
     j = pairs.after.pairing.partner_of_a[pairs.mended].astype(np.int64)
@@ -100,13 +100,13 @@ def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
 
 
 def _right_elsewhere(c: Comparison, shift: Shift) -> bool:
-    """Whether the rules that make the shifted pairs make more that are fine."""
+    """True if the rules behind the shift make more pairs that are fine."""
     status = c.status[c.at_a[shift.made]]
     return int(np.count_nonzero(np.isin(status, FINE))) > len(shift.i)
 
 
 def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
-    """The change in force; None where it does not make the run fine, or costs what is."""
+    """The change applied; None if it does not make the run fine, or breaks fine rows."""
     rules = c.rules
     for rule in change.drops:
         rules = rules.removing(rule)
@@ -119,7 +119,7 @@ def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
     mended = np.flatnonzero(c.red[c.at_a] & fine)
     settles = int(np.count_nonzero(fine[shift.i]))
     trial = _Trial(change, after, mended, settles)
-    if settles < _SHARE * len(shift.i) or parted(c, after, _given_up(shift, trial)) or _spoiled(c, after):
+    if settles < _SHARE * len(shift.i) or lost_pairs(c, after, _given_up(shift, trial)) or _spoiled(c, after):
         return None
     return trial
 
@@ -150,36 +150,36 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
 
 
 def _spoiled(before: Comparison, after: Comparison) -> bool:
-    """Whether a record that is in a pair that is fine would not be, or there would not be fewer red rows."""
+    """True if a record loses a fine pair, or the number of red rows does not fall."""
     for was, now in ((before.at_a, after.at_a), (before.at_b, after.at_b)):
         if (np.isin(before.status, FINE)[was] & ~np.isin(after.status, FINE)[now]).any():
             return True
     return int(after.red.sum()) >= int(before.red.sum())
 
 
-# In words
+# Text
 
 
 def _finding(c: Comparison, shift: Shift, equal: int, close: int) -> str:
     total = len(shift.i)
     rows = "row" if total == 1 else "rows"
-    said = f"{total} {rows} of {_modules(c, shift.i)} {'differs' if total == 1 else 'differ'} as paired"
+    differing = f"{total:,} {rows} of {_modules(c, shift.i)} {'differs' if total == 1 else 'differ'} as paired"
     if shift.by:
         number = abs(shift.by)
         places = _NUMBERS[number] if number < len(_NUMBERS) else str(number)
         where = f"paired {places} further {'down' if shift.by > 0 else 'up'}"
     else:
-        where = f"paired with what has {'its' if total == 1 else 'their'} numbers"
-    verdicts = [f"{count} {word}" for count, word in ((equal, "equal to the digit"), (close, "close")) if count]
+        where = f"paired by {'its' if total == 1 else 'their'} numbers"
+    verdicts = [f"{count} {word}" for count, word in ((equal, "equal as printed"), (close, "close")) if count]
     if total == 1:
-        return f"{said}; {where}, it is {'equal to the digit' if equal else 'close'}."
+        return f"{differing}; {where}, it is {'equal as printed' if equal else 'close'}."
     many, _, word = verdicts[0].partition(" ")
     first = f"all {total} are" if int(many) == total else f"{many} of {total} {'is' if many == '1' else 'are'}"
-    return f"{said}; {where}, {first} {' and '.join((word, *verdicts[1:]))}."
+    return f"{differing}; {where}, {first} {' and '.join((word, *verdicts[1:]))}."
 
 
 def _modules(c: Comparison, rows: Int64) -> str:
-    """The module of some records, or what those of several have in common: `layers.*.attention`."""
+    """The module of some records, or the common pattern of several: `layers.*.attention`."""
     names = [c.a.modules[at] for at in np.unique(c.a.module[rows]).tolist()]
     parts = [name.split(".") for name in names]
     if len({len(part) for part in parts}) > 1:
@@ -195,9 +195,9 @@ def _remedy(c: Comparison, shift: Shift, change: _Change) -> str:
     if len(shift.rules) > _NAMED:
         named += f" and {len(shift.rules) - _NAMED} more"
     one = len(shift.rules) == 1
-    said = f"The rule{'' if one else 's'} at {named} {'makes' if one else 'make'} these pairs"
+    source = f"The rule{'' if one else 's'} at {named} {'makes' if one else 'make'} these pairs"
     if not change.drops:
-        return f"{said}, and is right elsewhere: pairs for these rows go before it."
+        return f"{source} and is right elsewhere: pair rules for these rows override it."
     if not change.rules:
-        return f"{said}; taken back, the matching makes the others by itself."
-    return f"{said}, and {'has' if one else 'have'} to give way."
+        return f"{source}; without {'it' if one else 'them'} the matching finds the right ones."
+    return f"{source} and must be dropped."

@@ -1,8 +1,8 @@
-"""Known ways in which the names and operations of two runs drift apart, found in a comparison, and rules about them.
+"""Suggest rules for known kinds of drift between the names and operations of two runs.
 
-`suggest` asks every detector, tries the rules they propose, and keeps those that part no pair that is sure. What is
-paired past each other, by a rule of the user or without one, is offered to be realigned. Detectors
-look at distinct names and at integer columns of rows, so that this is linear in the number of operations.
+`suggest` runs every detector, tries the proposed rules, and keeps those that break no certain pair. Mispaired runs, due
+to a rule or not, get a proposal to realign them. Detectors look at distinct names and at integer columns, so the time
+is linear in the number of operations.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ __all__ = ["suggest"]
 
 
 def suggest(c: Comparison) -> tuple[Suggestion, ...]:
-    """What rules could settle: first the pairs that are made past each other, then the families of drift, those first
-    whose rules settle most.
+    """Suggest rules: first for mispaired runs, then for families of drift, those that settle most first.
 
-    Pairs made past each other look like drift; so the families are looked for in what is left when those are mended,
-    and what their rules change is counted from there.
+    Mispaired runs look like drift, so the families are searched with those mended, and their effect is counted from
+    there.
     """
     wrong = realignments(c)
     rules = c.rules

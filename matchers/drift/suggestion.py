@@ -1,4 +1,4 @@
-"""A suggestion: a family of drift that a comparison shows, and what a rule about it would do."""
+"""Suggestions: families of drift in a comparison, with rules for them and the tested effect of these rules."""
 
 from __future__ import annotations
 
@@ -15,34 +15,44 @@ from matchers.pairing.pairing import Method
 from matchers.rules.model import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
-__all__ = ["Finding", "Suggestion", "compatible", "instances", "matched", "parted", "together", "weigh", "with_more"]
+__all__ = [
+    "Finding",
+    "Suggestion",
+    "compatible",
+    "instances",
+    "matched",
+    "lost_pairs",
+    "together",
+    "weigh",
+    "with_more",
+]
 
 
 def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | int) -> Int32:
-    """The records of a and of b; one number stands for all of them."""
+    """The records of a and of b as int32[2, n]; a single number is repeated."""
     return np.stack(np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32)))
 
 
 _SURE: Final = 0.9
-"""Pairs from this confidence on must survive a rule, or it is not proposed."""
+"""Minimum confidence of pairs that a proposed rule must preserve."""
 
 
 _MOST_TRIES: Final = 100_000
-"""Rules times rows up to which the rules of a family are tried one by one where they cannot have it all."""
+"""Maximum number of rules times rows for which a family's rules are tried one by one, if they cannot all apply."""
 
-_COSTS: Final = "a rule for all of them would part {} sure"
+_COSTS: Final = "a rule for all of them would break {}"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector found.
+    """The result of a detector.
 
     Attributes:
         name: of the family.
         explanation: a sentence or two.
         instances: the operations that show it.
-        rules: what says it in the grammar of the rules; empty when nothing does.
-        no_rule: why nothing does, or why it covers only some of the rows; empty when the rules cover all.
+        rules: rules that cover it; empty if there are none.
+        no_rule: the reason for missing or partial rules; empty if the rules cover all.
     """
 
     name: str
@@ -53,22 +63,22 @@ class Finding:
 
     @property
     def rows(self) -> int:
-        """How many operations show it."""
+        """Number of operations that show it."""
         return self.instances.shape[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A finding, weighed: the rules have been tried on the comparison.
+    """A finding whose rules were tried on the comparison.
 
     Attributes:
         name, explanation, instances, no_rule: as in `Finding`.
-        rules: what may be added to the rules in force; no pair that is sure is parted by them.
-        matched: by rule, the rows it would match.
-        settles: how many of the instances are what they are by these rules once they are in force.
+        rules: rules that may be added; they break no certain pair.
+        matched: by rule, the number of rows it would match.
+        settles: number of instances that these rules account for once applied.
         before, after: rows per status, now and with the rules.
-        drops: rules in force that have to be taken back first.
-        records: the operations of a whose pairs are given up on purpose.
+        drops: existing rules to remove first.
+        records: operations of a whose pairs are given up on purpose.
     """
 
     name: str
@@ -85,31 +95,31 @@ class Suggestion:
 
     @property
     def rows(self) -> int:
-        """How many operations show it."""
+        """Number of operations that show it."""
         return self.instances.shape[1]
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to put in force."""
+        """True if there is anything to apply."""
         return bool(self.rules or self.drops)
 
     def applied(self, rules: RuleSet) -> RuleSet:
-        """The rules with this suggestion in force; `ValueError` when one that it takes back is not among them."""
+        """The rules with this suggestion applied; `ValueError` if one that it drops is not among them."""
         for rule in self.drops:
             rules = rules.removing(rule)
         return with_more(rules, self.rules)
 
     @property
     def effect(self) -> dict[Status, int]:
-        """How many rows of each status there are more (or fewer) with the rules; only what changes."""
+        """Change in the number of rows per status; only statuses that change."""
         change = {status: self.after[status] - n for status, n in self.before.items()}
         return {status: n for status, n in change.items() if n}
 
 
 def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
-    """Tries the rules of a finding. Rules that part a sure pair, or that settle nothing, are not proposed.
+    """Try the rules of a finding, leaving out rules that break a certain pair or settle nothing.
 
-    None when all of its rules are in force: then the finding is settled.
+    None if all of its rules are already in force.
     """
     if not finding.rules:
         return _without_rules(c, finding, finding.no_rule)
@@ -118,14 +128,14 @@ def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
     if not rules:
         return None
     after = c.with_rules(with_more(c.rules, rules))
-    lost = parted(c, after)
+    lost = lost_pairs(c, after)
     if lost:
         rules, after = _harmless(c, rules)
-        no_rule = _COSTS.format("a pair that is" if lost == 1 else f"{lost} pairs that are")
-    # a template may go through a pair whose names happen to be the same
+        no_rule = _COSTS.format("a certain pair" if lost == 1 else f"{lost:,} certain pairs")
+    # a template may include a pair whose names happen to be equal
     settles = min(_settled(c, after, rules), finding.rows)
     if not settles:
-        return _without_rules(c, finding, no_rule or "a rule would settle nothing that is not settled")
+        return _without_rules(c, finding, no_rule or "a rule would settle nothing new")
     return Suggestion(
         finding.name,
         finding.explanation,
@@ -140,13 +150,13 @@ def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
 
 
 def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Comparison]:
-    """As many of the rules as part no sure pair, and the comparison under them; none where trying would take long."""
+    """As many of the rules as break no certain pair, and the comparison under them; none if trying would take long."""
     kept: tuple[Rule, ...] = ()
     best = c
     if len(rules) > 1 and len(rules) * len(c) <= _MOST_TRIES:
         for rule in rules:
             after = c.with_rules(with_more(c.rules, (*kept, rule)))
-            if not parted(c, after):
+            if not lost_pairs(c, after):
                 kept, best = (*kept, rule), after
     return kept, best
 
@@ -157,9 +167,9 @@ def together(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Rule, ..
 
 
 def compatible(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
-    """The suggestions that change rules, without those that part a sure pair only beside the others.
+    """The suggestions that change rules, without those that break a certain pair in combination with the others.
 
-    Of two that take back the same rule the first stays.
+    Of two that drop the same rule, the first stays.
     """
     kept: list[Suggestion] = []
     rules, records = c.rules, frozenset[int]()
@@ -168,15 +178,15 @@ def compatible(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Sugges
         if not suggestion.changes or any(rule in taken for rule in suggestion.drops):
             continue
         more, about = suggestion.applied(rules), records | suggestion.records
-        # alone it has been tried
-        if not kept or not parted(c, c.with_rules(more), about):
+        # by itself it has been tried already
+        if not kept or not lost_pairs(c, c.with_rules(more), about):
             kept.append(suggestion)
             rules, records = more, about
     return tuple(kept)
 
 
 def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
-    """The rules with others behind them."""
+    """The rules with others appended."""
     return RuleSet((*rules.rules, *more), rules.problems, rules.path)
 
 
@@ -184,8 +194,8 @@ def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
     return Suggestion(finding.name, finding.explanation, finding.instances, (), (), why, 0, c.counts, c.counts)
 
 
-def parted(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:
-    """Pairs that are sure and would be no pairs any more; those of `records` (of a) are known to be wrong."""
+def lost_pairs(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:
+    """Number of certain pairs that would be lost; those of `records` (of a) are known to be wrong."""
     p = before.pairing
     sure = (p.confidence >= _SURE) | (p.method == Method.EXACT)
     if records:
@@ -195,13 +205,13 @@ def parted(before: Comparison, after: Comparison, records: frozenset[int] = froz
 
 
 def matched(after: Comparison, rules: tuple[Rule, ...]) -> tuple[int, ...]:
-    """By rule, the rows it matches in a comparison that it is in force in."""
+    """By rule, the number of rows it matches in a comparison under it."""
     uses = {id(after.rules.rules[use.rule]): use.matched for use in after.usage}
     return tuple(uses.get(id(rule), 0) for rule in rules)
 
 
 def _settled(before: Comparison, after: Comparison, rules: tuple[Rule, ...]) -> int:
-    """Rows that are what they are by these rules."""
+    """Number of rows that these rules account for."""
     mine = set(map(id, rules))
     total = _renamed(before, after) if any(isinstance(rule, ModuleRule) for rule in rules) else 0
     for use in after.usage:
@@ -212,7 +222,7 @@ def _settled(before: Comparison, after: Comparison, rules: tuple[Rule, ...]) -> 
 
 
 def _one_thing(after: Comparison, rule: OpRule) -> int:
-    """Pairs of the op, or of the last op of the chain, of the one side with that of the other."""
+    """Pairs between the (last) op of one side of the rule and that of the other."""
     a, b, p = after.a, after.b, after.pairing
     ends = [
         np.array([*(name == op for name in log.ops), False])[log.op[lead]]

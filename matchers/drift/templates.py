@@ -1,8 +1,7 @@
-"""From pairs to templates: what all pairs of two module patterns have in common, said in the grammar of the rules.
+"""Learn templates from pairs: the common form of all pairs of two module patterns, in the grammar of the rules.
 
-A template is only proposed when *every* operation of a that it would match is paired as it says; one that is not is
-reason enough to say nothing. What templates of the plain kind do not say may still go on in equal steps
-(`matchers.drift.progressions`).
+A template is proposed only if *every* operation of a that it would match is paired accordingly. Pairs without a plain
+template may still advance in equal steps (`matchers.drift.progressions`).
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from matchers.rules.model import TemplateRule
 __all__ = ["Learned", "Learner", "heads"]
 
 Learned = tuple[list[TemplateRule], Int64]
-"""Templates, and the positions of the pairs that they make, among those that were asked about."""
+"""Templates, and the positions of the pairs that they make among the given ones."""
 
 _HOLES: Final = "ijklm"
 _MOST_COUNTERS: Final = 8
-"""A pattern whose counters have no common shift gets a template per counter, if these are not more than that."""
+"""Maximum number of templates, one per counter, for a pattern whose counters have no common shift."""
 
 
 class Learner:
-    """Finds templates for pairs; made once per comparison."""
+    """Learns templates for pairs; created once per comparison."""
 
     def __init__(self, names: PairNames) -> None:
         self._names = names
@@ -45,7 +44,7 @@ class Learner:
         self._numbers: dict[tuple[str, int], _Numbers] = {}
 
     def learn(self, i: Int64, j: Int64, why: str) -> Learned:
-        """Templates for the pairs of records (i[k], j[k])."""
+        """Learn templates for the pairs of records (i[k], j[k])."""
         names = self._names
         b = names.c.b
         which = np.arange(len(i))
@@ -69,7 +68,7 @@ class Learner:
         return rules, np.concatenate(covered)
 
     def _group(self, i: Int64, j: Int64, why: str) -> Learned:
-        """Templates for pairs that have one module pattern and one op on either side."""
+        """Templates for pairs with one module pattern and one op on each side."""
         a, b = self._names.c.a, self._names.c.b
         nothing: Learned = [], np.zeros(0, np.int64)
         place_a, place_b = self._names.a.places, self._names.b.places
@@ -83,7 +82,7 @@ class Learner:
         shift = after - before
         if _constant(shift) and not _constant(before) and len(i) == _count(self._sites, int(self._site[i[0]])):
             text_a, text_b = f"{head_a}/op_{{n}}_{op_a}", f"{head_b}/op_{_hole('n', int(shift[0]))}_{op_b}"
-            # what says that nothing has drifted is no rule
+            # equal names are no drift
             if text_a == text_b:
                 return nothing
             return [TemplateRule(a=(text_a,), b=(text_b,), why=why)], np.arange(len(i))
@@ -102,7 +101,7 @@ class Learner:
         return rules, np.concatenate(covered)
 
     def _steps(self, i: Int64, j: Int64, why: str) -> Learned:
-        """Templates for those pairs (of one module pattern and one op on either side) that go on in equal steps."""
+        """Templates for pairs with one module pattern and one op on each side that advance in equal steps."""
         names = self._names
         known_a, known_b = self._numbers_of("a", int(i[0])), self._numbers_of("b", int(j[0]))
         numbers = np.concatenate((known_a.of(i), known_b.of(j)), axis=1)
@@ -126,7 +125,7 @@ class Learner:
         return rules, np.flatnonzero(covered)
 
     def _led(self, steps: Steps, known_a: _Numbers, known_b: _Numbers) -> Int64 | None:
-        """The records of a that the steps lead to one of b; None unless all of them are paired with it."""
+        """The records of a that the steps map to a record of b; None unless all of them are paired with it."""
         value = steps.value(known_a.values)
         reached = np.flatnonzero(value != NO_VALUE)
         target = np.stack([hole.fill(value[reached]) for hole in steps.b], axis=1)
@@ -155,26 +154,26 @@ class Learner:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The numbers in the names of some records, rising: int64[records, k], the counter last."""
+    """The numbers in the names of some records, ascending: int64[records, k], the counter last."""
 
     records: Int64
     values: Int64
 
     @cached_property
     def at(self) -> dict[tuple[int, ...], int]:
-        """The record with these numbers."""
+        """Numbers -> the record with them."""
         return dict(zip(map(tuple, self.values.tolist()), self.records.tolist(), strict=True))
 
     def of(self, records: Int64) -> Int64:
-        """Those of some of them."""
+        """The numbers of some of the records."""
         return self.values[self.records.searchsorted(records)]
 
 
 def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> tuple[list[str], list[str]] | None:
     """Placeholders for the numbers in the module paths of the pairs.
 
-    None when a number of b is no number of a (shifted by the same in all pairs), or when one of a is not said in b:
-    then several operations of a would be led to one of b.
+    None if a number of b is no number of a (with a constant shift), or if one of a is missing in b: then several
+    operations of a would map to one of b.
     """
     a = np.array(of_a, np.int64).reshape(len(of_a), -1)
     b = np.array(of_b, np.int64).reshape(len(of_b), -1)
@@ -187,7 +186,7 @@ def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> t
         constant = np.flatnonzero((shifts == shifts[:1]).all(axis=0)).tolist()
         if not constant:
             return None
-        # one that nothing stands for yet, the one at the same position, one that is not shifted: in this order
+        # prefer an unused one, then the one at the same position, then one without shift
         at = min(constant, key=lambda at: (at in used, at != k, shifts[0, at] != 0))
         used.add(at)
         holes.append(_hole(_HOLES[at], int(shifts[0, at])))
@@ -203,5 +202,5 @@ def _constant(values: Int64) -> bool:
 
 
 def _count(ordered: Int64, value: int) -> int:
-    """How often a value occurs in a sorted column."""
+    """Number of occurrences of a value in a sorted column."""
     return int(ordered.searchsorted(value, "right") - ordered.searchsorted(value))

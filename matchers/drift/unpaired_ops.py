@@ -1,4 +1,4 @@
-"""Detectors of what only one run has: other ops for the same result, fused operations, work that was done again."""
+"""Detect drift among unpaired operations: equivalent ops, fused operations, and repeated work."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _FUSED: Final = ("_foreach_", "_fused_")
 
 
 def lone_families(names: PairNames) -> Iterator[Finding]:
-    """What the operations without partner show."""
-    lone_a, lone_b = names.lone("a"), names.lone("b")
-    yield from _equivalent(names, lone_a, lone_b)
-    yield from _fused(names, lone_a, lone_b)
+    """Families of drift that the unpaired operations show."""
+    unpaired_a, unpaired_b = names.unpaired("a"), names.unpaired("b")
+    yield from _equivalent(names, unpaired_a, unpaired_b)
+    yield from _fused(names, unpaired_a, unpaired_b)
     yield from _recomputed(names)
-    yield from _batches(names, lone_a, lone_b)
-    yield from _communication(names, lone_a, lone_b)
+    yield from _batches(names, unpaired_a, unpaired_b)
+    yield from _communication(names, unpaired_a, unpaired_b)
 
 
-# Ops that mean the same
+# Equivalent ops
 
 
-def _equivalent(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
-    """Ops that only one run has, and that give what another op, or two in a row, give in the other run."""
+def _equivalent(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+    """Ops that only one run has, whose result another op, or two in a row, produce in the other run."""
     a, b = names.c.a, names.c.b
     chains: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
     seen: set[int] = set()
-    for i, j in [*_same_result(names, lone_a, lone_b), *_same_place(names, lone_a, lone_b)]:
+    for i, j in [*_same_result(names, unpaired_a, unpaired_b), *_same_place(names, unpaired_a, unpaired_b)]:
         if i in seen:
             continue
         seen.add(i)
         op_a, op_b = a.op_name(i), b.op_name(j)
         chain = (
-            (*_step_before(a, i, op_b, lone_a), op_a),
-            (*_step_before(b, j, op_a, lone_b), op_b),
+            (*_step_before(a, i, op_b, unpaired_a), op_a),
+            (*_step_before(b, j, op_a, unpaired_b), op_b),
         )
         chains[chain].append((i, j))
     known_a, known_b = set(a.ops), set(b.ops)
@@ -57,7 +57,7 @@ def _equivalent(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Find
     taken = set[str]()
     for chain, found in sorted(chains.items(), key=lambda item: -len(item[1])):
         ops_a, ops_b = chain
-        # an op that the other run has as well would take the pairs apart that it has there
+        # a rule for an op that both runs have would break its pairs
         new_a = len(ops_a) > 1 or ops_a[0] not in known_b
         new_b = len(ops_b) > 1 or ops_b[0] not in known_a
         if new_a and new_b and not (len(ops_a) > 1 and len(ops_b) > 1) and not {f"a {ops_a}", f"b {ops_b}"} & taken:
@@ -68,19 +68,19 @@ def _equivalent(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Find
         i, j = shown[0]
         yield Finding(
             "equivalent ops",
-            "The runs use different ops for one thing: in-place or not, or one instead of two in a row. "
+            "The runs use different ops for the same result: in-place or not, or one instead of two in a row. "
             f"For example {a.keys[i]} ↔ {b.keys[j]}.",
             instances(*np.array(shown).T),
             tuple(rules),
         )
 
 
-def _same_result(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tuple[int, int]]:
-    """Lone rows of different ops whose result is printed alike, and nobody else's among the lone ones."""
+def _same_result(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[tuple[int, int]]:
+    """Unpaired rows of different ops with equal printed results, unique among the unpaired ones."""
     codes, rows = [], []
-    for side, lone in ((names.f.a, lone_a), (names.f.b, lone_b)):
-        first = side.log.outputs.first(lone)
-        telling = lone[np.isfinite(first) & (first != 0) & (side.shape[lone] >= 0)]
+    for side, unpaired in ((names.f.a, unpaired_a), (names.f.b, unpaired_b)):
+        first = side.log.outputs.first(unpaired)
+        telling = unpaired[np.isfinite(first) & (first != 0) & (side.shape[unpaired] >= 0)]
         codes.append(print_codes(side, telling, names.f.shapes))
         rows.append(telling)
     i, j = twins(codes[0], rows[0], codes[1], rows[1])
@@ -89,16 +89,16 @@ def _same_result(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tup
     yield from zip(i[other][order].tolist(), j[other][order].tolist(), strict=True)
 
 
-def _same_place(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tuple[int, int]]:
-    """Lone rows of ops that differ in being in-place only, where both runs have as many in each module."""
+def _same_place(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[tuple[int, int]]:
+    """Unpaired rows of ops that differ only in being in-place, if both runs have equally many per module."""
     found = []
-    for log, modules, lone, other in (
-        (names.c.a, names.a, lone_a, set(names.c.b.ops)),
-        (names.c.b, names.b, lone_b, set(names.c.a.ops)),
+    for log, modules, unpaired, other in (
+        (names.c.a, names.a, unpaired_a, set(names.c.b.ops)),
+        (names.c.b, names.b, unpaired_b, set(names.c.a.ops)),
     ):
         stem = [op.rstrip("_") if op not in other else "" for op in log.ops]
         places: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for row in lone.tolist():
+        for row in unpaired.tolist():
             op = stem[int(log.op[row])] if log.op[row] >= 0 else ""
             if op:
                 places[op, modules.canonical[int(log.module[row])], int(log.phase[row])].append(row)
@@ -109,54 +109,54 @@ def _same_place(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[tupl
             yield from zip(rows, others, strict=True)
 
 
-def _step_before(log: OpLog, row: int, fused: str, lone: Int64) -> tuple[str, ...]:
-    """The op of the row right before, when it is alone as well, in the same module, and part of the other's name."""
+def _step_before(log: OpLog, row: int, fused: str, unpaired: Int64) -> tuple[str, ...]:
+    """The op of the preceding row, if it is unpaired, in the same module, and part of the other op's name."""
     before = row - 1
-    at = int(lone.searchsorted(before))
-    if before < 0 or at >= len(lone) or lone[at] != before or log.module[before] != log.module[row]:
+    at = int(unpaired.searchsorted(before))
+    if before < 0 or at >= len(unpaired) or unpaired[at] != before or log.module[before] != log.module[row]:
         return ()
     step, op = log.op_name(before), log.op_name(row)
     return (step,) if step != op and step in fused and op.rstrip("_") in fused and fused != op else ()
 
 
-# One for several
+# Fused operations
 
 
-def _fused(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
-    """One operation that does for several tensors at once what the other run does one by one."""
-    sides = ((names.c.a, lone_a, names.c.b, lone_b), (names.c.b, lone_b, names.c.a, lone_a))
+def _fused(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+    """Operations that do for several tensors at once what the other run does one by one."""
+    sides = ((names.c.a, unpaired_a, names.c.b, unpaired_b), (names.c.b, unpaired_b, names.c.a, unpaired_a))
     shown: list[tuple[int, int]] = []
     example = ""
-    for log, lone, other, theirs in sides:
+    for log, unpaired, other, theirs in sides:
         mine = log is names.c.a
         separate = Counter(other.op_name(row).strip("_") for row in theirs.tolist())
         phases = set(other.phase[theirs].tolist())
-        for row in lone.tolist():
+        for row in unpaired.tolist():
             op = log.op_name(row)
             prefix = next((prefix for prefix in _FUSED if op.startswith(prefix)), None)
             if prefix is None:
                 continue
-            # a whole optimizer's step is in its parts under names of their own
+            # the separate operations of a fused optimizer step have other names
             whole = prefix == "_fused_" and int(log.phase[row]) in phases
             if whole or separate[op[len(prefix) :].strip("_")] > 1:
                 shown.append((row, -1) if mine else (-1, row))
                 example = example or log.keys[row]
-        for row, parts in _split_modules(log, lone, other, theirs):
+        for row, parts in _split_modules(log, unpaired, other, theirs):
             shown.append((row, -1) if mine else (-1, row))
             example = example or f"{log.keys[row]} for {', '.join(parts)}"
     if shown:
         yield Finding(
             "fused and separate",
-            f"One run does at once what the other does in several operations. For example {example}.",
+            f"One run fuses several operations of the other. For example {example}.",
             instances(*np.array(shown).T),
-            no_rule="a pair compares one result with one other, and none of the separate ones is the whole",
+            no_rule="a pair compares single results, and none of the separate ones is the whole",
         )
 
 
-def _split_modules(log: OpLog, lone: Int64, other: OpLog, theirs: Int64) -> Iterator[tuple[int, list[str]]]:
-    """Lone rows of a module that the other run does not have, and the modules there that share out its last dimension.
+def _split_modules(log: OpLog, unpaired: Int64, other: OpLog, theirs: Int64) -> Iterator[tuple[int, list[str]]]:
+    """Unpaired rows of a module that the other run lacks, and the modules there that share out its last dimension.
 
-    `wqkv` against `wq`, `wk`, `wv`: siblings, whose names are as few letters as the name of the one has.
+    `wqkv` against `wq`, `wk`, `wv`: siblings whose last letters occur in the name of the fused one.
     """
     unknown = set(log.modules) - set(other.modules)
     siblings: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
@@ -166,7 +166,7 @@ def _split_modules(log: OpLog, lone: Int64, other: OpLog, theirs: Int64) -> Iter
         parent, _, child = name.rpartition(".")
         if name in only_theirs:
             siblings[parent, other.op_name(row), int(other.phase[row])].setdefault(child, row)
-    for row in lone.tolist():
+    for row in unpaired.tolist():
         name = log.module_name(row)
         if name not in unknown:
             continue
@@ -177,7 +177,7 @@ def _split_modules(log: OpLog, lone: Int64, other: OpLog, theirs: Int64) -> Iter
             yield row, inside
 
 
-# Work done again
+# Repeated work
 
 
 def _recomputed(names: PairNames) -> Iterator[Finding]:
@@ -185,45 +185,46 @@ def _recomputed(names: PairNames) -> Iterator[Finding]:
     if len(rows):
         yield Finding(
             "recomputed copies",
-            "Activation checkpointing runs forward operations again in the backward pass, in one run only.",
+            "Only one run recomputes forward operations in the backward pass (activation checkpointing).",
             instances(names.c.row_a[rows], names.c.row_b[rows]),
             no_rule="they are labelled, name their originals, and are not red",
         )
 
 
-def _batches(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
-    """Rows of micro-batches that the other run does not have: as our own capture says, or by how often modules ran."""
+def _batches(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+    """Rows of micro-batches that the other run lacks, by their logged number or by how often modules ran."""
     f = names.f
     extra = []
-    for side, lone, other in ((f.a, lone_a, f.b), (f.b, lone_b, f.a)):
-        said = side.batch[lone] >= 0
+    for side, unpaired, other in ((f.a, unpaired_a, f.b), (f.b, unpaired_b, f.a)):
+        said = side.batch[unpaired] >= 0
         if said.any():
-            extra.append(lone[said & ~np.isin(side.batch[lone], other.batch)])
+            extra.append(unpaired[said & ~np.isin(side.batch[unpaired], other.batch)])
         else:
-            extra.append(_ran_again(side, lone, other))
+            extra.append(_ran_again(side, unpaired, other))
     shown = np.concatenate((instances(extra[0], -1), instances(-1, extra[1])), axis=1)
     if shown.size:
         yield Finding(
             "further micro-batches",
             "One run has micro-batches that the other does not have.",
             shown,
-            no_rule="there is nothing in the other run to compare them with; an ignore rule hides them",
+            no_rule="the other run has no counterpart; an ignore rule hides them",
         )
 
 
-def _ran_again(side: LogFeatures, lone: Int64, other: LogFeatures) -> Int64:
-    """The lone rows of places that this run comes through k times as often as the other one; k is the same for most of
-    them, else there are none. The optimizer steps once, however many micro-batches there are.
+def _ran_again(side: LogFeatures, unpaired: Int64, other: LogFeatures) -> Int64:
+    """Unpaired rows of places that this run visits k times as often as the other, for the most common k.
+
+    None if no k covers most of the rows. The optimizer steps once, however many micro-batches there are.
     """
-    lone = lone[np.isin(side.phase[lone], (Phase.FORWARD, Phase.BACKWARD))]
+    unpaired = unpaired[np.isin(side.phase[unpaired], (Phase.FORWARD, Phase.BACKWARD))]
     size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
     place, theirs = ((s.place.astype(np.int64) + 1) * size * 4 + s.site * 4 + s.phase for s in (side, other))
-    here = place[lone]
+    here = place[unpaired]
     often, before = _occurrences(place, here), _occurrences(theirs, here)
     times = np.where((before > 0) & (often % np.maximum(before, 1) == 0), often // np.maximum(before, 1), 0)
     again = np.bincount(times[times > 1], minlength=2)
     usual = int(again.argmax())
-    return lone[times == usual] if usual > 1 and 2 * again[usual] > len(lone) else lone[:0]
+    return unpaired[times == usual] if usual > 1 and 2 * again[usual] > len(unpaired) else unpaired[:0]
 
 
 def _occurrences(values: Int64, of: Int64) -> Int64:
@@ -231,18 +232,21 @@ def _occurrences(values: Int64, of: Int64) -> Int64:
     return np.searchsorted(ordered, of, side="right") - np.searchsorted(ordered, of)
 
 
-def _communication(names: PairNames, lone_a: Int64, lone_b: Int64) -> Iterator[Finding]:
-    """Collectives in one run where the other has none at all."""
-    for side, log, lone, other in (("a", names.c.a, lone_a, names.c.b), ("b", names.c.b, lone_b, names.c.a)):
+def _communication(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+    """Collectives of one run if the other has none at all."""
+    for side, log, unpaired, other in (
+        ("a", names.c.a, unpaired_a, names.c.b),
+        ("b", names.c.b, unpaired_b, names.c.a),
+    ):
         collectives = collective(log)
-        rows = lone[collectives[lone]]
+        rows = unpaired[collectives[unpaired]]
         if not len(rows) or collective(other).any():
             continue
         ops = Counter(log.op_name(row) for row in rows.tolist())
         of_ops = Counter(log.op_name(row) for row in np.flatnonzero(collectives).tolist())
         yield Finding(
             "communication of one run",
-            f"Only {side} communicates: its weights or its batch are spread over several ranks. "
+            f"Only {side} communicates: its weights or its batch are sharded over ranks. "
             f"For example {log.keys[int(rows[0])]}.",
             instances(rows, -1) if side == "a" else instances(-1, rows),
             tuple(

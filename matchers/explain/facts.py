@@ -16,6 +16,7 @@ from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
 from matchers.verdict.expectation import Expect
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, judge_slots
 from matchers.verdict.tolerance import elementwise
@@ -30,35 +31,34 @@ __all__ = [
     "ground_of",
     "inputs_of",
     "phase_label",
-    "relative_difference",
 ]
 
 OTHER_BITS = "≠ bits"
-"""How an input differs whose norm is the same."""
+"""The difference of an input whose norm agrees and whose digest does not."""
 
-_MOST_LISTED = 64
-"""Outputs that are listed one by one; more are never shown."""
-_MOST_CHANGED = 8
-_MOST_FRAMES = 6
+_MAX_OUTPUTS = 64
+"""Outputs that are listed one by one; further ones are left out."""
+_MAX_CHANGED = 8
+_MAX_FRAMES = 6
 _STATISTIC_NAMES = {"L1 norm": "L1 norm", "L2 norm": "L2 norm", "Min": "min", "Max": "max", "Mean": "mean"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line of the side-by-side table: what is compared, both sides as text, and their difference."""
+    """One line of the side-by-side table: a name, both sides as text, and their difference."""
 
     name: str
     a: str
     b: str
     difference: str
     agrees: bool | None
-    """None when one side does not say."""
+    """None where a side is not logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFact:
-    """One input position: its hash on both sides, the records that produced it (-1: not known), and the name of the
-    parameter that it is, if any.
+    """One input: its norm on both sides, the records that produced it (-1: unknown), and its name if it is a
+    parameter.
     """
 
     position: int
@@ -72,7 +72,7 @@ class InputFact:
 
 
 def format_error(error: float, bound: bool) -> str:
-    """`≥1.2e-03` (a bound), `≈1.2e-03` (an estimate), `0`, `—`: a relative error as it is shown everywhere."""
+    """A relative error as it is shown everywhere: `≥1.2e-03` (a bound), `≈1.2e-03` (an estimate), `0`, `—`."""
     if math.isnan(error):
         return "—"
     if math.isinf(error):
@@ -83,7 +83,7 @@ def format_error(error: float, bound: bool) -> str:
 
 
 def format_eps(error: float, eps: float) -> str:
-    """An error in units of the dtype's ε: `147 ε`; empty where there is nothing to say."""
+    """An error in units of the dtype's ε: `147 ε`; empty for no error or an unknown ε."""
     if not (math.isfinite(error) and math.isfinite(eps)) or error == 0:
         return ""
     n = error / eps
@@ -91,7 +91,7 @@ def format_eps(error: float, eps: float) -> str:
 
 
 def _scale(c: Comparison, i: int, j: int, name: str) -> float:
-    """What the verdict measures a statistic by (see verdict.py); NaN for its own magnitude."""
+    """The scale of a statistic's relative difference (see verdict/judge.py); NaN for its own magnitude."""
     if name in ("Min", "Max"):
         sizes = [abs(float(x)) for log, r in ((c.a, i), (c.b, j)) for x in log.stats[2:4, r] if math.isfinite(x)]
         return max(sizes, default=math.nan) or math.nan
@@ -100,17 +100,6 @@ def _scale(c: Comparison, i: int, j: int, name: str) -> float:
         sizes = [float(x) for log, r in ((c.a, i), (c.b, j)) for x in log.outputs[r][:1] if math.isfinite(x)]
         return max(sizes, default=math.nan) / n or math.nan
     return math.nan
-
-
-def relative_difference(x: float, y: float, scale: float = math.nan) -> float:
-    """|x − y| over the scale, by default the larger magnitude; NaN with a NaN, inf with another infinity."""
-    if x == y:
-        return 0.0
-    if math.isnan(x) or math.isnan(y):
-        return math.nan
-    if math.isinf(x) or math.isinf(y):
-        return math.inf
-    return abs(x - y) / (max(abs(x), abs(y)) if math.isnan(scale) else scale)
 
 
 def _number(x: float | None) -> str:
@@ -128,7 +117,7 @@ def _delta(x: float | None, y: float | None, scale: float = math.nan) -> tuple[s
 
 
 def facts_of(c: Comparison, row: int) -> list[Fact]:
-    """The table of both sides."""
+    """The side-by-side table of a row."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     facts: list[Fact] = []
 
@@ -144,7 +133,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
 
     outputs_a = c.a.outputs[i].tolist() if i >= 0 else []
     outputs_b = c.b.outputs[j].tolist() if j >= 0 else []
-    for k in range(min(max(len(outputs_a), len(outputs_b)), _MOST_LISTED)):
+    for k in range(min(max(len(outputs_a), len(outputs_b)), _MAX_OUTPUTS)):
         name = "L1" if max(len(outputs_a), len(outputs_b)) == 1 else f"L1 of output {k}"
         number(name, _get(outputs_a, k), _get(outputs_b, k))
     for k, name in enumerate(STATISTICS):
@@ -166,7 +155,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
     frames_a, frames_b = _frames(c.a, i), _frames(c.b, j)
     if frames_a == frames_b:
         frames_a = frames_b = [" < ".join(frames_a)]
-    for k in range(min(max(len(frames_a), len(frames_b)), _MOST_FRAMES)):
+    for k in range(min(max(len(frames_a), len(frames_b)), _MAX_FRAMES)):
         name = "stack" if k == 0 else f"called from {k}"
         text(name, frames_a[k] if k < len(frames_a) else "", frames_b[k] if k < len(frames_b) else "")
     return facts
@@ -181,12 +170,12 @@ def _statistic(log: OpLog, record: int, k: int) -> float | None:
 
 
 def phase_label(log: OpLog, record: int) -> str:
-    """`backward`; empty for no record."""
+    """The phase of a record, such as `backward`; empty for no record."""
     return Phase(log.phase[record]).label if record >= 0 else ""
 
 
 def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
-    """The inputs, with the records that made them."""
+    """The inputs of a row, with their producers."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     values_a = c.a.inputs[i].tolist() if i >= 0 else []
     values_b = c.b.inputs[j].tolist() if j >= 0 else []
@@ -210,14 +199,14 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
 
 
 def _same_bits(digests_a: Sequence[np.uint64], digests_b: Sequence[np.uint64], k: int) -> bool | None:
-    """Whether the k-th inputs are equal to the bit; None where a log does not say."""
+    """True where the k-th inputs are bitwise equal; None where a log has no digest of them."""
     if k >= min(len(digests_a), len(digests_b)) or NO_DIGEST in (digests_a[k], digests_b[k]):
         return None
     return bool(digests_a[k] == digests_b[k])
 
 
 def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
-    """What only our own capture measures: bits, the tensors' distance, counts, and what was changed in place."""
+    """Measurements of our own capture only: digests, the tensors' distance, counts, and inputs changed in place."""
     facts = []
     digest_a, digest_b = _digests(c.a, i), _digests(c.b, j)
     if digest_a or digest_b:
@@ -240,7 +229,7 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
 
 
 def _noise(c: Comparison, row: int) -> list[Fact]:
-    """What a third run differs by here, and how many times as much the two differ by."""
+    """The noise that a third run shows here, and the error of the row as a multiple of it."""
     if c.arithmetic is None or c.pair[row] < 0 or not (noise := float(c.arithmetic.noise[c.pair[row]])) >= 0:
         return []
     times = f"{float(c.error[row]) / noise:.1f} times" if noise > 0 and math.isfinite(c.error[row]) else ""
@@ -252,7 +241,7 @@ def _digests(log: OpLog, record: int) -> str:
 
 
 def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
-    """The inputs that changed in place, those first that differ most."""
+    """The inputs that changed in place, the largest differences first."""
     many = [len(mutated(log, record)) if record >= 0 else 0 for log, record in ((c.a, i), (c.b, j))]
     if not any(many):
         return []
@@ -261,9 +250,9 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         return [Fact("changed", text_a if i >= 0 else "", text_b if j >= 0 else "", "", None)]
     facts = [Fact("changed", text_a, text_b, "", None if many[0] == many[1] else False)]
     shards = sharded_runs(c.a, c.b)
-    told = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.ground[c.pair[row]] != Ground.NONE
+    explained = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.ground[c.pair[row]] != Ground.NONE
     limits = Limits(
-        rtol=float(c.tolerance[row]) if told else math.nan,
+        rtol=float(c.tolerance[row]) if explained else math.nan,
         shards=shards,
         alone=bool(c.inputs_equal[row]),
         by_element=elementwise(c.a.op_name(i)),
@@ -271,12 +260,12 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
     )
     found = [slot for slot in judge_slots(c.a, c.b, i, j, limits) if slot.status != Status.EQUAL]
     found.sort(key=lambda slot: (-slot.status, -np.nan_to_num(slot.error)))
-    for slot in found[:_MOST_CHANGED]:
-        told = "only a" if slot.only == "a" else "only b" if slot.only == "b" else slot.status.label
+    for slot in found[:_MAX_CHANGED]:
+        change = "only a" if slot.only == "a" else "only b" if slot.only == "b" else slot.status.label
         difference = format_error(slot.error, slot.bound)
-        facts.append(Fact(slot.name, told, "", difference, None if slot.status < Status.CLOSE else False))
-    if len(found) > _MOST_CHANGED:
-        facts.append(Fact("", f"… and {len(found) - _MOST_CHANGED} more that differ", "", "", None))
+        facts.append(Fact(slot.name, change, "", difference, None if slot.status < Status.CLOSE else False))
+    if len(found) > _MAX_CHANGED:
+        facts.append(Fact("", f"… and {len(found) - _MAX_CHANGED} more that differ", "", "", None))
     return facts
 
 
@@ -294,7 +283,7 @@ def _placement(log: OpLog, record: int) -> str:
 
 
 def _group(log: OpLog, record: int) -> str:
-    """`ranks 0, 1 · collective 3`: the process group of a collective, and the how manieth of that group it is."""
+    """The process group of a collective and its number within the group: `ranks 0, 1 · collective 3`."""
     text = log.texts("Group").get(record, "")
     group = parse_placement(text)
     if group is None or not isinstance(group.get("ranks"), list):
@@ -308,7 +297,7 @@ def _frames(log: OpLog, record: int) -> list[str]:
 
 
 def ground_of(c: Comparison, row: int) -> str:
-    """A clause about the difference of a row (`which rounding explains: …`); empty where that was not asked."""
+    """A clause about the difference of a row (`which float arithmetic explains: …`); empty without an expectation."""
     if c.expectation.preset == Expect.BITWISE and c.status[row] == Status.DIVERGED and c.tolerance[row] == 0:
         return "where equal bits are expected"
     pair = int(c.pair[row])

@@ -1,12 +1,11 @@
-"""What is known about one row, in words: the text of the inspector and of the reports.
+"""Explain one row in words: the text of the inspector and of the reports.
 
-Pure: a comparison and a row in, text out. Nothing is escaped here; whoever prints it makes it safe.
+Pure: a comparison and a row in, text out. Nothing is escaped here; the caller that prints makes it safe.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,19 +20,15 @@ from matchers.explain.facts import (
     format_error,
     ground_of,
     inputs_of,
-    phase_label,
-    relative_difference,
 )
+from matchers.explain.notes import notes_of
 from matchers.logs.op_log import Phase
-from matchers.ops.collectives import is_collective
 from matchers.ops.dataflow import consumers
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import describe_placement, parse_placement
-from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
-from matchers.verdict.sketches import error_range
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = [
@@ -55,8 +50,8 @@ class Explanation:
 
     Attributes:
         headline: verdict and role in one sentence ("FIRST CAUSE: all its inputs agree, the output differs by ≥1.2e-3").
-        pairing: why these two were paired, confidence and runner-up; or why it is alone.
-        notes: what is known and what cannot be known, a sentence each.
+        pairing: the reason why these two were paired, confidence and runner-up; or why the operation is unpaired.
+        notes: further findings and the limits of what can be known, a sentence each.
         facts: the table of both sides.
         inputs: inputs with their producers.
     """
@@ -68,9 +63,6 @@ class Explanation:
     inputs: tuple[InputFact, ...]
 
 
-_MOST_ALONE = 256
-"""Operations of one run alone that are followed upwards."""
-
 _HOW = {
     Method.OVERRIDE: "paired by a rule",
     Method.TEMPLATE: "paired by a template rule",
@@ -81,7 +73,6 @@ _HOW = {
     Method.RELAXED: "paired because nothing else of its name was left on either side",
 }
 
-
 _HOW_BY_BITS = {
     Method.EXACT: "paired by their bits: the same tensors, inputs included, occur nowhere else in either log",
     Method.VALUES: "paired by their results: the same bits occur nowhere else in either log, though other ones went in",
@@ -89,7 +80,7 @@ _HOW_BY_BITS = {
 
 
 def row_epsilon(c: Comparison, row: int) -> float:
-    """ε that a row is judged by: of the coarser dtype of its two sides, or of the dtype policy; NaN without either."""
+    """ε of the coarser dtype of a row's two sides, or of the dtype policy; NaN without either."""
     found = [
         EPSILON[log.dtype_text(record)]
         for log, record in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
@@ -101,19 +92,19 @@ def row_epsilon(c: Comparison, row: int) -> float:
 
 
 def explain(c: Comparison, row: int) -> Explanation:
-    """Everything that is known about one row of a comparison."""
+    """Explain one row of a comparison."""
     inputs = inputs_of(c, row)
     return Explanation(
         headline=_headline(c, row, inputs),
         pairing=_pairing(c, row),
-        notes=tuple(_notes(c, row, inputs)),
+        notes=notes_of(c, row, inputs),
         facts=tuple(facts_of(c, row)),
         inputs=inputs,
     )
 
 
 def headline(c: Comparison, row: int) -> str:
-    """The sentence that `explain` begins with, for who wants nothing else: a tenth of the work."""
+    """The first sentence of `explain`, at a tenth of its cost."""
     return _headline(c, row, inputs_of(c, row))
 
 
@@ -287,9 +278,11 @@ def _pairing(c: Comparison, row: int) -> str:
         text += f", both of {_names_of(c, int(c.original[row]))}"
     if method not in (Method.OVERRIDE, Method.TEMPLATE):
         text += f", confidence {float(c.pairing.confidence[pair]):.2f}"
-        rival = int(c.pairing.runner_up[pair])
-        if rival >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
-            text += f"; runner-up {key_reference(c.b, rival, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
+        runner_up = int(c.pairing.runner_up[pair])
+        if runner_up >= 0 and c.pairing.runner_up_score[pair] >= 0.005:
+            text += (
+                f"; runner-up {key_reference(c.b, runner_up, once=True)} {float(c.pairing.runner_up_score[pair]):.2f}"
+            )
         elif method == Method.ALIGNED:
             text += "; no rival worth naming"
     if c.pairing.grouped[pair]:
@@ -308,101 +301,6 @@ def _names_of(c: Comparison, row: int) -> str:
 
 
 def _by_bits(c: Comparison, pair: int) -> bool:
-    """Whether the results of a pair's leading records have the same bits."""
+    """True where the results of a pair's leading records are bitwise equal."""
     x, y = c.a.digests[int(c.pairing.lead_a[pair])], c.b.digests[int(c.pairing.lead_b[pair])]
     return len(x) > 0 and np.array_equal(x, y)
-
-
-def _notes(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
-    notes: list[str] = []
-    status = Status(c.status[row])
-    i, j = int(c.row_a[row]), int(c.row_b[row])
-    if i >= 0 and j >= 0:
-        same: list[str] = []
-        other: list[str] = []
-        for what, x, y in (
-            ("module", c.a.module_name(i), c.b.module_name(j)),
-            ("op", c.a.op_name(i), c.b.op_name(j)),
-            ("counter", str(int(c.a.counter[i])), str(int(c.b.counter[j]))),
-            ("phase", phase_label(c.a, i), phase_label(c.b, j)),
-            ("location", c.a.location_text(i), c.b.location_text(j)),
-        ):
-            if x or y:
-                (same if x == y else other).append(what)
-        if same:
-            notes.append(f"same {', '.join(same)}" + (f"; other {', '.join(other)}" if other else ""))
-        elif other:
-            notes.append(f"other {', '.join(other)}")
-    if status == Status.SAME_PRINT:
-        if i >= 0 and not len(c.a.outputs[i]) and not c.a.present[i]:
-            notes.append("the log says only what went in: what the operation did is not known")
-        else:
-            notes.append("norms of seven digits cannot see the order of elements, signs in L1, or a change below 5e-7")
-    if status in (Status.DIVERGED, Status.CLOSE) and c.bound[row]:
-        notes.append("≥: a lower bound from the norms; the tensors themselves may differ by more")
-    elif status in (Status.DIVERGED, Status.CLOSE) and c.error[row] > 0:
-        low, high = error_range(float(c.error[row]))
-        notes.append(
-            "≈: the distance of the tensors themselves, estimated from their sketches to about a fifth: between "
-            f"{low:.1e} and {high:.1e} in 19 cases of 20"
-        )
-    if status == Status.CLOSE and c.inputs_equal[row]:
-        notes.append(
-            "the same bits went in: the difference begins here (another kernel, another order of summation, or a "
-            "number that is no tensor)"
-        )
-    if status == Status.DIVERGED:
-        notes.append(f"the tolerance is {float(c.tolerance[row]):.1e}")
-        grown = _growth(c, row, inputs)
-        if grown:
-            notes.append(grown)
-    if status == Status.UNFINISHED:
-        notes.append("judged instead where the value is waited for or read")
-    log, record = (c.a, i) if i >= 0 else (c.b, j)
-    if c.cause[row] and log.phase[record] == Phase.BACKWARD:
-        notes += cut_gradients(c.a.header.run, c.b.header.run)
-    if c.cause[row] and c.pair[row] < 0:
-        notes += _alone_before(c, row)
-    if c.role[row] == Role.ORIGIN and is_collective(log.op_name(record)):
-        notes.append("what this rank gave to it agrees: another rank gave something else, compare their logs too")
-    if c.cause[row] and c.role[row] == Role.RECEIVER:
-        notes.append("the red rows explain each other, because pairs cross: this is only the earliest of them")
-    if int(c.pair[row]) >= 0 and c.pairing.method[int(c.pair[row])] == Method.RELAXED:
-        notes.append("a doubtful pair: the same op in the same module, left over on both sides, with other numbers")
-    return notes
-
-
-def _alone_before(c: Comparison, row: int) -> Iterator[str]:
-    """Where the operations begin that only one run has and that lead to this one."""
-    if c.flow is None:
-        return
-    side, log, flow, of = (
-        ("a", c.a, c.flow.a, c.pairing.of_a) if c.row_a[row] >= 0 else ("b", c.b, c.flow.b, c.pairing.of_b)
-    )
-    record = max(int(c.row_a[row]), int(c.row_b[row]))
-    found, left = {record}, [record]
-    while left and len(found) <= _MOST_ALONE:
-        makers = {maker for maker in flow[left.pop()].tolist() if maker >= 0 and of[maker] < 0 and maker not in found}
-        found |= makers
-        left += makers
-    if many := len(found) - 1:
-        first = min(found)
-        place = log.location_text(first)
-        noun = "operation" if many == 1 else "operations"
-        where = f"{log.keys[first]}" + (f" ({place})" if place else "")
-        yield f"{many}{'' if not left else ' or more'} {noun} before it only {side} has, too, from {where} on"
-
-
-def _growth(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
-    """What the operation added to the error that came in."""
-    worst = 0.0
-    of_a, of_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
-    for fact in inputs:
-        if fact.agrees is False:
-            difference = relative_difference(of_a[fact.position], of_b[fact.position])
-            if math.isfinite(difference):
-                worst = max(worst, difference)
-    error = float(c.error[row])
-    if worst <= 0 or not math.isfinite(error):
-        return ""
-    return f"error out over error in: {error / worst:.2g} (by the norms)"

@@ -1,4 +1,4 @@
-"""Columns of a log: texts that are decoded when they are asked for, keys in parts, lists of different lengths."""
+"""Column types of a log: lazily decoded texts, operation keys, ragged lists, and arrays that grow while parsing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["GrowingColumn", "KeyColumn", "Ragged", "Strings", "Texts", "decode"]
 
 
 def decode(raw: bytes) -> str:
-    """Text of a log for people: UTF-8, and whatever is not UTF-8 as `\\xNN`."""
+    """Decode log text for display: UTF-8, with invalid bytes as `\\xNN`."""
     return raw.decode("utf-8", errors="backslashreplace")
 
 
@@ -79,20 +79,20 @@ class KeyColumn(Sequence[str]):
         return not (control or (byte > 0x7E).any() or b'"' in self._blob or b"\\" in self._blob)
 
     def occurrence(self, row: int) -> int:
-        """How many rows before this one have the same key."""
+        """Number of earlier rows with the same key."""
         return sum(1 for _ in self._places(self.raw(row), int(self.start[row])))
 
     def find(self, key: bytes, nth: int = 0) -> int:
-        """The row of the nth (from 0) key that is exactly this; -1 when there are fewer."""
+        """Row of the nth (from 0) occurrence of exactly this key; -1 if there are fewer."""
         place = next(islice(self._places(key, len(self._blob)), nth, None), None)
         return -1 if place is None else int(np.searchsorted(self.start, place))
 
     def rows(self, key: bytes) -> Int64:
-        """The rows whose key is exactly this."""
+        """Rows with exactly this key."""
         return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self._blob)))), np.int64)
 
     def _places(self, key: bytes, end: int) -> Iterator[int]:
-        """Where in the blob this key stands, before `end`."""
+        """Positions of this key in the blob, before `end`."""
         line = key + b"\n"
         at = -1
         while (at := self._blob.find(line, at + 1, end)) >= 0:
@@ -108,7 +108,7 @@ class KeyColumn(Sequence[str]):
             return found
         if self._lower is None:
             self._lower = self._blob.lower()
-        # the rarest byte of the needle first, then the others at the places that are left
+        # the rarest byte of the needle first, then the others at the remaining places
         blob = np.frombuffer(self._lower, np.uint8)
         rare = max(range(len(needle)), key=lambda k: (needle[k] not in b"aeilnorst._/0123456789", k))
         at = np.flatnonzero(blob == needle[rare]) - rare
@@ -120,7 +120,7 @@ class KeyColumn(Sequence[str]):
 
 
 class Texts(Mapping[int, str]):
-    """A field that few records have, or that few readers ask for: its text by row, decoded when read."""
+    """A sparse text field by row, decoded on access."""
 
     __slots__ = ("_raw",)
 
@@ -137,7 +137,7 @@ class Texts(Mapping[int, str]):
         return decode(self._raw[row])
 
     def raw(self, row: int) -> bytes:
-        """The bytes of one record's field, empty where it has none."""
+        """The bytes of one record's field, empty if it has none."""
         return self._raw.get(row, b"")
 
 
@@ -161,7 +161,7 @@ class Ragged:
 
     @property
     def row(self) -> Int64:
-        """Row that owns each value."""
+        """Row that each value belongs to."""
         return np.repeat(np.arange(len(self)), self.count)
 
     def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
@@ -177,10 +177,9 @@ _LEAST = 1 << 12
 
 
 class GrowingColumn:
-    """Values that come in pieces, in one array.
+    """An array that grows by appending chunks in place.
 
-    A list of the pieces, joined in the end, would take the memory twice: what the pieces leave behind is too scattered
-    to be used again.
+    Joining a list of chunks at the end would double the memory: the freed chunks are too scattered for reuse.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -191,13 +190,13 @@ class GrowingColumn:
         """Append values."""
         size = self._size + len(piece)
         if size > len(self._values):
-            # in place, where the system can; nothing else refers to the array yet
+            # in place, if the system can; nothing else refers to the array yet
             self._values.resize(max(size, len(self._values) * 5 // 4), refcheck=False)
         self._values[self._size : size] = piece
         self._size = size
 
     def take(self) -> NDArray[Any]:
-        """All values; the column is empty afterwards."""
+        """Return all values and leave the column empty."""
         values = self._values
         values.resize(self._size, refcheck=False)
         self._values, self._size = np.empty(0, values.dtype), 0

@@ -1,6 +1,6 @@
-"""The fields that our own capture adds to a log, piece by piece: counts, the order of records, and texts.
+"""The fields that our own capture adds to torchtitan's format: counts, record numbers, digests and further texts.
 
-`matchers.logs.parser` reads what both kinds of logs have.
+`matchers.logs.parser` reads the fields that both formats have.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _COUNTS = re.compile(rb"numel=(\d{1,18}) nan=(\d{1,18}) inf=(\d{1,18}) zero=(\d{
 
 
 class AddedFields:
-    """Collects the fields of one log."""
+    """The extension fields of one log, collected piece by piece."""
 
     def __init__(self, problem: Callable[[int, str], None]) -> None:
-        """`problem` is told of every spot that cannot be read: its line, and what is wrong."""
+        """`problem` receives the line and a message for every field that cannot be read."""
         self._problem = problem
         self._counted = InternTable()
         self._counts: list[Int32] = []
@@ -41,7 +41,7 @@ class AddedFields:
         self._rows = 0
 
     def add(self, f: RecordLines) -> None:
-        """Reads one piece."""
+        """Read one piece of the log."""
         self._add_counts(f)
         self._follow(f)
         self._add_texts(f)
@@ -64,7 +64,7 @@ class AddedFields:
         return np.ascontiguousarray(table[of_row].T)
 
     def digest(self) -> str:
-        """The digest of all digests, as the footer of a complete log gives it."""
+        """The digest over all record digests, as the footer of a complete log states it."""
         return self._digests.hexdigest()[:16]
 
     def _add_counts(self, f: RecordLines) -> None:
@@ -83,7 +83,7 @@ class AddedFields:
         self._counts.append(of_row)
 
     def _follow(self, f: RecordLines) -> None:
-        """Records are numbered: what is missing is known."""
+        """Report gaps and disorder in the record numbers."""
         lines = f.lines("Seq")
         if not len(lines):
             return
@@ -120,7 +120,7 @@ class AddedFields:
             return
         lines = f.lines("Digest")
         if not len(lines):
-            # what most logs are made of: records without a digest, an empty line each
+            # most logs: no record has a digest, an empty line each
             self._digests.update(b"\n" * (f.rows if self._rows else f.rows - 1))
             return
         texts = [b""] * f.rows
@@ -133,6 +133,6 @@ class AddedFields:
 
 def _break(before: int, now: int) -> str:
     if now <= before:
-        return f"record {now} stands behind record {before}"
+        return f"record {now} follows record {before}"
     first, last = before + 1, now - 1
     return f"record {first} is missing" if first == last else f"records {first}–{last} are missing"

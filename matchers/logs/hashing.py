@@ -16,14 +16,14 @@ _U = np.uint64
 
 
 def mix(x: Hash) -> Hash:
-    """Scrambles 64-bit words (the finaliser of splitmix64), so that sums of them make good hashes."""
+    """Scramble 64-bit words (the finaliser of splitmix64), so that sums of them make good hashes."""
     x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
     return x ^ (x >> _U(31))
 
 
 def float_bits(values: Float64) -> Hash:
-    """The bits of each number, with one zero and one NaN."""
+    """The bits of each number, with both zeros mapped to one pattern and all NaNs to another."""
     values = values + 0.0
     bits = values.view(np.uint64).copy()
     bits[np.isnan(values)] = _U(0x7FF8000000000000)
@@ -31,7 +31,7 @@ def float_bits(values: Float64) -> Hash:
 
 
 def fingerprint(lists: Ragged) -> Hash:
-    """A hash of each row's list, order included."""
+    """An order-sensitive hash of each row's list."""
     place = (np.arange(len(lists.value)) - lists.start[lists.row]).astype(np.uint64) if len(lists.value) else None
     if place is None:
         return np.zeros(len(lists), np.uint64)
@@ -41,7 +41,9 @@ def fingerprint(lists: Ragged) -> Hash:
 
 
 def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int64, Int64, int]:
-    """Ids of two tables of text in one numbering, and how many there are. Entry -1 (the last) is "no text"."""
+    """Number the texts of two tables jointly; return (ids of a, ids of b, number of texts). Entry -1 (the last) is "no
+    text".
+    """
     ids: dict[str, int] = {}
     left = [ids.setdefault(text, len(ids)) for text in a]
     right = [ids.setdefault(text, len(ids)) for text in b]

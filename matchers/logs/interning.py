@@ -1,8 +1,8 @@
-"""Names to small integers, thousands at a time.
+"""Intern names to small integers, thousands at a time.
 
-A log repeats a few hundred names a hundred thousand times. Slicing each out to look it up in a dictionary costs more
-than all numbers of the log, so names are told apart by a 64-bit hash that is computed on whole arrays; only a name that
-was not seen before is sliced out. Two names of one log would have to agree in 64 bits to be confused.
+A log repeats a few hundred names a hundred thousand times. Slicing out each for a dictionary lookup costs more than all
+numbers of the log, so names are identified by a 64-bit hash computed on whole arrays; only a new name is sliced out.
+Two names are confused only if all 64 bits collide.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LONG = 256
 
 
 def hash_text(buffer: bytes, words: Words, start: Int64, end: Int64) -> Hash:
-    """A hash of each `buffer[start[i]:end[i]]`, good within this process."""
+    """A hash of each `buffer[start[i]:end[i]]`, valid within this process."""
     length = end - start
     out = length.astype(np.uint64) * _MULTIPLIER
-    # all names have so many whole words; what is left is done for fewer and fewer of them
+    # all names have at least this many whole words; the remaining words concern fewer and fewer names
     common = min(int(length.min(initial=_LONG)), _LONG) // 8 * 8
     for offset in range(0, common, 8):
         out = _mixed(out, words.at(start + offset))
@@ -49,7 +49,7 @@ def _mixed(out: Hash, word: Hash) -> Hash:
 
 
 class InternTable:
-    """Distinct names in the order in which they were first seen."""
+    """Distinct names in order of first appearance."""
 
     def __init__(self) -> None:
         self.names: list[bytes] = []
@@ -68,7 +68,7 @@ class InternTable:
         return self._ids[at]
 
     def _places(self, hashes: Hash) -> Int64:
-        """Where each hash is in the table, or would be."""
+        """The position of each hash in the table, or its insertion point."""
         return np.minimum(np.searchsorted(self._hashes, hashes), max(len(self._hashes) - 1, 0))
 
     def _add(self, hashes: Hash, buffer: bytes, start: Int64, end: Int64) -> None:

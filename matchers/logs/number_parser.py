@@ -1,9 +1,9 @@
-"""Printed numbers to float64, thousands at a time.
+"""Parse printed numbers to float64, thousands at a time.
 
-A log is mostly numbers printed with `%.6e` (torchtitan's) or with `repr` (our own). Twelve bytes of the first form are
-read as two machine words and turned into digits by arithmetic on whole arrays; the other form is read by numpy.
-What is left (`nan`, `inf`, rubbish) goes through `float`. All of them give the correctly rounded double, so
-`parse_numbers(format(x, ".6e")) == float(format(x, ".6e"))`.
+A log is mostly numbers printed with `%.6e` (torchtitan's) or with `repr` (our own). The first form takes twelve bytes,
+read as two machine words and decoded by arithmetic on whole arrays; numpy reads the second. Everything else (`nan`,
+`inf`, garbage) goes through `float`. All paths round correctly: `parse_numbers(format(x, ".6e")) == float(format(x,
+".6e"))`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _HIGH = _U(0x8080808080808080)
 _OVER_9 = _U(0x7676767676767676)
 _PAIRS = _U(0x000000FF000000FF)
 _POWERS = np.arange(-22, 23)
-"""Powers of ten by which an integer of seven digits is multiplied: 10^22 is the last that is exact in float64."""
+"""Powers of ten that scale a seven-digit integer; 10^22 is the largest that is exact in float64."""
 _EXPONENTS = WordSet([int.from_bytes(b"e%+03d" % (power + 6), "little") for power in _POWERS.tolist()])
 _FACTORS = 10.0 ** np.maximum(_POWERS, 0)
 _DIVISORS = 10.0 ** np.maximum(-_POWERS, 0)
 
 _LONGEST_REPR = 24
-"""Characters of the longest float64 that `repr` writes, `-2.2250738585072014e-308`."""
+"""Length of the longest `repr` of a float64, `-2.2250738585072014e-308`."""
 _FIRST_BYTES = np.array([(1 << (8 * k)) - 1 for k in range(9)], np.uint64)
-"""By a number of bytes, 0 to 8, the mask that keeps so many of a word."""
+"""Masks that keep the first k bytes of a word, k = 0 … 8."""
 
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{1,16}")
 _UNKNOWN = UNKNOWN_DIGEST.encode()
@@ -44,10 +44,10 @@ _DIGITS[list(b"ABCDEF")] = np.arange(10, 16)
 
 
 def parse_digests(buffer: bytes, words: Words, start: Int64, end: Int64) -> tuple[Hash, Bool]:
-    """The hexadecimal numbers at `buffer[start[i]:end[i]]`.
+    """Parse the hexadecimal numbers at `buffer[start[i]:end[i]]`.
 
-    Returns (values, bad): values[i] is `NO_DIGEST` where bad[i] says that the text is no digest, and where it is the
-    dash of one that was not taken.
+    Returns (values, bad): bad[i] marks text that is no digest; values[i] is `NO_DIGEST` there and for the dash that
+    stands for a digest not taken.
     """
     text = np.stack((words.at(start), words.at(start + 8)), axis=1).view(np.uint8)
     digits = _DIGITS[text]
@@ -66,11 +66,11 @@ def parse_digests(buffer: bytes, words: Words, start: Int64, end: Int64) -> tupl
 
 
 def parse_numbers(buffer: bytes, words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
-    """The numbers at `buffer[start[i]:end[i]]`.
+    """Parse the numbers at `buffer[start[i]:end[i]]`.
 
-    Returns (values, bad): values[i] is NaN where bad[i] says that the text is no number. `nan` and `inf` are numbers.
+    Returns (values, bad): bad[i] marks text that is no number, and values[i] is NaN there. `nan` and `inf` are numbers.
     """
-    # a log prints all its numbers in one way
+    # a log prints all its numbers in one format
     if np.count_nonzero((end - start == 12) | (end - start == 13)) * 2 >= len(start):
         value, fits = _seven_digits(words, start, end)
         others = np.flatnonzero(~fits)
@@ -91,7 +91,7 @@ def parse_numbers(buffer: bytes, words: Words, start: Int64, end: Int64) -> tupl
 
 
 def _seven_digits(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
-    """Numbers printed with `%.6e`: (values, which of them are of that form)."""
+    """Parse numbers printed with `%.6e`: (values, mask of those in that form)."""
     length = end - start
     fits = length == 12
     signed = np.flatnonzero(length == 13)
@@ -111,17 +111,17 @@ def _seven_digits(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool
 
     exponent = _EXPONENTS.find(words.at(end - 8) >> _U(32))
     fits &= exponent >= 0
-    # one of the two is 1: a single rounding
+    # one of the two factors is 1: a single rounding
     value = mantissa.view(np.int64) / _DIVISORS.take(exponent) * _FACTORS.take(exponent)
     value[negative] = -value[negative]
     return value, fits
 
 
 def _repr_numbers(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
-    """Numbers as `repr` prints them, read by numpy: (values, which of them are of that form)."""
+    """Parse numbers as `repr` prints them, with numpy: (values, mask of those in that form)."""
     length = end - start
     fits = (length > 0) & (length <= _LONGEST_REPR)
-    fits &= words.at(np.maximum(end - 1, 0)) & _U(0xFF) != 0  # numpy takes zero bytes at the end for padding
+    fits &= words.at(np.maximum(end - 1, 0)) & _U(0xFF) != 0  # numpy treats trailing zero bytes as padding
     at, length = start[fits], length[fits]
     text = np.empty((len(at), _LONGEST_REPR // 8), "<u8")
     for k in range(text.shape[1]):
@@ -129,11 +129,11 @@ def _repr_numbers(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool
     value = np.full(len(start), np.nan)
     if not (text.view(np.uint8) == ord("_")).any():
         try:
-            with np.errstate(over="ignore"):  # 1e999 is inf, as `float` has it
+            with np.errstate(over="ignore"):  # 1e999 is inf, as with `float`
                 value[fits] = text.view(f"S{_LONGEST_REPR}")[:, 0].astype(np.float64)
         except ValueError:
             pass
         else:
             return value, fits
-    # one that only looks like a number: each has to be looked at by itself
+    # at least one only looks like a number: leave all to `float`
     return value, np.zeros(len(start), bool)

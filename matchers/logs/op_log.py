@@ -1,11 +1,11 @@
 """One log as columns.
 
-An `OpLog` holds what one rank dispatched in one step: a row per operation, in the order of the log.
-Numbers are numpy columns, repeated text is interned to small integers, and bytes are decoded to `str` only
-when somebody asks for a row. Nothing here parses and nothing here judges.
+An `OpLog` holds the operations that one rank dispatched in one step: a row per operation, in log order. Numbers are
+numpy columns, repeated text is interned to small integers, and bytes are decoded to `str` on access. This module
+neither parses nor judges.
 
-Conventions for every column: `-1` in an integer column means "the log does not say"; NaN in a statistic means
-"absent, or printed as nan": `present` tells the two apart.
+Conventions for every column: `-1` in an integer column means that the log does not say; NaN in a statistic means
+"absent, or printed as nan", and `present` tells the two apart.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Pro
 
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
-"""Order of the columns of `OpLog.stats`, by the names that the log uses."""
+"""Rows of `OpLog.stats`, by the names that the log uses."""
 
 COUNTS = ("numel", "nan", "inf", "zero")
-"""Order of the rows of `OpLog.counts`."""
+"""Rows of `OpLog.counts`."""
 
 NO_DIGEST = np.uint64(0x6E6F206469676573)
-"""Keeps the place of a digest that was not taken or cannot be read. (0 will not do: it can be that of zeros.)"""
+"""Placeholder for a digest that was not taken or cannot be read. (Not 0, a possible digest of zeros.)"""
 
 
 class Phase(IntEnum):
-    """Which part of the training step dispatched an operation."""
+    """Part of the training step that dispatched an operation."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -52,7 +52,7 @@ _NO_TEXTS = Texts({})
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A spot of a log that could not be read; only this spot is lost. `line` is 1-based."""
+    """A part of a log that could not be read; the rest is intact. `line` is 1-based."""
 
     line: int
     message: str
@@ -60,10 +60,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the log says about itself before the first record.
+    """The content of the log's header.
 
-    `declared` is the number of records it promises (None: not said), `run` the run info of our own capture
-    (empty for torchtitan's logs), `lines` the header as it stands.
+    `declared` is the number of records it announces (None: not stated), `run` the run info of our own capture (empty
+    for torchtitan's logs), `lines` the header verbatim.
     """
 
     declared: int | None = None
@@ -74,34 +74,34 @@ class Header:
 
     @property
     def incomplete(self) -> str:
-        """Why the captured step did not come to its end, in the words of the capture; empty where it did."""
+        """The capture's reason for not finishing the step; empty if it finished."""
         return str(self.run.get("incomplete") or "")
 
 
 @dataclass(frozen=True, slots=True)
 class OpLog:
-    """The columns of one log; n rows, in the order of the file.
+    """The columns of one log: n rows, in file order.
 
     Attributes:
-        path: where it was read from, for messages.
-        keys: operation keys as they stand in the log (they may repeat).
+        path: source of the log, for messages.
+        keys: operation keys as printed in the log (they may repeat).
         module, op, shape, dtype, location: int32[n], indices into the tables of the plural name.
         counter: int32[n], the N of `op_N_name`; -1 when the key has none.
         phase: int8[n] of `Phase`.
-        present: uint8[n], which statistics a record has; bit k is `STATISTICS[k]`.
+        present: uint8[n], the statistics that a record has; bit k is `STATISTICS[k]`.
         stats: float64[5, n], rows as in `STATISTICS`.
-        outputs, inputs: L1 norms ("hashes") of every output and of every input before the op ran.
-        producers: for each input position the row that produced it, -1 when the log names none,
-            -2 when it names an operation that is not in this log (before this row).
+        outputs, inputs: L1 norms ("hashes") of every output, and of every input before the op ran.
+        producers: for each input position the row that produced it; -1 when the log names none, -2 when it names an
+            operation that is not in this log (before this row).
         line: int32[n], 1-based line of the record, for `path:line`.
-        digests: uint64 per output of our own capture (empty rows otherwise); `NO_DIGEST` where one is not known.
+        digests: uint64 per output, from our own capture (empty rows otherwise); `NO_DIGEST` where unknown.
         input_digests: the same for the inputs.
-        counts: int64[4, n], rows as in `COUNTS`: of the first output; where there are counts, the statistics are
-            those of the finite values.
-        recompute: bool[n], the log itself says that activation checkpointing ran this again.
+        counts: int64[4, n], rows as in `COUNTS`, of the first output; where counts exist, the statistics cover only the
+            finite values.
+        recompute: bool[n], the log marks the record as a recomputation by activation checkpointing.
         micro_batch: int32[n].
-        extra: other fields of our superset, verbatim: field name -> {row: text}; see `texts`.
-        problems: the first spots that could not be read (at most 1,000); `problem_count` counts all.
+        extra: further fields of our superset, verbatim: field name -> {row: text}; see `texts`.
+        problems: the first 1,000 unreadable places; `problem_count` counts all.
         complete: False when the log is known to be cut off, None when the format cannot tell.
         partial: only the head of the file was read (the explorer's first screen).
     """
@@ -143,11 +143,11 @@ class OpLog:
 
     @property
     def ours(self) -> bool:
-        """Whether our own capture wrote it: collectives are read when they are done, micro-batches are numbered, …"""
+        """True for logs of our own capture: collectives are read when complete, micro-batches are numbered, …"""
         return self.header.format is not None
 
     def texts(self, field: str) -> Texts:
-        """One field of `extra`, also where no record has it."""
+        """One field of `extra`; empty if no record has it."""
         return self.extra.get(field, _NO_TEXTS)
 
     def module_name(self, row: int) -> str:
@@ -159,12 +159,12 @@ class OpLog:
         return name
 
     def shape_text(self, row: int) -> str:
-        """`[256, 256]`, or the empty string for operations that return nothing."""
+        """`[256, 256]`; empty for operations that return nothing."""
         text: str = self.shapes[int(self.shape[row])]
         return text
 
     def dtype_text(self, row: int) -> str:
-        """`float32`, without the `torch.` in front."""
+        """`float32`, without the `torch.` prefix."""
         text: str = self.dtypes[int(self.dtype[row])]
         return text
 

@@ -1,12 +1,11 @@
-"""A log file to columns.
+"""Parse a log file into columns.
 
-The file is read in pieces of a few megabytes, each cut where a record starts. Within a piece nothing is done line by
-line in Python: the line ends are found at once, the lines are told apart by their first eight bytes, and all numbers
-of a field are converted together. Only what must become a name (keys, producers, shapes, locations) is sliced out
-and interned.
+The file is read in pieces of a few megabytes, each cut where a record starts. Within a piece Python never loops over
+lines: the line ends are found at once, lines are classified by their first eight bytes, and all numbers of a field are
+converted together. Only names (keys, producers, shapes, locations) are sliced out and interned.
 
-A broken spot costs only itself: it is counted and reported with its line. Only a file that has neither a header nor a
-single record is refused.
+An unreadable line costs only itself: it is counted and reported with its number. A file is refused only if it has
+neither a header nor a single record.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Progress = Callable[[str, float], None]
 
 _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
-"""A header is a few lines; a file whose first four megabytes hold no record is no log."""
+"""A header is a few lines; a file with no record in its first four megabytes is not a log."""
 
 _FOOTER_DIGEST = re.compile(r"End of capture: \d+ records?, digest ([0-9a-f]{16})")
 _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
@@ -47,14 +46,14 @@ _PHASES = {b"forward": Phase.FORWARD, b"backward": Phase.BACKWARD, b"optimizer":
 
 
 def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None) -> OpLog:
-    """Reads a log: a path, a path that ends in `.gz`, or `-` for standard input.
+    """Read a log from a path, a path ending in `.gz`, or `-` for standard input.
 
     Args:
-        progress: called with ("reading", fraction) now and then; the fraction is 0 where the size is unknown.
-        head: read only about so many bytes; the result is then marked `partial`.
+        progress: called with ("reading", fraction) now and then; the fraction is 0 if the size is unknown.
+        head: read only about this many bytes; the result is then marked `partial`.
 
     Raises:
-        LogError: the file is missing, unreadable, or no log.
+        LogError: the file is missing, unreadable, or not a log.
     """
     path = os.fspath(source)
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
@@ -66,13 +65,13 @@ def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None
                     progress("reading", log.fraction())
             builder.cut_off = log.cut_off
     except OSError as error:
-        # a gzip file that is no gzip file is an OSError too
+        # an invalid gzip file raises OSError too
         raise LogError(f"{builder.path}: cannot be read: {error.strerror or error}") from None
     return builder.finish()
 
 
 class _Builder:
-    """Collects the columns of one log, piece by piece."""
+    """The columns of one log, collected piece by piece."""
 
     def __init__(self, path: str, partial: bool) -> None:
         self.path = path
@@ -95,7 +94,7 @@ class _Builder:
     # ------------------------------------------------------------------ one piece
 
     def add(self, buffer: bytes, last: bool) -> None:
-        """Reads the records of one piece (with its padding); the first piece also holds the header."""
+        """Read the records of one piece (with its padding); the first piece also holds the header."""
         if self.header is None:
             buffer = self._take_header(buffer)
         cut_key = _cut_key(buffer) if last else 0
@@ -125,7 +124,7 @@ class _Builder:
         self.lines_read += len(fields.start)
 
     def _take_header(self, buffer: bytes) -> bytes:
-        """Reads the header at the start of the first piece and returns the rest."""
+        """Read the header at the start of the first piece and return the rest."""
         if buffer.startswith(b"\xef\xbb\xbf"):
             buffer = buffer[3:]
         piece = buffer[:-PADDING]
@@ -209,10 +208,10 @@ class _Builder:
         self._add("present", present)
 
     def _report_numbers(self, f: RecordLines, lines: Int64, bad: Bool, name: str) -> Bool:
-        """Reports the numbers that are none; also the last one of a file that ends in the middle of a line."""
+        """Report invalid numbers, and treat the last one as invalid if the file ends in the middle of its line."""
         if self.tail_is_open and len(lines) and lines[-1] == len(f.start) - 1:
             text = f.buffer[f.value_start(lines[-1:], name)[0] : f.end[lines[-1]]]
-            # our own numbers have any length, but a line that our capture wrote has an end
+            # our own numbers have any length, but our capture ends every line with a line break
             ours = self.header is not None and self.header.format is not None
             if (ours or len(text.rpartition(b" ")[2].lstrip(b"-")) < 12) and not bad[-1]:
                 bad = bad.copy()
@@ -226,7 +225,7 @@ class _Builder:
         start, end, owner = f.tokens(lines, name, 0x2C)
         value, bad = parse_numbers(f.buffer, f.words, start, end)
         bad = self._report_numbers(f, lines[owner], bad, name)
-        # a broken value keeps its place, so that the others keep theirs
+        # an invalid value keeps its place, so that the others keep theirs
         self._ragged(f, column, f.row[lines[owner]], np.where(bad, np.nan, value))
 
     def _digests(self, f: RecordLines, column: str, name: str) -> None:
@@ -234,7 +233,7 @@ class _Builder:
         start, end, owner = f.tokens(lines, name, 0x2C)
         value, bad = parse_digests(f.buffer, f.words, start, end)
         if self.tail_is_open and len(value) and lines[owner[-1]] == len(f.start) - 1:
-            value[-1], bad[-1] = NO_DIGEST, True  # half a digest would read as another one
+            value[-1], bad[-1] = NO_DIGEST, True  # half a digest would read as a different one
         for line in lines[owner[bad]].tolist():
             self.problem(f.first_line + line, f"{name} is not hexadecimal")
         self._ragged(f, column, f.row[lines[owner]], value)
@@ -247,7 +246,7 @@ class _Builder:
         self._ragged(f, "producers", f.row[lines[owner]], np.where(end > start, keys, np.uint64(0)))
 
     def _ragged(self, f: RecordLines, column: str, row: Int64, value: NDArray[Any]) -> None:
-        if len(row) and (np.diff(row) < 0).any():  # cannot be: lines are in the order of their records
+        if len(row) and (np.diff(row) < 0).any():  # impossible: lines are in record order
             raise AssertionError(column)
         self._add(f"{column} count", np.bincount(row, minlength=f.rows))
         self._add(column, value)
@@ -298,7 +297,7 @@ class _Builder:
     # ------------------------------------------------------------------ the whole
 
     def finish(self) -> OpLog:
-        """The log, after the last piece."""
+        """Return the log after the last piece."""
         header = self.header
         if header is None:
             raise self._no_log("is empty")
@@ -309,7 +308,7 @@ class _Builder:
             self.problem(self.lines_read, self.cut_off)
         n = self.rows
         if self.footer == n and self.footer_digest and self.footer_digest != self.added.digest() and not self.partial:
-            self.problem(self.lines_read, "the digest at the end is not that of the records: the log was changed")
+            self.problem(self.lines_read, "the digest in the footer does not match the records: the log was changed")
         shape, dtype, shapes, dtypes = self._shapes()
         complete: bool | None = None
         if not self.partial:
@@ -367,12 +366,12 @@ class _Builder:
         counts = self._column(f"{name} count", np.int64)
         values = self._column(name, dtype)
         start = np.zeros(len(counts) + 1, np.int64)
-        if len(values):  # where no record has the field, the zeros take no memory
+        if len(values):  # if no record has the field, the zeros take no memory
             np.cumsum(counts, out=start[1:])
         return Ragged(start, values)
 
     def _shapes(self) -> tuple[Int32, Int32, Strings, Strings]:
-        """Splits the interned `Shape` lines into shapes and dtypes."""
+        """Split the interned `Shape` lines into shapes and dtypes."""
         line_id = self._column("shape line", np.int32)
         at = self._column("shape at", np.int64)
         shapes: defaultdict[bytes, int] = defaultdict(count().__next__)
@@ -394,18 +393,18 @@ class _Builder:
         return shape, dtype, Strings(tuple(shapes)), Strings(tuple(dtypes))
 
     def _resolved_producers(self) -> Ragged:
-        """Producers as rows: the last record of that key before the one that names it."""
+        """Producers as rows: for each reference, the last earlier record with that key."""
         lists = self._lists("producers", np.uint64)
         wanted, owner = lists.value, lists.row
         key = self._column("key", np.uint64)
         rows = np.where(wanted == 0, np.int32(-1), np.int32(-2))
         named = np.flatnonzero(wanted)
         if len(named) and len(key):
-            named = named[np.argsort(wanted[named])]  # in ascending order a search finds its surroundings in the cache
+            named = named[np.argsort(wanted[named])]  # ascending order keeps the binary search in cache
             order = np.argsort(key)
             ordered = key[order]
             if (ordered[1:] == ordered[:-1]).any():
-                # rows of one key stand in their order: the last one before the reader
+                # rows of one key are in log order: take the last one before the reader
                 order = np.argsort(key, kind="stable")
                 at = _last_before(ordered, order, wanted[named], owner[named])
             else:
@@ -417,7 +416,7 @@ class _Builder:
 
 
 def _cut_key(buffer: bytes) -> int:
-    """Length of a key at the end of a log (and its padding) that was cut off: what is left of it names no operation."""
+    """Length of an incomplete key at the end of a log; what is left of it names no operation."""
     size = len(buffer) - PADDING
     start = buffer.rfind(b"\n", 0, size) + 1
     cut = buffer.startswith(b"[", start, size) and not buffer[start:size].rstrip(b"\r").endswith(b"]")
@@ -427,7 +426,7 @@ def _cut_key(buffer: bytes) -> int:
 def _last_before(key: Hash, row: Int64, wanted: Hash, before: Int64) -> Int64:
     """Position of the last row of a wanted key before another row, in columns sorted by key and then by row.
 
-    Positions that are out of range or of another key mean that there is none.
+    A position that is out of range, or of another key, means none.
     """
     distinct, first = np.unique(key, return_index=True)
     size = np.diff(np.append(first, len(key)))

@@ -1,4 +1,4 @@
-"""A record as it stands in its log: read again from the file, because columns keep what was understood and no more."""
+"""The verbatim text of a record, read again from its log, because columns keep only parsed values."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from matchers.logs.source import LogSource
 
 __all__ = ["raw_record"]
 
-_MOST = 500
-"""Lines of a record that are given: with every tensor of a list of a thousand on one of its own, it may have more."""
+_MAX_LINES = 500
+"""Maximum number of lines returned: a record that lists each of a thousand tensors on a line may have more."""
 
 
 def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
-    """The lines of a record, the one with its key first.
+    """Return the lines of a record, its key first.
 
-    Reads the file up to there: up to a second in a large log.
+    Reads the file up to the record: up to a second in a large log.
 
     Raises:
-        LogError: the log cannot be read again (it was standard input), or something else stands there by now.
+        LogError: the log cannot be read again (it was standard input), or has changed.
     """
     wanted = int(log.line[record]) - 1
     try:
@@ -30,7 +30,7 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
             for piece, last in source.pieces():
                 ends = piece.count(b"\n")
                 if wanted < ends or last:
-                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MOST], log, record)
+                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MAX_LINES], log, record)
                 wanted -= ends
     except OSError as error:
         raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None

@@ -1,7 +1,7 @@
-"""The lines of a piece of a log, told apart on whole arrays: which are keys, which fields, which nothing of the kind.
+"""Classify the lines of a piece of a log (keys, fields, others) on whole arrays.
 
-A line is recognised by its first seven bytes, and then by the rest of the field's name. No line is ever turned
-into a Python string here; values are positions in the buffer until somebody asks for them.
+A line is recognised by its first seven bytes, and then by the rest of the field's name. Lines stay positions in the
+buffer; values are sliced out on request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 
 _FURTHER_OUTPUT = re.compile(rb"  Output \d{1,9}: ")
 FURTHER_OUTPUT = "Output k"
-"""Name, here, of the fields `Output 1`, `Output 2`, …"""
+"""Common name for the fields `Output 1`, `Output 2`, …"""
 _OUTPUT = np.uint64(int.from_bytes(b"  Outpu", "little"))
 _SEVEN = np.uint64(0x00FFFFFFFFFFFFFF)
-"""A line is first told by so many bytes; no field's name is shorter, spaces and colon included."""
+"""Mask of the first seven bytes, by which lines are first classified; no field name is shorter, spaces and colon
+included.
+"""
 
 
 def _words_of(prefix: bytes) -> list[tuple[int, int]]:
-    """(offset, word) of what follows the first seven bytes, to the end: eight bytes each, the last may overlap."""
+    """(offset, word) of the text after the first seven bytes: eight bytes each, the last may overlap."""
     offsets = [*range(7, len(prefix) - 8, 8), len(prefix) - 8] if len(prefix) > 7 else []
     return [(at, int.from_bytes(prefix[at : at + 8], "little")) for at in offsets]
 
@@ -44,11 +46,11 @@ class RecordLines:
     """The lines of one piece.
 
     Attributes:
-        buffer: the piece and padding; positions below are positions in it.
-        start, end: int64[lines], where each line starts and ends (without its line break, LF or CRLF).
-        row: int64[lines], which record of the piece the line belongs to, -1 before the first.
+        buffer: the piece and its padding; all positions below refer to it.
+        start, end: int64[lines], the bounds of each line (without its line break, LF or CRLF).
+        row: int64[lines], the record of the piece that the line belongs to, -1 before the first.
         keys: the lines that start a record.
-        odd: the lines that are neither keys nor known fields nor blank.
+        odd: non-blank lines that are neither keys nor known fields.
         rows: number of records. first_line: number of the first line in its file, from 1.
         open: the piece ends in the middle of a line.
     """
@@ -79,7 +81,7 @@ class RecordLines:
         self.odd = np.flatnonzero(is_odd & ~is_key & (self.end > self.start))
 
     def _by_field(self, first: Hash) -> tuple[dict[str, Int64], Bool]:
-        """(the lines of each field, which lines are of none); `first` are the first eight bytes of every line."""
+        """(the lines of each field, mask of lines of no field); `first` holds the first eight bytes of every line."""
         begins = _BEGINNING.find(first & _SEVEN)
         is_odd = begins < 0
         order = np.argsort(begins, kind="stable")
@@ -97,18 +99,18 @@ class RecordLines:
         further = further[self._further_output(further)]
         is_odd[further] = False
         found[FURTHER_OUTPUT] = further
-        if self.row[0] < 0:  # what stands before the first record belongs to none
+        if self.row[0] < 0:  # lines before the first record belong to none
             found = {name: lines[self.row[lines] >= 0] for name, lines in found.items()}
         return found, is_odd
 
     def _further_output(self, lines: Int64) -> Bool:
-        """Which lines are of the form `Output 12: …`."""
+        """Mask of the lines of the form `Output 12: …`."""
         starts, ends = self.start[lines].tolist(), self.end[lines].tolist()
         heads = (self.buffer[s : min(e, s + 24)] for s, e in zip(starts, ends, strict=True))
         return np.array([_FURTHER_OUTPUT.match(head) is not None for head in heads], bool)
 
     def lines(self, name: str) -> Int64:
-        """Lines of one field, one per record: where a record repeats a field, the first counts."""
+        """Lines of one field, one per record: the first counts if a record repeats a field."""
         lines = self._lines[name]
         if name != FURTHER_OUTPUT and len(lines) > 1:
             rows = self.row[lines]
@@ -130,16 +132,16 @@ class RecordLines:
         return self.cut(self.value_start(lines, name), self.end[lines])
 
     def marks(self, byte: int) -> Int64:
-        """Where a byte occurs in the piece."""
+        """Positions of a byte in the piece."""
         found = self._marks.get(byte)
         if found is None:
             found = self._marks[byte] = np.flatnonzero(self.text == byte)
         return found
 
     def tokens(self, lines: Int64, name: str, separator: int, empty: int = 0) -> tuple[Int64, Int64, Int64]:
-        """Splits the values of a field: (start, end, index into `lines`) of every part, spaces stripped.
+        """Split the values of a field: (start, end, index into `lines`) of every token, spaces stripped.
 
-        An empty part between separators keeps its place. A value that is empty as a whole has `empty` parts, 0 or 1.
+        An empty token between separators keeps its place. A completely empty value has `empty` tokens, 0 or 1.
         """
         begin, end = self.value_start(lines, name), self.end[lines]
         marks = self.marks(separator)
@@ -147,7 +149,7 @@ class RecordLines:
         parts = np.searchsorted(marks, end) - first + 1
         owner = np.repeat(np.arange(len(lines)), parts)
         last = np.cumsum(parts) - 1
-        inner = np.ones(len(owner), bool)  # parts that a separator ends
+        inner = np.ones(len(owner), bool)  # tokens that a separator ends
         inner[last] = False
         within = np.arange(len(owner)) - np.repeat(last - parts + 1, parts)
         mark = marks[(first[owner] + within)[inner]]
@@ -163,15 +165,15 @@ class RecordLines:
         return starts, ends, owner
 
     def split_keys(self, start: Int64, end: Int64, text: bytes) -> tuple[Int64, Int64, Int32]:
-        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 where there is none.
+        """(end of the module, start of the op, counter) of keys `module/op_N_op`; counter -1 if there is none.
 
-        `text` is that of the keys, one byte after each: ten times less to search than the piece is.
+        `text` holds just the keys, each followed by one byte: a tenth of the piece to search.
         """
         first = np.cumsum(end - start + 1) - (end - start + 1)
         slash = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x2F)
         line = np.searchsorted(first, slash, side="right") - 1
         slash += (start - first)[line]
-        # without a counter: the op is what follows the last slash
+        # without a counter: the op follows the last slash
         module_end, op_start = start.copy(), start.copy()
         module_end[line], op_start[line] = slash, slash + 1
         counter = np.full(len(start), -1, np.int32)

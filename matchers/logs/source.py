@@ -1,7 +1,7 @@
-"""The bytes of a log, in pieces that each start where a record starts.
+"""The bytes of a log, in pieces that each start with a record.
 
-Plain files, gzip (by name or by content) and standard input look the same from here. A compressed file that ends
-early gives what came out of it; `cut_off` then says so.
+Plain files, gzip (by name or content) and standard input look the same. A truncated gzip file yields everything that
+could be decompressed; `cut_off` then holds the reason.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CHUNK = 4 << 20
 
 
 class LogSource:
-    """A log that is open for reading; use it in a `with` statement."""
+    """A log open for reading; use it in a `with` statement."""
 
     def __init__(self, path: str) -> None:
-        """`path` is a file, or `-` for standard input.
+        """Open `path`, a file or `-` for standard input.
 
         Raises:
-            LogError: a directory.
-            OSError: it cannot be opened.
+            LogError: a directory, or standard input is closed.
+            OSError: the file cannot be opened.
         """
         self.cut_off: str | None = None
         if path == "-" and sys.stdin is None:
@@ -52,17 +52,16 @@ class LogSource:
             self._file.close()
 
     def fraction(self) -> float:
-        """How far reading has come, 0 to 1; 0 where the size is not known."""
+        """Fraction of the file read so far, 0 to 1; 0 if the size is unknown."""
         return min(self._file.tell() / self._size, 1.0) if self._owned and self._file.seekable() else 0.0
 
     def pieces(self, head: int | None = None) -> Iterator[tuple[bytes, bool]]:
-        """Yields (piece, whether it is the last), cut before lines that start with `[`.
+        """Yield (piece, is it the last), cut before lines that start with `[`.
 
-        A piece ends in `PADDING` zero bytes that are not of the log: they are put there here, because putting them
-        there later means copying the log once more.
+        Every piece ends in `PADDING` extra zero bytes; adding them later would copy the log once more.
 
         Args:
-            head: only one piece of about so many bytes.
+            head: yield a single piece of about this many bytes.
         """
         size = _CHUNK if head is None else head
         padding = bytes(PADDING)
@@ -72,7 +71,7 @@ class LogSource:
             if not block or (head is None and len(block) < size):  # there is no more
                 yield b"".join((*pending, block, padding)), True
                 return
-            # the newline of "\n[" may be the last byte of what came before
+            # the newline of "\n[" may be the last byte of the previous block
             if pending and pending[-1][-1:] == b"\n" and block[:1] == b"[":
                 cut = 0
             else:
@@ -90,10 +89,10 @@ class LogSource:
             pending = [block[cut:]]
 
     def _read(self, size: int) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Read the next `size` bytes, fewer at the end."""
         if not isinstance(self._stream, gzip.GzipFile):
             return self._stream.read(size)
-        # in small steps, because a damaged file takes what was read in the same call with it
+        # in small steps, because an error discards everything read in the same call
         parts: list[bytes] = []
         try:
             while size > 0 and self.cut_off is None and (part := self._stream.read1(size)):

@@ -1,8 +1,8 @@
-"""Operations that are one thing on one side and several on the other; collectives first of all.
+"""Collectives, and other operations that are one record in one run and several in the other.
 
-Functional collectives come in two rows: one starts the communication, `wait_tensor` reads the result. The in-place
-collectives of c10d are one row. The pairing treats a start and its wait as one operation, judged at the wait, when the
-other side has the in-place form. A user's `ops` rule declares other chains of this kind.
+Functional collectives take two rows: one starts the communication, `wait_tensor` reads the result. The in-place
+collectives of c10d take one. The pairing treats a start and its wait as one operation, judged at the wait, if the other
+side has the in-place form. A user's `ops` rule declares other chains of this kind.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ LOWERED_FROM = {
     "broadcast": "broadcast_",
     "broadcast_": "broadcast_",
 }
-"""Functional collectives by the in-place collective that does the same."""
+"""Functional collective -> the in-place collective that does the same."""
 
 _IN_PLACE = frozenset(
     {*LOWERED_FROM.values(), "allgather_", "reduce_scatter_", "alltoall_", "reduce_", "send", "recv_"}
 )
 _COPIES = frozenset({"all_gather_copy_in"})
-"""Not a collective, but one of its outputs is the buffer that a collective has yet to fill."""
+"""No collectives, but one of their outputs is the buffer that a later collective fills."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Ops of one log, in order, that together stand for one op of the other log.
+    """Ops of one log, in order, that together correspond to one op of the other log.
 
-    `shapes`, `phase`: only where the last op has one of these shapes, or ran in this phase; None: wherever it occurs.
+    `shapes`, `phase`: only where the last op has one of these shapes, or ran in this phase; None: everywhere.
     """
 
     ops: tuple[str, ...]
@@ -66,12 +66,12 @@ class Chain:
 
 
 def lowered(log: OpLog, other: OpLog) -> list[Chain]:
-    """The collectives that `log` has in two rows and `other` in one, under another name.
+    """The collectives that take two rows in `log` and one, under another name, in `other`.
 
-    Decided shape by shape: a log can have the functional form of one collective and the in-place form of another.
+    Decided shape by shape: a log can mix the functional form of one collective with the in-place form of another.
     """
     mine, theirs = _shapes_by_op(log), _shapes_by_op(other)
-    # our own capture may record the waited value with the collective itself
+    # our own capture may record the awaited value with the collective itself
     end = () if log.ours and WAIT not in mine else (WAIT,)
     chains = []
     for start, whole in LOWERED_FROM.items():
@@ -83,7 +83,7 @@ def lowered(log: OpLog, other: OpLog) -> list[Chain]:
 
 
 def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
-    """The shapes that each collective of a log occurs with."""
+    """The shapes of each collective of a log."""
     out: dict[str, set[str]] = {}
     rows = np.flatnonzero(collective(log))
     width = len(log.shapes) + 1
@@ -97,34 +97,34 @@ def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> Bool:
 
 
 def collective(log: OpLog) -> Bool:
-    """bool[n]: the row starts, does or awaits a collective."""
+    """bool[n]: the row starts, performs or awaits a collective."""
     return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
 
 
 def is_collective(name: str) -> bool:
-    """The operation of this name starts, does or awaits a collective."""
+    """True for the names of operations that start, perform or await a collective."""
     return name == WAIT or name in LOWERED_FROM or name in _IN_PLACE
 
 
 def awaiting(log: OpLog) -> Bool:
-    """bool[n]: the row waits for a collective that was started before."""
+    """bool[n]: the row waits for an earlier collective."""
     return _rows_named(log, {WAIT})
 
 
 def unfinished(log: OpLog) -> Bool:
-    """bool[n]: the row's numbers may have been taken before the communication was over.
+    """bool[n]: the row's numbers may have been read before the communication completed.
 
     torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
-    What a collective has yet to fill is there before in both.
+    Both read the copied-in buffer before the collective fills it.
     """
     return _rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
 
 
 def read_by_collective(log: OpLog) -> Float64:
-    """float64[n], L1 norm of the tensor that a collective read; NaN for other rows and where the log has none.
+    """float64[n], L1 norm of the tensor that a collective reads; NaN for other rows and where the log has none.
 
-    The in-place collectives of c10d take their result first and what they read last; the functional ones the other way
-    round. The result's norm, taken before the call, is that of memory nobody wrote yet.
+    The in-place collectives of c10d list their result first and their input last; the functional ones do the reverse.
+    The norm of the result, taken before the call, is that of uninitialised memory.
     """
     out = np.full(len(log), np.nan)
     count = log.inputs.count
@@ -137,10 +137,10 @@ def read_by_collective(log: OpLog) -> Float64:
 
 
 def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int64, Int64]:
-    """Finds the chains in a log.
+    """Find the chains in a log.
 
-    Returns (lead, stands_for): lead[i] is the row that finishes the chain in which row i is but a step, -1 elsewhere;
-    stands_for[i] is the index in `chains` for the row that finishes one, -1 elsewhere.
+    Returns (lead, stands_for): lead[i] is the row that completes the chain in which row i is an earlier step, else -1;
+    stands_for[i] is the index in `chains` if row i completes one, else -1.
     """
     lead, stands_for = np.full(len(log), -1, np.int64), np.full(len(log), -1, np.int64)
     for k, chain in enumerate(chains):
@@ -169,7 +169,7 @@ def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int64, Int64]:
 
 
 class _Open:
-    """Rows of one op that have not been taken by a chain yet."""
+    """Rows of one op that no chain has taken yet."""
 
     def __init__(self, log: OpLog, op: str) -> None:
         self._log = log
@@ -184,11 +184,11 @@ class _Open:
         return int(self._log.module[row]), int(self._log.shape[row])
 
     def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
-        """(row, the free row that it reads) for each row that has one.
+        """Yield (row, the free row that it reads) for each row that has one.
 
-        That is its producer. Where the log names none: the first of its module and shape is read by the first, and so
-        on, if there are as many of both (communication is awaited in the order it was started, and what was logged out
-        of order is told apart, too); else the nearest before it.
+        That is its producer. If the log names none, rows of one module and shape are matched in order, provided that
+        there are as many starts as readers (communication is awaited in the order it was started, even where it was
+        logged out of order); otherwise the nearest earlier row counts.
         """
         unknown: dict[tuple[int, int], list[int]] = {}
         for row in rows.tolist():
@@ -209,7 +209,7 @@ class _Open:
                         yield row, start
 
     def before(self, row: int) -> int:
-        """The free row that `row` reads: its producer, else the nearest before it in its module with its shape."""
+        """The free row that `row` reads: its producer, else the nearest earlier row of its module and shape."""
         for producer in self._log.producers[row].tolist():
             if producer in self._free:
                 return int(producer)
@@ -218,7 +218,7 @@ class _Open:
         return rows[at - 1] if at else -1
 
     def take(self, row: int) -> None:
-        """Marks a row as taken."""
+        """Mark a row as taken."""
         self._free.discard(row)
         rows = self._by_place[self._place(row)]
         at = bisect_left(rows, row)

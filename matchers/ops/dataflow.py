@@ -1,8 +1,8 @@
-"""Which record made the value that another one reads.
+"""Data flow: the record that produced each input value.
 
-The log names producers only where no view or cast came between. Where it names none, the value itself tells: the last
-operation before whose output has the same printed norm. That is an inference, and good enough to follow a divergence;
-it is never used to call two rows equal.
+The log names producers only if no view or cast came between. Otherwise the value identifies its producer: the last
+earlier operation whose output has the same printed norm. This inference is good enough to follow a divergence, and is
+never used to call two rows equal.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["DataFlow", "Readers", "consumers", "sources"]
 
 
 def sources(log: OpLog) -> Ragged:
-    """For every input hash of every row the record that made it, -1 where nothing in the log did.
+    """The record that produced each input hash of each row, -1 if none in the log did.
 
-    Positions are those of `log.inputs`. Producers that the log names count where their list is as long as that of the
-    hashes; everything else is inferred from the values.
+    Positions are those of `log.inputs`. Named producers count if their list is as long as that of the hashes;
+    everything else is inferred from the values.
     """
     inputs = log.inputs
     out = np.full(len(inputs.value), -1, np.int64)
@@ -38,7 +38,7 @@ def sources(log: OpLog) -> Ragged:
     unknown = np.flatnonzero((out < 0) & np.isfinite(inputs.value) & (inputs.value != 0))
     out[out < 0] = -1
     if len(unknown) and len(log.outputs.value):
-        # what a collective had in its buffer before it was done is nobody's value, but for the wait for it
+        # only its wait can read the buffer of an unfinished collective
         early = unfinished(log)
         out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown], ~early)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
@@ -47,7 +47,7 @@ def sources(log: OpLog) -> Ragged:
 
 
 def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> Int64:
-    """The last row before each `before`, among some rows (bool[n]), that has an output of this norm, -1 for none."""
+    """The last row before each `before` with an output of this norm, among some rows (bool[n]); -1 for none."""
     listed = among[log.outputs.row]
     made, maker = float_bits(log.outputs.value[listed]), log.outputs.row[listed]
     if not len(made):
@@ -56,7 +56,7 @@ def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> 
     span = np.int64(len(log) + 1)
     place = np.sort(code * span + maker)
     wanted = float_bits(value)
-    # in ascending order a search finds its surroundings in the cache
+    # ascending order keeps the binary search in cache
     order = np.argsort(wanted)
     wanted, before = wanted[order], before[order]
     at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
@@ -69,13 +69,13 @@ def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> 
 
 
 def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:
-    """The records that read what `record` made, in order."""
+    """The records that read the outputs of `record`, in order."""
     flow = flow if flow is not None else sources(log)
     return sorted(set(flow.row[flow.value == record].tolist()))
 
 
 class DataFlow:
-    """The data flow of both logs, computed when first asked for."""
+    """The data flow of both logs, computed on first use."""
 
     def __init__(self, a: OpLog, b: OpLog) -> None:
         self._logs = a, b
@@ -99,11 +99,11 @@ class DataFlow:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who reads what each of n records made.
+    """The consumers of each of n records, as far as the verdicts need them.
 
     Attributes:
-        none: bool[n + 1], nobody does. The last entry is about no record, and True.
-        only: int64[n + 1], the one record that does; n where there is none, or several.
+        none: bool[n + 1], the record has no consumer. The last entry stands for "no record" and is True.
+        only: int64[n + 1], the single consumer; n if there is none, or several.
     """
 
     none: Bool
@@ -115,7 +115,7 @@ class Readers:
         n = len(flow)
         known = flow.value >= 0
         reader, maker = flow.row[known].astype(np.int64), flow.value[known]
-        # readers ascend: the last one that is written stays
+        # readers ascend: the last one written stays
         first, last = np.full(n + 1, n, np.int64), np.full(n + 1, -1, np.int64)
         first[maker[::-1]], last[maker] = reader[::-1], reader
         return cls(last < 0, np.where(first == last, first, n))

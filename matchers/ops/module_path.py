@@ -1,7 +1,7 @@
-"""Module paths as the matching sees them.
+"""Module paths without wrappers, split into a repeated structure and a place in it.
 
-The same module goes by different names in two runs: wrapped (`_orig_mod`), under the root's class name, or without its
-layer. `canonical` removes what only a wrapper added; `Template` separates the repeated structure from the place in it.
+The same module has different names in two runs: wrapped (`_orig_mod`), under the root's class name, or without its
+layer. `canonical` removes wrapper segments; `Template` separates the repeated structure from the place in it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 __all__ = ["NO_MODULE", "Template", "canonical", "template"]
 
 NO_MODULE = "<none>"
-"""What a log writes where it does not know the module."""
+"""The log's entry for an unknown module."""
 
 _WRAPPERS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module", "module"})
 
 
 def canonical(module: str) -> str:
-    """The path without wrapper segments and without the root's class name; `<none>` as the empty path.
+    """The path without wrapper segments and the root's class name; empty for `<none>`.
 
-    A first segment that starts with a capital is taken for a class name: attributes of a module do not.
+    A first segment with a capital letter is a class name: module attributes are lower case.
     """
     if module == NO_MODULE:
         return ""
@@ -38,7 +38,7 @@ class Template:
 
 
 def template(path: str) -> Template:
-    """Splits a canonical path into what its siblings share and where among them it stands."""
+    """Split a canonical path into the pattern shared with its siblings and its place among them."""
     parts = path.split(".")
     numbers = [part for part in parts if part.isdigit()]
     if not numbers:

@@ -1,4 +1,4 @@
-"""NaN and Inf in one log: which operations return them, and which are given them."""
+"""NaN and Inf in one log: the operations that return them, and those that read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken
 
 
 def broken(log: OpLog) -> tuple[Bool, Bool]:
-    """bool[n] each: records with NaN, and with Inf, in what they return."""
+    """bool[n] each: records with NaN, and with Inf, in their outputs."""
     counted = log.counts[0] >= 0
     nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
     for k, column in enumerate(log.stats):
@@ -28,10 +28,10 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
 
 
 def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:
-    """bool[n]: records that read such a value, by what they were given or by what made it.
+    """bool[n]: records that read such a value, by their inputs or by the outputs of their producers.
 
     Args:
-        flow: as of `sources`.
+        flow: as from `sources`.
         made: the records that return such a value.
         kind: `np.isnan` or `np.isinf`.
     """
@@ -43,11 +43,12 @@ def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:
 
 
 def where_broken_begins(flow: Ragged, ends: Int64, among: Bool) -> Int64:
-    """The records, all of `among`, that some records of it lead back to over records of it, and that read none of it.
+    """The upstream ends of a set of records: those reached from `ends` within `among` that read none of its members.
 
     Args:
-        flow: as of `sources`.
+        flow: as from `sources`.
         ends: records in `among`.
+        among: bool[n], the set.
     """
     inside = (flow.value >= 0) & among[flow.row]
     inside[inside] = among[flow.value[inside]]
@@ -63,7 +64,7 @@ def where_broken_begins(flow: Ragged, ends: Int64, among: Bool) -> Int64:
 
 
 def broken_kind(log: OpLog, row: int) -> str:
-    """`NaN` or `Inf`, which a record returns; empty where it returns neither."""
+    """`NaN` or `Inf` in the output of a record; empty if it is finite."""
     if log.counts[0, row] >= 0 and log.counts[1, row] + log.counts[2, row] > 0:
         return "NaN" if log.counts[1, row] > 0 else "Inf"
     values = log.outputs[row].tolist()
@@ -73,7 +74,7 @@ def broken_kind(log: OpLog, row: int) -> str:
 
 
 def broken_text(log: OpLog, row: int) -> str:
-    """`NaN`, `3 NaN and 1 Inf of 4,096 numbers`; empty for a record that returns neither."""
+    """`NaN`, or with counts `3 NaN and 1 Inf of 4,096 numbers`; empty if the output is finite."""
     total, nan, inf, _ = (int(x) for x in log.counts[:, row])
     if total >= 0 and nan + inf > 0:
         parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]

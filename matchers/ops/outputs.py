@@ -1,6 +1,6 @@
-"""What an operation left behind besides its first output: further outputs, and inputs whose content it changed.
+"""Further results of an operation: outputs after the first, and inputs that it changed in place.
 
-The log has them as JSON, one object each. They are read only where somebody asks for them.
+The log holds them as one JSON object each, parsed on request.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Result:
     """One tensor after an operation.
 
     Attributes:
-        name: for people: the parameter's name, `output 1`, `input 0`.
-        shape: None where it is not known (as of an input that did not change).
-        l1, l2, min, max: NaN where there is no finite value, or it is not known.
-        numel, nan, inf: -1 where it is not known.
-        digest: None where it is not known.
+        name: for display: the parameter's name, `output 1`, `input 0`.
+        shape: None if unknown (as for an unchanged input).
+        l1, l2, min, max: NaN if unknown or without finite values.
+        numel, nan, inf: -1 if unknown.
+        digest: None if unknown.
         sketch: base64, empty without one.
-        part: which part of a global tensor it is; None where that is not known.
+        part: the shard of a global tensor; None if unknown.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Result:
 
 
 def further_output(log: OpLog, row: int, k: int) -> Result | None:
-    """The k-th output (from 1); None where the log has none, or one that cannot be read."""
+    """The k-th output (from 1); None if the log has none, or an unreadable one."""
     return _result(_parse(log.texts(f"Output {k}").raw(row)), f"output {k}")
 
 
 def mutated(log: OpLog, row: int) -> dict[int, Result]:
-    """The inputs that a record changed, by slot."""
+    """The inputs that a record changed in place, by slot."""
     entries = _parse(log.texts("Mutated").raw(row))
     out: dict[int, Result] = {}
     for entry in entries if isinstance(entries, list) else ():
@@ -70,13 +70,13 @@ def mutated(log: OpLog, row: int) -> dict[int, Result]:
 
 
 def parameter_name(log: OpLog, row: int, slot: int) -> str:
-    """The name of the parameter in an input slot; `input 3` where the log names none."""
+    """The parameter's name in an input slot; `input 3` if the log names none."""
     names = log.texts("Parameter").get(row, "").split(";")
     return (names[slot] if slot < len(names) else "") or f"input {slot}"
 
 
 def unchanged(log: OpLog, row: int, slot: int) -> Result:
-    """What is known of an input that an operation left as it was."""
+    """The known facts about an input that an operation left unchanged."""
     inputs, digests = log.inputs[row], log.input_digests[row]
     digest = int(digests[slot]) if slot < len(digests) else _NO_DIGEST
     return Result(

@@ -1,4 +1,4 @@
-"""Which part of a tensor a record holds, as the log places it; and whether two records hold the same part."""
+"""The logged placement of a record: the part of a global tensor that it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Part", "describe_placement", "parse_placement", "part_of", "same_par
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The global shape, where the part starts in it, its own shape, and what sums are still to be made over ranks."""
+    """Part of a global tensor: the global shape, the part's start and shape, and its pending sums over ranks."""
 
     whole: tuple[int, ...]
     start: tuple[int, ...]
@@ -21,7 +21,7 @@ class Part:
 
 
 def parse_placement(text: str) -> Mapping[str, Any] | None:
-    """The value of a `Placement` field; None where it is absent or broken."""
+    """Parse a `Placement` field; None if it is absent or invalid."""
     if not text:
         return None
     try:
@@ -32,7 +32,7 @@ def parse_placement(text: str) -> Mapping[str, Any] | None:
 
 
 def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:
-    """The part that a record of a local shape holds: all of it without a placement, None where that is not known."""
+    """The part that a record of a local shape holds: everything without a placement, None if unknown."""
     if placement is None:
         return Part(shape, (0,) * len(shape), shape)
     whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
@@ -50,7 +50,7 @@ def _numbers(value: object) -> tuple[int, ...] | None:
 
 
 def same_part(x: Part, y: Part) -> bool:
-    """Whether two parts are of the same elements, in the same order; a reshaped whole is the same whole."""
+    """True for parts with the same elements in the same order; a whole tensor equals its reshapes."""
     if x.partial != y.partial:
         return False
     if _is_whole(x) and _is_whole(y):
@@ -76,10 +76,10 @@ def describe_placement(placement: Mapping[str, Any] | None) -> str:
     names = placement.get("placements")
     mesh = placement.get("mesh")
     axes = list(mesh) if isinstance(mesh, dict) else []
-    told = []
+    texts = []
     for k, name in enumerate(names if isinstance(names, list) else []):
-        told.append(f"{name} on {axes[k]}" if k < len(axes) else str(name))
-    text = ", ".join(told) or "placed"
+        texts.append(f"{name} on {axes[k]}" if k < len(axes) else str(name))
+    text = ", ".join(texts) or "placed"
     whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
     if whole is not None:
         text += f" of {list(whole)}"

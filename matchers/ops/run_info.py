@@ -1,7 +1,7 @@
-"""Run info against run info: what two runs were given, and what it means for a comparison where that differs.
+"""Differences between the run infos of two runs, and their severity for a comparison.
 
-Run info is what our own capture writes above a log (docs/log-format.md). It is text from a file: any entry may be
-missing or of another form, and then says nothing.
+Our own capture writes run info above a log (docs/log-format.md). It is untrusted text: an entry that is missing or of
+another form is skipped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["DividedBatch", "Note", "Severity", "compare_run_info", "cut_gradient
 
 
 class Severity(IntEnum):
-    """What a difference of two runs means for their comparison.
+    """Effect of a difference between two runs on their comparison.
 
-    HARMLESS: at most the order of a sum, or what was written down. SUSPICIOUS: may by itself explain differences.
-    FATAL: the numbers cannot agree, whatever the code does.
+    HARMLESS: at most the order of a sum, or the recording itself. SUSPICIOUS: may alone explain differences. FATAL: the
+    numbers cannot agree, whatever the code does.
     """
 
     HARMLESS = 0
@@ -35,11 +35,11 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One difference of the two runs.
+    """One difference between the two runs.
 
     Attributes:
-        kind: what it is about, one word that stays the same from version to version (`seed`, `batch`, `incomplete`).
-        text: a sentence without its capital and its stop. May quote the logs: whoever prints it makes it safe.
+        kind: the subject, one word that is stable across versions (`seed`, `batch`, `incomplete`).
+        text: a sentence without capital and full stop. May quote the logs, so sanitise it for display.
     """
 
     severity: Severity
@@ -49,13 +49,13 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class DividedBatch:
-    """Each rank of one run reads a part of the batch that each rank of the other reads.
+    """Each rank of one run reads a fraction of the batch that each rank of the other reads.
 
     Attributes:
-        side: `a` or `b`, the one that divides it.
-        parts: into how many.
-        by_all: all ranks that it has more than the other run divide the batch, and nothing else.
-        sizes: how many samples a and b read at once.
+        side: `a` or `b`, the one with the smaller batches.
+        parts: number of parts of one batch.
+        by_all: the extra ranks all divide the batch, and nothing else.
+        sizes: samples that a and b read at once.
     """
 
     side: str
@@ -65,10 +65,10 @@ class DividedBatch:
 
 
 _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
-"""Entries that the capture leaves out where there is nothing to say."""
+"""Entries that the capture leaves out if empty."""
 
 _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
-    # entry, kind, what it is, severity; where the entry is a table each line of it counts by itself
+    # entry, kind, description, severity; each line of a table counts by itself
     ("step", "step", "the captured step", Severity.FATAL),
     ("rank", "rank", "the rank", Severity.SUSPICIOUS),
     ("seed", "seed", "the seed", Severity.SUSPICIOUS),
@@ -93,12 +93,12 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
 )
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
 _HARMLESS_VERSIONS = ("python", "numpy")
-_LONGEST = 80
+_MAX_VALUE_LENGTH = 80
 _MOST_CUTS = 3
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
-    """Every difference of two runs' info, the gravest first; nothing where one of them is empty.
+    """Every difference between two runs' infos, the most severe first; empty if one of them is empty.
 
     Args:
         draws: a run draws random numbers within the step.
@@ -118,12 +118,12 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
 
 
 def tells_start(run: Mapping[str, Any]) -> bool:
-    """Whether a run's info says what its step started from: parameters and batch."""
+    """True if the run info identifies the step's start: parameters and batch."""
     return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
 
 
 def divided_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> DividedBatch | None:
-    """How one run divides the batch of the other over the ranks it has more; None where none does."""
+    """The division of one run's batch over the extra ranks of the other; None if there is none."""
     shapes = [_first_shape(_list(run, "batch")) for run in (a, b)]
     ranks = [run.get("world_size", 1) for run in (a, b)]
     if not all(shapes) or shapes[0][1:] != shapes[1][1:] or not all(type(n) is int and n > 0 for n in ranks):
@@ -138,17 +138,17 @@ def divided_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> DividedBatch | 
 
 
 def _first_shape(batch: list[Any]) -> list[int]:
-    """Of the first tensor, [] where it is not known or has no samples."""
+    """Shape of the first tensor, [] if unknown or without samples."""
     shape = batch[0].get("shape") if batch and isinstance(batch[0], Mapping) else None
     known = isinstance(shape, list) and bool(shape) and all(type(n) is int and n > 0 for n in shape)
     return list(shape) if known and shape else []
 
 
 def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Source lines where the forward pass of one run cuts more tensors off from their gradient (`detach`).
+    """Source lines where the forward pass of one run detaches more tensors than that of the other.
 
-    A detach is no operation that is captured, and what it does shows in the backward pass, elsewhere. Nothing is said
-    of files in which both runs cut as many: their lines have moved.
+    A detach is not captured as an operation, and its effect shows in the backward pass, elsewhere. Files with equal
+    totals are skipped: their lines have moved.
     """
     if not a or not b:
         return
@@ -160,10 +160,10 @@ def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     lines = [x for x in sorted({*of_a, *of_b}) if many[_file(x)] and of_a.get(x, 0) != of_b.get(x, 0)]
     for line in lines[:_MOST_CUTS]:
         x, y = of_a.get(line, 0), of_b.get(line, 0)
-        where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x} times in a and {y} in b"
-        yield f"a tensor is cut off from its gradient (detach) at {line} {where}"
+        where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x:,} times in a and {y:,} in b"
+        yield f"detach() cuts a gradient at {line} {where}"
     if (more := len(lines) - _MOST_CUTS) > 0:
-        yield f"and at {more} more source line{'s' * (more > 1)} one run detaches more tensors than the other"
+        yield f"detach() counts differ at {more:,} more source line{'s' * (more > 1)}"
 
 
 def _file(location: str) -> str:
@@ -176,7 +176,7 @@ def _entry(
     if name in _TABLES:
         of_a, of_b = _table(a, name), _table(b, name)
         for line in dict.fromkeys([*of_a, *of_b]):
-            # a library that only one run has started, a variable that only one has set
+            # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
             if x != y and (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y)):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
@@ -195,10 +195,10 @@ def _shown(value: object) -> str:
     if value is None or value == {} or value == []:
         return "not set"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
 
 
-# What the step started from
+# The start of the step
 
 
 def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
@@ -206,19 +206,19 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     of_a, of_b = _named_digests(a), _named_digests(b)
     differ = [name for name, digest in of_a.items() if of_b.get(name, digest) != digest]
     known = sum(name in of_b for name in of_a)
-    # digests are those of bytes: another dtype or another shard has others, whatever the values are
+    # digests cover bytes: another dtype or shard changes them, whatever the values
     if differ and together and _dtypes(a) == _dtypes(b):
-        many = "the parameter" if known == 1 else f"all {known} parameters" if len(differ) == known else ""
-        many = many or f"{len(differ)} of {known} parameters"
+        many = "the parameter" if known == 1 else f"all {known:,} parameters" if len(differ) == known else ""
+        many = many or f"{len(differ):,} of {known:,} parameters"
         verb = "differs" if len(differ) == known == 1 else "differ"
         yield Note(Severity.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
     if of_a and of_b and known < max(len(of_a), len(of_b)):
         sides = [
-            f"{len(only)} only {side} has ({only[0]})"
+            f"{len(only):,} only in {side} ({only[0]})"
             for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
             if (only := [name for name in one if name not in other])
         ]
-        yield Note(Severity.SUSPICIOUS, "parameters", f"the parameters have other names: {', '.join(sides)}")
+        yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
     divided = divided_batch(a, b)
     if divided is None:
         yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
@@ -227,18 +227,17 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _said_of(divided: DividedBatch) -> str:
-    part, whole = sorted(divided.sizes)
+    small, large = sorted(divided.sizes)
     side, other = divided.side, "b" if divided.side == "a" else "a"
     return (
-        f"each rank of {side} reads {part} sample{'s' * (part > 1)} where {other} reads {whole}: what it computes of "
-        "them by itself is not judged, only weights that it gathers, gradients once they are reduced, and what "
-        f"follows from these (against a run of {other} with {divided.parts} micro-batches of {part} every operation "
-        "can be compared)"
+        f"each rank of {side} reads {small} sample{'s' * (small > 1)} where {other} reads {large}: only gathered "
+        "weights, reduced gradients and their consumers are judged (to compare every operation, run "
+        f"{other} with {divided.parts} micro-batches of {small})"
     )
 
 
 def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
-    """The batches; what only one of two calls was given (labels, a mask) does not count."""
+    """Differences between the batches; a tensor that only one run received (labels, a mask) does not count."""
     one, other = ([tensor for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b))
     fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (one, other)), key=len)
     if not fewer or set(fewer) <= set(more):
@@ -264,11 +263,11 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         yield Note(severity, "model", _against("the model's number of weights", *sizes))
     if _dtypes(a) != _dtypes(b):
         x, y = (", ".join(map(_shown, _dtypes(run))) for run in (a, b))
-        told = _against("the parameters' dtype", x, y) if x != y else "other parameters have another dtype"
-        yield Note(Severity.SUSPICIOUS, "dtype", told)
+        text = _against("the parameters' dtype", x, y) if x != y else "the parameters' dtypes differ"
+        yield Note(Severity.SUSPICIOUS, "dtype", text)
     if of_a.get("frozen") != of_b.get("frozen"):
-        told = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
-        yield Note(Severity.SUSPICIOUS, "model", told)
+        text = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
+        yield Note(Severity.SUSPICIOUS, "model", text)
     x, y = (", ".join(map(_shown, sorted(_table(table, "devices")))) for table in (of_a, of_b))
     if x != y:
         yield Note(Severity.SUSPICIOUS, "device", _against("the parameters' device", x, y))
@@ -277,17 +276,17 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:
     of_a, of_b = _table(a, "rng_digests"), _table(b, "rng_digests")
     differ = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
-    if not differ or a.get("seed") != b.get("seed"):  # the seed is said already
+    if not differ or a.get("seed") != b.get("seed"):  # the seed has its own note
         return
     drawn = draws and any(name in ("torch", "cuda") for name in differ)
-    means = "and the step draws random numbers" if drawn else "but the step draws no numbers of torch's"
+    means = "and the step draws random numbers" if drawn else "but the step draws no random numbers from torch"
     names = ", ".join(map(str, differ))
     severity = Severity.SUSPICIOUS if drawn else Severity.HARMLESS
-    yield Note(severity, "generators", f"random generators are in another state ({names}), {means}")
+    yield Note(severity, "generators", f"random generator states differ ({names}), {means}")
 
 
 def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
-    """What was run; where the capture itself was told to write does not matter."""
+    """Differences between the training commands; options of the capture itself are left out."""
     x, y = (_after_capture(_list(run, "command")) for run in (a, b))
     if x and y and x != y:
         sides = [
@@ -295,8 +294,8 @@ def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
             for side, one, other in (("a", x, y), ("b", y, x))
             if (only := [_shown(word) for word in one if word not in other])
         ]
-        told = ", ".join(sides) or "in the order of words"
-        yield Note(Severity.HARMLESS, "command", f"the command lines differ: {told}")
+        differences = ", ".join(sides) or "only in word order"
+        yield Note(Severity.HARMLESS, "command", f"the command lines differ: {differences}")
 
 
 def _after_capture(command: list[Any]) -> list[Any]:
@@ -306,11 +305,11 @@ def _after_capture(command: list[Any]) -> list[Any]:
 def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     fake = [side for side, run in (("a", a), ("b", b)) if run.get("launcher") == "fake backend"]
     if len(fake) == 1:
-        text = f"{fake[0]} ran on the fake backend, where nothing is communicated: its numbers mean nothing"
+        text = f"{fake[0]} ran on the fake backend, which communicates nothing: its numbers mean nothing"
         yield Note(Severity.FATAL, "layout", text)
 
 
-# What entries hold
+# Entries
 
 
 def _same_layout(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

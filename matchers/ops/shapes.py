@@ -1,4 +1,4 @@
-"""Shapes of a log: how many elements, and whether two shapes can be a tensor and its shard."""
+"""Shapes of a log: element counts, shard tests, and the length of reductions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["dimensions", "is_shard", "numel", "reduction_length", "sharded_runs"
 
 
 def dimensions(text: str) -> tuple[int, ...]:
-    """`[256, 768]` as numbers; a dimension that no tensor can have counts as 0."""
+    """Parse `[256, 768]`; a dimension too large for any tensor counts as 0."""
     parts = (part.strip() for part in text.strip("[]").split(","))
     return tuple(int(part) if len(part) < 16 else 0 for part in parts if part.isdigit())
 
 
 def numel(log: OpLog) -> Float64:
-    """float64[shapes + 1], number of elements of each entry of the shape table; NaN for no shape."""
+    """float64[shapes + 1], number of elements of each entry of the shape table; NaN for "no shape"."""
     return np.array([*(float(np.prod(dimensions(text), dtype=np.float64)) for text in log.shapes), np.nan])
 
 
 def is_shard(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
-    """One of the two is an even part of the other: no dimension is larger, and each divides."""
+    """True if one shape is an even fraction of the other: no dimension is larger, and each divides."""
     if len(x) != len(y) or x == y or 0 in (*x, *y):
         return False
     part, whole = (x, y) if all(p <= w for p, w in zip(x, y, strict=True)) else (y, x)
@@ -31,7 +31,7 @@ def is_shard(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
 
 
 def sharded_runs(a: OpLog, b: OpLog) -> bool:
-    """Whether tensors can be sharded at all: a log says how they are placed, or communicates."""
+    """True if tensors may be sharded: a log has placements, or communicates."""
     return any("Placement" in log.extra or collective(log).any() for log in (a, b))
 
 
@@ -42,8 +42,9 @@ _SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "
 
 
 def reduction_length(log: OpLog) -> Float64:
-    """float64[n]: terms of each sum, by the sizes of the result and of what named producers made; 1 where that is not
-    known, and for operations that sum nothing.
+    """float64[n]: terms of each sum, from the sizes of the result and of named producers' outputs.
+
+    1 if unknown, and for operations without a sum.
     """
     position = np.array([_PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
     product = np.array([name in _PRODUCTS for name in log.ops] + [False])[log.op]
@@ -54,7 +55,7 @@ def reduction_length(log: OpLog) -> Float64:
         return out
     maker = log.producers.value[log.producers.start[rows] + position[rows]]
     rows, maker = rows[maker >= 0], maker[maker >= 0]
-    # a view has as many elements as what it is of; a slice has another norm
+    # a view has as many elements as its base; a slice has another norm
     same = log.outputs.first(maker) == log.inputs.value[log.inputs.start[rows] + position[rows]]
     rows, maker = rows[same], maker[same]
     size = numel(log)

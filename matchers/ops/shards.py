@@ -1,8 +1,8 @@
-"""What a record holds of the tensor that it computes, also where the log does not say it.
+"""Infer which shard each record holds, even without a logged placement.
 
-A log places what is distributed. In between, ranks compute with their local parts as if they were whole tensors, the
-heads of one rank between two linear layers, say. Such a part is followed along the data flow: from a record that was
-placed to the collective that puts the parts together or adds them up.
+A log places distributed tensors only. In between, ranks compute with their local parts as if they were whole tensors,
+such as one rank's heads between two linear layers. Such a part is followed along the data flow, from a placed record to
+the collective that gathers the parts or sums them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,29 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import LOWERED_FROM, collective
 from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions, numel
 
-__all__ = ["ShardInfo", "infer_shards", "other_parts", "global_shapes"]
+__all__ = ["ShardInfo", "Shards", "global_shapes", "infer_shards", "other_parts"]
 
 _Result = tuple[str, int, tuple[int, ...], float]
-"""An op, its phase, the shape that is here, and the share of it."""
+"""An op, its phase, its local shape, and the ratio of global to local size."""
 
 _ADDS_UP = frozenset({"allreduce_", "_reduce_scatter_base_"})
 _PUTS_TOGETHER = frozenset({"_allgather_base_"})
-_MOST = 1 << 62
-"""Elements that no tensor has."""
+_MAX_ELEMENTS = 1 << 62
+"""More elements than any tensor has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """Per record: float64 `share`, how many times as large the tensor is as the part of it that is here (1: all of it,
-    as far as is known); bool `partial`, a sum over ranks is still to be made; int64 `placed`, what the log itself says
-    of it, as an index into `parts` (-1: nothing).
+    """The share of its global tensor that each record holds.
+
+    Attributes:
+        share: float64, the ratio of global to local size (1: the whole tensor, as far as is known).
+        partial: bool, a sum over ranks is pending.
+        placed: int64, the logged placement as an index into `parts` (-1: none).
+        parts: the distinct logged parts.
     """
 
     share: Float64
@@ -44,12 +49,30 @@ class ShardInfo:
     parts: tuple[Part, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards that the records of both logs hold."""
+
+    a: ShardInfo
+    b: ShardInfo
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog) -> Shards:
+        """Infer the shards of two logs, one of which may be of a part of the other's batch."""
+        divided = divided_batch(a.header.run, b.header.run)
+
+        def inferred(side: str, log: OpLog) -> ShardInfo:
+            return infer_shards(log, divided.parts if divided is not None and divided.side == side else 1)
+
+        return cls(inferred("a", a), inferred("b", b))
+
+
 def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
-    """What each record holds; everything whole in a log that places nothing.
+    """The shard of each record; all records are whole in a log without placements.
 
     Args:
-        batch_parts: into how many parts the batch is divided, one of which this log is of. What is computed of it is a
-            part until ranks add it up.
+        batch_parts: number of parts of the batch, of which this log reads one. Results of the batch are partial until
+            ranks sum them.
     """
     n = len(log)
     placed, parts = _placed(log)
@@ -64,7 +87,7 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
     adds_up, puts_together = (_in_any_form(log, names)[log.op].tolist() for names in (_ADDS_UP, _PUTS_TOGETHER))
     several, part_of_row = (log.outputs.count > 1).tolist(), placed.tolist()
     start, makers = _makers(log)
-    # one after the other, because each may depend on the one before it
+    # sequential, because each row may depend on earlier ones
     for row in range(n):
         read = makers[start[row] : start[row + 1]]
         found, summed = given[row], False
@@ -76,12 +99,12 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
         part = part_of_row[row]
         if part >= 0:
             share[row] = share_of[part]
-            # the log places the first output; another may be of one of the parts that went in
+            # the placement covers the first output; a further one may come from one of the sharded inputs
             partial[row] = partial_of[part] or (several[row] and found > share_of[part])
         elif adds_up[row] or puts_together[row]:
             grown = size[row] / size[read[-1]] if read and size[row] > 0 and size[read[-1]] > 0 else 1.0
             share[row] = max((found if puts_together[row] else 1.0) / grown, 1.0)
-        elif found > 1 and size[row] == 1:  # what was summed over a part is a part of the sum
+        elif found > 1 and size[row] == 1:  # a sum over a shard is a partial sum
             partial[row] = True
         elif found > 1 or summed:
             share[row], partial[row] = found, summed
@@ -99,7 +122,7 @@ def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
         if key not in known:
             part = part_of(parse_placement(texts[row]), dimensions(log.shape_text(row))) if shape[row] >= 0 else None
             known[key] = -1
-            if part is not None and all(0 < math.prod(dims) < _MOST for dims in (part.whole, part.shape)):
+            if part is not None and all(0 < math.prod(dims) < _MAX_ELEMENTS for dims in (part.whole, part.shape)):
                 known[key] = len(parts)
                 parts.append(part)
         out[row] = known[key]
@@ -107,7 +130,7 @@ def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
 
 
 def _makers(log: OpLog) -> tuple[list[int], list[int]]:
-    """Who made what each row reads, as offsets and rows; nobody made what is overwritten whatever it held."""
+    """Producers of each row as offsets and rows, without those of inputs that are overwritten unread."""
     owner, makers = log.producers.row, log.producers.value
     known = (makers >= 0) & (makers < owner)
     same = log.producers.count == log.input_digests.count
@@ -118,14 +141,14 @@ def _makers(log: OpLog) -> tuple[list[int], list[int]]:
 
 
 def _batch_digests(log: OpLog) -> list[int]:
-    """Of the tensors that the step was given, as the run info tells them."""
+    """Digests of the step's input tensors, from the run info."""
     batch = log.header.run.get("batch")
     texts = [tensor.get("digest") for tensor in batch if isinstance(tensor, Mapping)] if isinstance(batch, list) else []
     return [int(text, 16) for text in texts if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text)]
 
 
 def _reading(log: OpLog, digests: list[int]) -> Bool:
-    """bool[n]: the row reads one of some tensors."""
+    """bool[n]: the row reads one of these tensors."""
     rows = np.zeros(len(log), bool)
     rows[log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))]] = True
     return rows
@@ -136,15 +159,15 @@ def _in_any_form(log: OpLog, names: frozenset[str]) -> Bool:
 
 
 def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) -> tuple[list[tuple[int, ...]], Int64]:
-    """Shapes of the tensors that records hold a part of, and per row an index into them, -1 for none.
+    """Distinct shapes of the tensors that records hold a part of, and per row an index into them, -1 for none.
 
-    As the log says it; else the only shape of a whole result of that op in the other log that is as much larger in one
-    dimension.
+    The shape is the logged one, or else the only shape of a whole result of that op in the other log that is larger by
+    `share` in one dimension.
     """
     shapes = list(dict.fromkeys(part.whole for part in of.parts))
     number = {shape: k for k, shape in enumerate(shapes)}
     index = np.array([*(number[part.whole] for part in of.parts), -1], np.int64)[of.placed]
-    # ranks exchange parts in any layout
+    # the exchanged parts of a collective have any layout
     rows = np.flatnonzero((of.share > 1) & (of.placed < 0) & (log.shape >= 0) & (log.op >= 0) & ~collective(log))
     if not len(rows):
         return shapes, index
@@ -154,7 +177,7 @@ def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) 
     for k, result in enumerate(mine):
         op, phase, local, share = result
         larger = [whole for whole in _larger(local, share) if (op, phase, whole, 1.0) in there]
-        # where both logs have such parts, they are each other's partners as they are
+        # parts that both logs have are paired as they are
         if len(larger) == 1 and result not in there:
             found[k] = number.setdefault(larger[0], len(number))
     index[rows] = found[which]
@@ -162,7 +185,7 @@ def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) 
 
 
 def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
-    """The shapes that are so many times as large in one dimension."""
+    """The shapes that are `share` times as large in one dimension."""
     if share != int(share):
         return
     for k, length in enumerate(local):
@@ -170,7 +193,7 @@ def _larger(local: tuple[int, ...], share: float) -> Iterable[tuple[int, ...]]:
 
 
 def _results(log: OpLog, of: ShardInfo, rows: Int64) -> tuple[list[_Result], Int64]:
-    """What operations made what, in some rows, and per row an index into it."""
+    """Distinct results (op, phase, shape, share) of some rows, and per row an index into them."""
     combined = np.stack((log.op[rows], log.phase[rows], log.shape[rows], of.share[rows]), axis=1)
     distinct, which = np.unique(combined, axis=0, return_inverse=True)
     return [
@@ -180,5 +203,5 @@ def _results(log: OpLog, of: ShardInfo, rows: Int64) -> tuple[list[_Result], Int
 
 
 def other_parts(a: ShardInfo, b: ShardInfo, i: Int64, j: Int64) -> Bool:
-    """Bool per pair (i[k], j[k]): one holds more of its tensor than the other, or one a part of a sum."""
+    """Bool per pair (i[k], j[k]): the two hold different shares of their tensors, or only one is a partial sum."""
     return np.asarray((a.share[i] != b.share[j]) | (a.partial[i] != b.partial[j]))

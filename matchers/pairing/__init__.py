@@ -1,1 +1,1 @@
-"""Who is whose partner: evidence, alignment, and what rules change of it."""
+"""Pair the operations of two logs: evidence, alignment, and the effect of rules."""

@@ -1,14 +1,14 @@
-"""The matching: which operation of b is which operation of a.
+"""The matching: find the partner in b of each operation of a.
 
-1. Rows whose bits (or, in logs without digests, numbers), inputs included, occur once on each side and are equal to
-   the digit are partners.
-2. All others compete: every free row of a meets the nearest free rows of b of its kind (op, shape, phase) around where
-   the anchors expect it. What agreement is worth is learned from the pairs that are sure (evidence.py), candidates
-   compete for each other, and the winners become evidence for the next round, in which neighbours and producers
-   that are partners count as well.
-3. What is left over and has a single possible partner in its gap is paired; the rest stays alone.
+1. Rows whose digests (or, in logs without digests, printed values), inputs included, occur once on each side and are
+   equal become partners.
+2. All others compete (assignment.py): every unpaired row of a meets the nearest unpaired rows of b of its kind (op,
+   shape, phase) around its expected place. The weight of each agreement is learned from the sure pairs (evidence.py),
+   candidates compete for each other, and the winners become evidence for the next round, in which neighbours and
+   producers that are partners count as well.
+3. A leftover row with a single possible partner in its gap is paired; the rest stays unpaired.
 
-The names of modules and the counters in keys only ever count as evidence: they are what drifts.
+Module names and the counters in keys only ever count as evidence, because they drift.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.ops.collectives import collective
 from matchers.pairing.anchors import (
     expected_order,
     near_others,
@@ -28,6 +27,7 @@ from matchers.pairing.anchors import (
     same_results,
     same_values,
 )
+from matchers.pairing.assignment import NEAREST, UNPAIRED, WINDOW, State, chances, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import (
     Lesson,
     Observed,
@@ -41,75 +41,42 @@ from matchers.pairing.evidence import (
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
 
-__all__ = ["LEFTOVER", "Alignment", "State", "Weights", "align", "compete", "expected", "leftovers", "nearest_of_kind"]
+__all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
 
-_NEAREST = 5
-"""Candidates of a row: so many of its kind on either side of where it is expected."""
-_WINDOW = 600
 _TURNS = 2
-_PASSES = ((2, 32, 0.98), (_NEAREST, _WINDOW, 0.5), (_NEAREST, _WINDOW, 0.0))
-"""(candidates on either side, how far away, least probability): the clear ones first, then the others."""
-_REACH = 24
-"""How far from where it is expected a leftover row may be."""
+"""Rounds of learning."""
+_PASSES = ((2, 32, 0.98), (NEAREST, WINDOW, 0.5), (NEAREST, WINDOW, 0.0))
+"""(candidates on either side, largest distance, least probability): the clear ones first, then the others."""
 LEFTOVER = 0.5
 """Confidence of a pair of leftovers: same name and place, but nothing else agrees."""
 _RESULT = 0.99
-"""Confidence of rows whose results have the same bits, though something else went in."""
+"""Confidence of rows with bitwise equal results and different inputs."""
 _COPY = 0.99
 """Confidence of recomputed rows that repeat partners."""
 _READ = 0.98
 """Confidence of collectives that read the same tensor."""
 _BLIND = 0.6
-"""Least probability of a pair whose numbers cannot be compared: what is left of names and order drifts."""
+"""Least probability of a pair whose numbers cannot be compared: names and order alone drift."""
 _SURE = 0.9
+"""Confidence from which a pair may teach names and order."""
 _CLEAR = 0.97
+"""Probability from which a candidate wins by one kind of evidence alone."""
 _SAMPLE, _STRETCH = 4_096, 256
-"""Free rows that the weights are learned on, at most, and how many of them in a row."""
+"""Largest number of unpaired rows that the weights are learned on, and how many of them in a row."""
 _LESSON = 2_000
-"""Pairs that one lesson looks at, at most."""
+"""Largest number of pairs in one lesson."""
 _AT_ONCE = 1 << 17
-"""Candidates that are looked at at once."""
-_FEW = 200
+"""Candidates that are scored at once."""
+_MIN_LESSON = 200
+"""Least number of pairs to learn from; below it, less certain ones are added."""
 _SEVERAL = 8
-"""Rows of a kind that are so close are several in a row: their order may be what drifted."""
-_ALONE = 0.0
-"""Log odds that a row has no partner among its candidates."""
-
-
-class State:
-    """Partners found so far."""
-
-    def __init__(self, n_a: int, n_b: int) -> None:
-        self.of_a = np.full(n_a, -1, np.int64)
-        self.of_b = np.full(n_b, -1, np.int64)
-        self.method = np.zeros(n_a, np.int8)
-        self.confidence = np.zeros(n_a)
-        self.runner_up = np.full(n_a, -1, np.int64)
-        self.runner_up_score = np.zeros(n_a)
-
-    def free(self, rows: Int64) -> None:
-        """Parts rows of a from their partners."""
-        partners = self.of_a[rows]
-        self.of_b[partners[partners >= 0]] = -1
-        self.of_a[rows], self.method[rows], self.confidence[rows] = -1, Method.NONE, 0.0
-        self.runner_up[rows], self.runner_up_score[rows] = -1, 0.0
-
-    def copy(self) -> State:
-        other = State(0, 0)
-        for name, value in vars(self).items():
-            setattr(other, name, value.copy())
-        return other
-
-    def pair(self, i: Int64, j: Int64, method: Method, confidence: Float64 | float) -> None:
-        self.of_a[i], self.of_b[j] = j, i
-        self.method[i], self.confidence[i] = method, confidence
-        self.runner_up[i], self.runner_up_score[i] = -1, 0.0
+"""Distance up to which rows of one kind count as a group, whose order may have drifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What agreement is worth between these two logs."""
+    """Weights of the evidence that two rows agree, learned for these two logs."""
 
     values: ValueEvidence
     structure: StructureEvidence
@@ -121,8 +88,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The automatic matching: partners, where rows are expected, and the weights the partners were chosen by
-    (None: nothing had to be chosen).
+    """The automatic matching: partners, expected places, and the weights that chose the partners (None where all rows
+    were paired by their values).
     """
 
     state: State
@@ -131,18 +98,18 @@ class Alignment:
 
 
 def align(f: Features) -> Alignment:
-    """Pairs the rows of two logs one to one."""
+    """Pair the rows of two logs one to one."""
     state = State(len(f.a), len(f.b))
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
     i, j = same_results(f, state.of_a < 0, state.of_b < 0)
     state.pair(i, j, Method.VALUES, _RESULT)
     order = expected(f, state)
-    # our own capture knows the phase of a collective
+    # our own capture logs the phase of a collective
     for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
         i, j = same_reads(f, phases)
         # among thousands of tensors two have one norm by chance
-        near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= _WINDOW
+        near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
         free = near & (state.of_a[i] < 0) & (state.of_b[j] < 0)
         state.pair(i[free], j[free], Method.VALUES, _READ)
     if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
@@ -150,12 +117,12 @@ def align(f: Features) -> Alignment:
     weights = _learn(f, state, order)
     copies = (f.a.original >= 0).any() and (f.b.original >= 0).any()
     for turn, (nearest, window, least) in enumerate(_PASSES):
-        if turn == 1:  # after the clear ones; the few that are found later move nothing
+        if turn == 1:  # after the clear ones; the few found later move nothing
             i, j = same_copies(f, state.of_a, state.of_b)
             state.pair(i, j, Method.DATAFLOW, _COPY)
             order = expected(f, state)
         rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
-        if turn == 0 and copies:  # what they repeat comes first: it says more about them than anything else
+        if turn == 0 and copies:  # originals come first: they are the best evidence about their copies
             rows_a, rows_b = rows_a[f.a.original[rows_a] < 0], rows_b[f.b.original[rows_b] < 0]
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         score, blind = _weighed(f, state, order, weights, i, j)
@@ -167,7 +134,7 @@ def align(f: Features) -> Alignment:
 
 
 def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64, j: Int64) -> tuple[Float64, Bool]:
-    """(score, no number of the two can be compared) of candidates; a part at a time, for the sake of memory."""
+    """(score, no number of the two can be compared) of candidates; in slices, to save memory."""
     score, blind = np.zeros(len(i)), np.zeros(len(i), bool)
     for start in range(0, len(i), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
@@ -176,35 +143,11 @@ def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64
     return score, blind
 
 
-def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
-    """Of the given rows without partner, those of one op in one module that can only be each other.
-
-    Another shape, or a value that changed altogether, does not make it another operation.
-    """
-    # collectives are bucketed differently from run to run: neither name nor place says that two are the same
-    rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
-    if not len(rows_a) or not len(rows_b):
-        return rows_a[:0], rows_b[:0]
-    width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
-    name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
-    name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
-    at = order.before[rows_a]
-    by_name = np.argsort(name_b * span + rows_b)
-    place = (name_b * span + rows_b)[by_name]
-    low = np.searchsorted(place, name_a * span + np.clip(at - _REACH, 0, len(f.b)))
-    high = np.searchsorted(place, name_a * span + np.clip(at + _REACH, 0, len(f.b)), side="right")
-    single = np.flatnonzero(high - low == 1)
-    i, j = rows_a[single], rows_b[by_name[low[single]]]
-    wanted = np.bincount(j, minlength=len(f.b))
-    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
-    return i[only], j[only]
-
-
 def _learn(f: Features, found: State, order: Order) -> Weights:
-    """Learns what agreement is worth on a part of the free rows, by turns.
+    """Learn the weights of evidence on a sample of the unpaired rows, by turns.
 
-    Pairs that are clear by their numbers alone teach what names and order are worth, and pairs that are clear by names
-    and order teach what the numbers are worth. Neither kind of evidence can confirm its own mistakes in this way.
+    Pairs that are clear by their numbers alone teach the weights of names and order, and pairs that are clear by names
+    and order teach the weights of numbers. In this way neither kind of evidence confirms its own mistakes.
     """
     state = found
     rows = _Rows(f.a), _Rows(f.b)
@@ -214,16 +157,16 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         seen = observe(f, i, j, order, state.of_a, state.of_b)
         values = ValueEvidence(*_plain_lesson(f, *rows, *by_names))
         value_score = values.score(seen)
-        # repeated layers have much the same numbers: only what is near is a rival
+        # repeated layers have much the same numbers: only near rows compete
         near = np.flatnonzero(seen.is_near)
         by_values = _clear_winners(found, i[near], j[near], value_score[near], -np.inf)
-        if len(by_values[0]) < _FEW:
+        if len(by_values[0]) < _MIN_LESSON:
             sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
         structure = StructureEvidence(_lesson(f, order, state, *by_values))
         structure_score = structure.score(seen)
         by_names = _clear_winners(found, i, j, structure_score)
-        if len(by_names[0]) < _FEW:
+        if len(by_names[0]) < _MIN_LESSON:
             by_names = _joined(by_names, seeds)
         state = found.copy()
         compete(state, i, j, value_score + structure_score, 0.0)
@@ -231,7 +174,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
 
 
 def _sample(state: State) -> Int64:
-    """Free rows of a to learn from: all of a small log, stretches from all over a large one."""
+    """Unpaired rows of a to learn from: all of a small log, stretches from all over a large one."""
     free = np.flatnonzero(state.of_a < 0)
     if len(free) <= _SAMPLE:
         return free
@@ -241,7 +184,7 @@ def _sample(state: State) -> Int64:
 
 
 def expected(f: Features, state: State) -> Order:
-    """Where rows are expected: by the pairs found so far, and by names that occur equally often on both sides."""
+    """Expected places of rows, by the pairs found so far and by names that occur equally often on both sides."""
     i = np.flatnonzero(state.of_a >= 0)
     j = state.of_a[i]
     keep = near_others(i, j)
@@ -254,6 +197,7 @@ def expected(f: Features, state: State) -> Order:
 
 
 def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
+    """Unpaired rows whose names occur equally often on both sides and whose order agrees with their neighbours'."""
     i, j = same_names(f, state.of_a < 0, state.of_b < 0)
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
@@ -262,7 +206,7 @@ def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
 
 
 class _Rows:
-    """Which rows of a log have another one of their kind close by, so that their order may be what drifted."""
+    """Rows of a log with another one of their kind close by, whose order may have drifted."""
 
     def __init__(self, side: LogFeatures) -> None:
         order = np.argsort(side.kind, kind="stable")
@@ -273,23 +217,23 @@ class _Rows:
 
 
 def _plain_lesson(f: Features, a: _Rows, b: _Rows, i: Int64, j: Int64) -> tuple[ValueBins, ValueBins]:
-    """How far the numbers of partners are apart, and how far those of one operation and the next of its kind are.
+    """Distances between the numbers of partners, and between those of an operation and the next of its kind.
 
-    The pairs are chosen by names and order; order may be what drifted, so where a log has several of a kind in a row
-    nothing is learned about how far partners are apart.
+    The pairs are chosen by names and order. Order may have drifted, so groups of one kind teach nothing about the
+    distance of partners.
     """
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
     one, other = np.concatenate((a.one, a.next)), partner[np.concatenate((a.next, a.one))]
     one, other = _thinned(one[other >= 0], other[other >= 0])
     alone = a.alone[i] & b.alone[j]
-    if np.count_nonzero(alone) >= _FEW:
+    if np.count_nonzero(alone) >= _MIN_LESSON:
         i, j = i[alone], j[alone]
     return value_bins(f.a, f.b, *_thinned(i, j)), value_bins(f.a, f.b, one, other)
 
 
 def _thinned(i: Int64, j: Int64) -> tuple[Int64, Int64]:
-    """So many of the pairs as a lesson looks at."""
+    """At most `_LESSON` of the pairs, evenly spaced."""
     if len(i) <= _LESSON:
         return i, j
     pick = np.linspace(0, len(i) - 1, _LESSON).astype(np.int64)
@@ -297,7 +241,7 @@ def _thinned(i: Int64, j: Int64) -> tuple[Int64, Int64]:
 
 
 def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Lesson:
-    """What pairs that are surely right look like, against the other candidates of the same rows."""
+    """Observations of surely right pairs, and of the other candidates of the same rows."""
     i, j = _thinned(i, j)
     partner = np.full(len(f.a), -1, np.int64)
     partner[i] = j
@@ -308,26 +252,6 @@ def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Less
     )
 
 
-def nearest_of_kind(
-    f: Features, rows_a: Int64, rows_b: Int64, order: Order, nearest: int = _NEAREST, window: int = _WINDOW
-) -> tuple[Int64, Int64]:
-    """Pairs (i, j) of the given rows of one kind that are near each other, i ascending."""
-    span = np.int64(len(f.b) + 1)
-    code_b = f.b.kind[rows_b] * span + rows_b
-    sort = np.argsort(code_b)
-    code_b, rows_b = code_b[sort], rows_b[sort]
-    if not len(rows_a) or not len(rows_b):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    expected = np.clip((order.before[rows_a] + order.after[rows_a]) // 2, 0, len(f.b) - 1)
-    at = np.searchsorted(code_b, f.a.kind[rows_a] * span + expected)
-    pick = at[:, None] + np.arange(-nearest, nearest)[None, :]
-    inside = (pick >= 0) & (pick < len(rows_b))
-    j = rows_b[np.clip(pick, 0, len(rows_b) - 1)]
-    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= window)
-    i = np.broadcast_to(rows_a[:, None], j.shape)[ok]
-    return i, j[ok]
-
-
 def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     """Several lists of pairs in one; where they disagree on a row the first list wins."""
     i = np.concatenate([p for p, _ in pairs])
@@ -336,51 +260,7 @@ def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     return i[first], j[first]
 
 
-def _chance(state: State, i: Int64, j: Int64, score: Float64, alone: Float64 | float = _ALONE) -> Float64:
-    """Probability of each candidate, given its rivals for both rows and the chance that a row has no partner."""
-    top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
-    weight = np.exp(score - top)
-    total_a = np.bincount(i, weight, len(state.of_a))
-    total_b = np.bincount(j, weight, len(state.of_b))
-    return weight / (total_a[i] + total_b[j] - weight + np.exp(alone - top))
-
-
-def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = _ALONE) -> tuple[Int64, Int64]:
-    """Candidates that leave no room for a rival, by one kind of evidence alone."""
-    clear = (_chance(state, i, j, score, alone) >= _CLEAR) & (score > _ALONE)
+def _clear_winners(state: State, i: Int64, j: Int64, score: Float64, alone: float = UNPAIRED) -> tuple[Int64, Int64]:
+    """Candidates that win clearly by one kind of evidence alone."""
+    clear = (chances(state, i, j, score, alone) >= _CLEAR) & (score > UNPAIRED)
     return i[clear], j[clear]
-
-
-def compete(state: State, i: Int64, j: Int64, score: Float64, least: Float64 | float) -> None:
-    """Pairs free rows, best mutual candidates first; only those whose probability is at least `least`."""
-    n_a, n_b = len(state.of_a), len(state.of_b)
-    chance = _chance(state, i, j, score)
-    alive = np.flatnonzero((score > 0) & (chance >= least))
-    while len(alive):
-        ai, aj, s = i[alive], j[alive], score[alive]
-        best_a, best_b = np.full(n_a, -np.inf), np.full(n_b, -np.inf)
-        np.maximum.at(best_a, ai, s)
-        np.maximum.at(best_b, aj, s)
-        win = np.flatnonzero((s == best_a[ai]) & (s == best_b[aj]))
-        # ties: the first candidate of a row, then of a column, wins
-        _, first = np.unique(ai[win], return_index=True)
-        win = win[first]
-        _, first = np.unique(aj[win], return_index=True)
-        win = win[np.sort(first)]
-        if not len(win):
-            break
-        state.pair(ai[win], aj[win], Method.ALIGNED, chance[alive[win]])
-        alive = alive[(state.of_a[ai] < 0) & (state.of_b[aj] < 0)]
-    _rivals(state, i, j, chance)
-
-
-def _rivals(state: State, i: Int64, j: Int64, chance: Float64) -> None:
-    """The best other candidate of every row."""
-    other = np.flatnonzero(state.of_a[i] != j)
-    oi, chance = i[other], chance[other]
-    best = np.full(len(state.of_a), -1.0)
-    np.maximum.at(best, oi, chance)
-    win = np.flatnonzero(chance == best[oi])
-    rows = oi[win]
-    state.runner_up[rows] = j[other[win]]
-    state.runner_up_score[rows] = best[rows]

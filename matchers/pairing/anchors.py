@@ -1,4 +1,4 @@
-"""Rows that are partners beyond doubt, and what they say about where the others are to be expected."""
+"""Anchors: pairs that are certain, and the positions at which they let the other rows be expected."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 _BLOCK = 32
 _STRAY = 96
-"""An anchor further than so many rows from where its neighbours point is not believed."""
+"""Maximum distance in rows between an anchor and the position that its neighbours predict."""
 
 
 def _groups(key: Hash, most: int | None) -> tuple[Int64, Int64, Int64]:
     """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number.
 
-    `most`: 1 where only rows that are alone with their key matter; the others are in no order then.
+    `most`: 1 if only unique keys matter; the other rows are then unordered.
     """
     order = np.argsort(key, kind=None if most == 1 else "stable")
     ordered = key[order]
@@ -40,9 +40,9 @@ def _groups(key: Hash, most: int | None) -> tuple[Int64, Int64, Int64]:
 
 
 def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64]:
-    """Pairs the r-th row of each key in a with the r-th in b, for keys that occur equally often on both sides.
+    """Pair the r-th row of each key in a with the r-th in b, for keys that occur equally often on both sides.
 
-    `most`: only keys that occur at most so often.
+    `most`: only keys that occur at most this often.
     """
     order_a, rank_a, size_a = _groups(a, most)
     order_b, _, size_b = _groups(b, most)
@@ -58,12 +58,12 @@ def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64
 
 
 def unique_join(a: Hash, b: Hash) -> tuple[Int64, Int64]:
-    """Pairs the rows whose key occurs once on each side."""
+    """Pair the rows whose key occurs once on each side."""
     return ranked_join(a, b, most=1)
 
 
 def same_values(f: Features) -> tuple[Int64, Int64]:
-    """Rows of one kind and phase with the same printed numbers, inputs included, that no other row has."""
+    """Rows of one kind and phase with the same printed numbers, inputs included, shared by no other row."""
     phase = np.uint64(0x9E3779B97F4A7C15)
     key_a = f.a.exact + f.a.phase.astype(np.uint64) * phase
     key_b = f.b.exact + f.b.phase.astype(np.uint64) * phase
@@ -73,7 +73,7 @@ def same_values(f: Features) -> tuple[Int64, Int64]:
 
 
 def same_results(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
-    """Free rows of one kind whose results have the same bits, which no other free row of it made."""
+    """Free rows of one kind with bitwise equal results, shared by no other free row of that kind."""
     rows_a = np.flatnonzero(free_a & (f.a.result != 0))
     rows_b = np.flatnonzero(free_b & (f.b.result != 0))
     i, j = unique_join(
@@ -84,9 +84,9 @@ def same_results(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]
 
 
 def same_reads(f: Features, phases: bool) -> tuple[Int64, Int64]:
-    """Collectives of one kind that read the same tensor, in order where several did.
+    """Collectives of one kind that read the same tensor, in order if several did.
 
-    Their results may have been logged before they were there; what went in is known. `phases`: also of one phase.
+    Their results may have been logged before completion; their inputs are reliable. `phases`: require equal phases too.
     """
     rows_a, rows_b = np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)
     keys = []
@@ -98,7 +98,7 @@ def same_reads(f: Features, phases: bool) -> tuple[Int64, Int64]:
 
 
 def same_copies(f: Features, of_a: Int64, of_b: Int64) -> tuple[Int64, Int64]:
-    """Free recomputed rows that repeat partners, in order, where both sides ran those again equally often."""
+    """Free recomputed rows whose originals are partners, in order, if both sides recomputed them equally often."""
     rows_a = np.flatnonzero((of_a < 0) & (f.a.original >= 0))
     rows_b = np.flatnonzero((of_b < 0) & (f.b.original >= 0))
     repeats = of_a[f.a.original[rows_a]]
@@ -108,7 +108,7 @@ def same_copies(f: Features, of_a: Int64, of_b: Int64) -> tuple[Int64, Int64]:
 
 
 def same_names(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
-    """The r-th row of a module and kind in a and the r-th in b, where both have equally many; numbers ignored."""
+    """The r-th row of a module and kind in a and the r-th in b, if both have equally many; numbers are ignored."""
     rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
     width = np.uint64(f.names.size + 2)
     key_a = f.a.kind[rows_a].astype(np.uint64) * width + (f.a.module[rows_a] + 1).astype(np.uint64)
@@ -118,13 +118,13 @@ def same_names(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
 
 
 def near_others(i: Int64, j: Int64) -> Bool:
-    """Which anchors point to about where the anchors around them do; i is sorted."""
+    """Mask of the anchors that agree with their neighbouring anchors about the offset; i is sorted."""
     n = len(i)
     if n == 0:
         return np.zeros(0, bool)
     offset = j - i
     blocks = -(-n // _BLOCK)
-    # the last block is filled up with copies of its own offsets, so that its median stays its own
+    # pad the last block with its own offsets, which keeps its median
     padded = offset[np.minimum(np.arange(blocks * _BLOCK), n - 1)]
     if blocks * _BLOCK > n:
         padded[n:] = np.resize(offset[(blocks - 1) * _BLOCK :], blocks * _BLOCK - n)
@@ -137,9 +137,9 @@ def near_others(i: Int64, j: Int64) -> Bool:
 
 
 def expected_order(f: Features, i: Int64, j: Int64) -> Order:
-    """Where each row of a is expected in b, by the nearest anchors before and after it (itself left out).
+    """The expected row of b for each row of a, by the nearest anchors before and after it (itself left out).
 
-    i is sorted. Without an anchor, rows are expected in proportion.
+    i is sorted. Without any anchor, rows are expected in proportion.
     """
     n_a, n_b = len(f.a), len(f.b)
     rows = np.arange(n_a)

@@ -1,11 +1,11 @@
-"""How much each kind of agreement is worth, learned from the two logs at hand.
+"""Weights for the evidence that two operations are partners, learned from the two logs themselves.
 
-Whether a location that agrees, a norm that is off by one percent or a module that changed its name speaks for a pair
-depends on the logs: two captures of the same code agree in everything, an eager and a traced run have other locations
-throughout, two dtypes have no equal number. So nothing is weighed by hand. Each property of a candidate pair falls in
-a bin; the weight of a bin is the logarithm of how much more often it is seen among pairs that are surely right than
-among the candidates at large (a naive Bayes classifier that trains on its own confident pairs, with a prior for bins
-that are rarely seen). Weights add up to the logarithm of odds.
+The value of an equal location, a norm that is off by one percent or a renamed module depends on the logs: two captures
+of the same code agree in everything, an eager and a traced run have different locations throughout, and two dtypes
+share no number. So no weight is set by hand. Each property of a candidate pair falls into a bin; the bin's weight is
+the log odds of a pair being right, fitted on pairs that are certain and on candidates that are certainly wrong (a
+logistic regression that trains on its own confident pairs, with a prior for rare bins). The weights of a candidate add
+up to its log odds.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", 
 ValueBins = tuple[Int64, Int64, Int64]
 
 VALUE_BINS = 20
-"""Bins over log10 of the difference from 1e-8 (equal to the digit) to 5; one more for "no values"."""
+"""Number of bins over log10 of the difference from 1e-8 (equal printed values) to 5; one more bin means "no values"."""
 
 _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
 _NEAR = 8
 _AROUND = 4
-"""Rows on either side of a candidate among which the partners of its neighbours count as around it."""
+"""Distance within which the partners of a candidate's neighbours count as around it."""
 _CAP = 8.0
 _FLOOR = 4.0
-"""No single disagreement rules a pair out: the sure pairs that teach are easier than those still to be found."""
+"""Limit on negative weights: the training pairs are easier than the rest, so no single disagreement excludes a pair."""
 _BUCKETS = 1 << 18
 _SIGNS = np.array([[(mask >> k) & 1 for mask in range(16)] for k in range(4)], np.float32)
-"""What a sign that differs adds to the distance of each of four statistics, by the mask of those that differ."""
+"""Distance added per statistic for a differing sign, by the bit mask of differing signs."""
 
-# Log odds of each bin before anything was seen: they matter where a log teaches little.
+# Prior log odds of each bin; they matter when there is little training data.
 _VALUE_PRIOR = np.append(np.linspace(4.0, -1.5, VALUE_BINS), 0.0)
-# Edges of the bins of how telling two sites or two contexts are, in log odds.
+# Bin edges of the log odds of two sites, or two contexts, being partners.
 _SITE_EDGES = np.array([-3.0, -1.5, -0.7, 0.0, 0.7, 1.5, 2.5, 4.0])
 _CONTEXT_EDGES = np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
 _CATEGORY_PRIOR = {
@@ -54,13 +54,13 @@ _CATEGORY_PRIOR = {
     "around": np.array([0.0, 0.5, 1.0, 1.5, -0.5, 0.0, 0.5, 1.0, -1.5, -1.0, -0.5, 0.0]),
 }
 _PULL = 1.0
-"""How strongly weights are drawn to their priors, in observations."""
+"""Strength of the priors, in observations."""
 _STEPS, _SETTLED = 20, 0.05
-"""So many steps of the fit at most, and the change of a weight that is none any more."""
+"""Maximum number of steps of the fit, and the change of a weight below which it has converged."""
 
 
 def _rough_log2(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """log2 of positive numbers to within 0.09, from the bits of the float: exact enough to choose a bin."""
+    """log2 of positive numbers to within 0.09, from the bits of the float: precise enough to choose a bin."""
     return np.asarray(x.view(np.int32) * np.float32(2.0**-23) - np.float32(127.0))
 
 
@@ -74,7 +74,7 @@ def _bin(difference: NDArray[np.float32]) -> Int64:
     else:
         n = known.sum(axis=0, dtype=np.int32)
         mean = np.where(known, log, np.float32(0.0)).sum(axis=0) / np.maximum(n, 1).astype(np.float32)
-    # log2 from -26.6 (equal to the digit) to 2.3
+    # log2 from -26.6 (equal printed values) to 2.3
     bins = ((mean + np.float32(26.6)) * np.float32(VALUE_BINS / 28.9)).astype(np.int32)
     np.minimum(np.maximum(bins, 0, out=bins), VALUE_BINS - 1, out=bins)
     return bins if n is None else np.where(n > 0, bins, VALUE_BINS)
@@ -82,13 +82,13 @@ def _bin(difference: NDArray[np.float32]) -> Int64:
 
 @np.errstate(invalid="ignore")
 def _value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> tuple[Int64, Int64]:
-    """Bins of how far the outputs' statistics are apart, and of how far their ratios to the first are.
+    """Bins of the distance between the outputs' statistics, and between their ratios to the first statistic.
 
-    Apart is measured in logarithms: two runs that diverged by half still differ less than two operations do.
+    The distance is logarithmic: two runs that diverged by half still differ less than two different operations do.
     """
     difference = a.stats.take(i, axis=1)
     difference -= b.stats.take(j, axis=1)
-    # the same error moves all norms of a tensor together; their ratios tell more than they do
+    # one error moves all norms of a tensor together; their ratios are more discriminating
     profile = np.abs(difference[1:] - difference[0])
     apart = np.abs(difference, out=difference)
     signs = a.signs[i] ^ b.signs[j]
@@ -106,8 +106,8 @@ def _input_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Where rows of a are expected in b: `before` and `after` are int64[n_a], the expected row of b by the
-    nearest anchor on either side.
+    """The expected row of b for each row of a: `before` and `after` are int64[n_a], by the nearest anchor on either
+    side.
     """
 
     before: Int64
@@ -135,12 +135,12 @@ class Observed:
 
     @property
     def is_near(self) -> Bool:
-        """bool[m]: the row of b is within a few rows of where it is expected, whatever that is worth."""
+        """bool[m]: the row of b is within a few rows of its expected position."""
         return self.shift <= np.searchsorted(_SHIFT_EDGES, _NEAR, side="right")
 
     @property
     def without_values(self) -> Bool:
-        """bool[m]: no number of the two rows can be compared; only names and order speak, and they drift."""
+        """bool[m]: the two rows have no comparable numbers, only names and order, which drift."""
         return (self.out == VALUE_BINS) & (self.inputs == VALUE_BINS)
 
     def __getitem__(self, index: Int64 | Bool) -> Observed:
@@ -149,7 +149,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Pairs that are surely right, and candidates of the same rows that are surely wrong."""
+    """Training data: certain pairs, and certainly wrong candidates of the same rows."""
 
     right: Observed
     wrong: Observed
@@ -182,8 +182,10 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
 
 
 def _name(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
-    """How the modules' names differ: 0 not at all, 1 in their indices; 2 they are others, which both logs have, 3 in
-    other indices, too; 4 they are others, of which only one log has one, 5 in other indices, too; 6 one is unknown.
+    """The difference between the modules' names.
+
+    0 none, 1 other indices; 2 other names that both logs have, 3 with other indices too; 4 other names of which only
+    one log has one, 5 with other indices too; 6 one of the two is unknown.
     """
     place_a, place_b = a.place[i], b.place[j]
     elsewhere = (place_a != place_b) & (place_a >= 0) & (place_b >= 0)
@@ -194,30 +196,30 @@ def _name(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
 
 
 def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
-    """0 neither was run again, 1 both were, 2 one was; both, and 3 what they repeat are partners, 4 are not."""
+    """0 neither was recomputed, 1 both were, 2 one was; if both, 3 their originals are partners, 4 they are not."""
     first_a, first_b = a.original[i], b.original[j]
     known = (first_a >= 0) & (first_b >= 0)
-    partner, rival = of_a[first_a], of_b[first_b]
-    known &= (partner >= 0) | (rival >= 0)
+    partner, partner_of_b = of_a[first_a], of_b[first_b]
+    known &= (partner >= 0) | (partner_of_b >= 0)
     both = np.where(known, np.where(partner == first_b, 3, 4), 1)
     return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
 
 
 def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
-    """0 nothing known of the producers, 1 they are partners, 2 they are not, 3 both occur."""
+    """0 nothing known about the producers, 1 they are partners, 2 they are not, 3 both occur."""
     agree = np.zeros(len(i), bool)
     conflict = np.zeros(len(i), bool)
     for made_a, made_b in zip(a.producers, b.producers, strict=True):
         p, q = made_a[i], made_b[j]
         known = (p >= 0) & (q >= 0)
-        partner, rival = of_a[p], of_b[q]
+        partner, partner_of_b = of_a[p], of_b[q]
         agree |= known & (partner == q)
-        conflict |= known & (partner != q) & ((partner >= 0) | (rival >= 0))
+        conflict |= known & (partner != q) & ((partner >= 0) | (partner_of_b >= 0))
     return np.where(agree, np.where(conflict, 3, 1), np.where(conflict, 2, 0))
 
 
 def _near(i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
-    """How many of the two neighbours are partners (0–2), plus 3 when a neighbour's partner is elsewhere."""
+    """Number of the two direct neighbours that are partners (0–2), plus 3 if a neighbour's partner is elsewhere."""
     n_a, n_b = len(of_a), len(of_b)
     agree = np.zeros(len(i), np.int64)
     conflict = np.zeros(len(i), bool)
@@ -232,8 +234,9 @@ def _near(i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
 
 
 def _around(i: Int64, j: Int64, of_a: Int64) -> Int64:
-    """How many of the rows around i have their partners around j (0, 1–2, 3–4, 5–6), plus 4 when one or two have
-    theirs elsewhere, 8 when more have. In what order they are does not matter.
+    """Number of rows around i with partners around j, in any order.
+
+    0 for none, 1 for 1–2, 2 for 3–4, 3 for 5–6; plus 4 if one or two have partners elsewhere, 8 if more have.
     """
     n_a = len(of_a)
     agree, away = np.zeros(len(i), np.int64), np.zeros(len(i), np.int64)
@@ -247,16 +250,16 @@ def _around(i: Int64, j: Int64, of_a: Int64) -> Int64:
 
 
 def _bucket(x: Int64, y: Int64) -> Int64:
-    """A pair of ids as one of `_BUCKETS` buckets."""
+    """Hash a pair of ids to one of `_BUCKETS` buckets."""
     code = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ y.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     return (code >> np.uint64(46)).astype(np.int64)
 
 
 def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float64]) -> list[Float64]:
-    """Weights of the bins of several properties that add up to the log odds of a candidate being right.
+    """Fit the weights of the bins of several properties, which add up to the log odds of a candidate being right.
 
-    Logistic regression rather than one property at a time: what two properties say together (order, and neighbours that
-    are partners) counts once. The weights are drawn towards the priors, which they keep where nothing was seen.
+    Logistic regression rather than one property at a time, so that correlated properties (order, and neighbours that
+    are partners) count once. Weights are drawn towards the priors, which they keep in bins without data.
     """
     size = tuple(len(prior) for prior in priors)
     code, which = np.unique(
@@ -265,7 +268,7 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
     )
     n_right, n_wrong = len(right[0]), len(wrong[0])
     yes = np.bincount(which[:n_right], minlength=len(code)).astype(np.float64)
-    # as if as many were right as wrong: how rare the right ones are among candidates is not theirs to say
+    # balanced classes: the rarity of right pairs among candidates must not enter the weights
     no = np.bincount(which[n_right:], minlength=len(code)) * ((n_right + 1.0) / (n_wrong + 1.0))
     total = yes + no
     start = np.concatenate(([0], np.cumsum(size)))
@@ -280,7 +283,7 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
         odds = logit(of)
         return float(total @ np.logaddexp(0.0, odds) - yes @ odds + 0.5 * _PULL * np.sum((of - prior) ** 2))
 
-    for _ in range(_STEPS):  # Newton's method, with shorter steps where the whole one leads uphill
+    for _ in range(_STEPS):  # Newton's method, with the step halved while it increases the loss
         chance = 1.0 / (1.0 + np.exp(-logit(weights)))
         left, spread = yes - total * chance, total * chance * (1.0 - chance)
         slope = _PULL * (prior - weights)
@@ -300,20 +303,20 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
 
 
 def value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> ValueBins:
-    """The bins of how far the numbers of rows i of a and j of b are apart."""
+    """Bins of the distance between the numbers of rows i of a and j of b."""
     out, profile = _value_bins(a, b, i, j)
     return out, _input_bins(a, b, i, j), profile
 
 
 class ValueEvidence:
-    """What the printed numbers say. Learn it from pairs that were chosen by names and order."""
+    """Evidence from the printed numbers, trained on pairs chosen by names and order."""
 
     NAMES = ("out", "inputs", "profile")
 
     def __init__(self, right: ValueBins, wrong: ValueBins) -> None:
         self.weights = dict(zip(self.NAMES, _fit(right, wrong, [_VALUE_PRIOR] * 3), strict=True))
         for weights in self.weights.values():
-            # a larger difference never speaks more for a pair than a smaller one
+            # monotone: a larger difference never scores higher than a smaller one
             weights[:VALUE_BINS] = np.maximum.accumulate(weights[:VALUE_BINS][::-1])[::-1]
 
     def score(self, seen: Observed) -> Float64:
@@ -323,7 +326,7 @@ class ValueEvidence:
 
 
 class StructureEvidence:
-    """What names, order and data flow say. Learn it from pairs that were chosen by their numbers."""
+    """Evidence from names, order and data flow, trained on pairs chosen by their numbers."""
 
     def __init__(self, lesson: Lesson) -> None:
         self._sites = _SiteWeights(lesson.right, lesson.wrong)
@@ -344,7 +347,7 @@ class StructureEvidence:
 
 
 class _SiteWeights:
-    """What one site of a is called in b, learned over all layers and micro-batches at once."""
+    """Correspondence of the sites (module and op) of a and b, learned over all layers and micro-batches at once."""
 
     def __init__(self, right: Observed, wrong: Observed) -> None:
         self._right = np.bincount(_bucket(right.site_a, right.site_b), minlength=_BUCKETS)
@@ -355,17 +358,16 @@ class _SiteWeights:
         self._wrong_context = np.bincount(wrong.context, minlength=_BUCKETS)
 
     def bins(self, seen: Observed, right: int, wrong: int) -> tuple[Int64, Int64]:
-        """Bins of how much more the sites of a candidate are seen together in right pairs than in wrong ones, and its
-        contexts than its sites.
+        """Bins of the log odds of a candidate's sites being partners, and of those of its contexts given the sites.
 
-        `right`, `wrong`: how often each candidate itself is among the pairs that taught; it does not speak for itself.
+        `right`, `wrong`: the number of times that each candidate itself is in the training data, which is subtracted.
         """
         pair = _bucket(seen.site_a, seen.site_b)
         prior = np.where(seen.same_pattern, 0.8, 0.05)
         n_right, n_wrong = self._right[pair] - right, self._wrong[pair] - wrong
         of_right = (n_right + 3.0 * prior) / (_at(self._right_of_a, seen.site_a + 1) - right + 3.0)
         of_wrong = (n_wrong + 3.0 * 0.3) / (_at(self._wrong_of_a, seen.site_a + 1) - wrong + 3.0)
-        # the context refines the site: how much more (or less) right than the site alone
+        # the context refines the site: its odds relative to those of the site alone
         odds = (n_right + 1.0) / (n_wrong + 1.0)
         fine = (self._context[seen.context] - right + 2.0 * odds) / (self._wrong_context[seen.context] - wrong + 2.0)
         return np.digitize(np.log(of_right / of_wrong), _SITE_EDGES), np.digitize(np.log(fine / odds), _CONTEXT_EDGES)

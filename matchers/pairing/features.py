@@ -1,7 +1,7 @@
-"""Both logs in one vocabulary: what the matching compares, as integer and float columns.
+"""Features of both logs that the matching compares, as integer and float columns.
 
 Ids are shared between the sides (equal ids mean equal text), so that every comparison of names is a comparison of
-integers. Everything here is a function of one row and its log; nothing depends on the other side's rows.
+integers. Almost every column is a function of one row and its log, independent of the other side's rows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
-from matchers.ops.run_info import divided_batch
-from matchers.ops.shards import global_shapes, infer_shards
+from matchers.ops.shards import Shards, global_shapes
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
@@ -32,28 +31,28 @@ class LogFeatures:
     """The features of one log's n rows.
 
     Attributes:
-        kind: (op, shape, phase) in one id, and the micro-batch where that parts rows; only rows of one kind are
-            candidates for each other at first. The shape of a shard is that of the whole tensor, where the log says so.
+        kind: (op, shape, phase) in one id, with the micro-batch where that separates rows; only rows of one kind are
+            candidates for each other at first. A shard has the shape of its whole tensor, where that is known.
         op, shape, phase, location: shared ids; -1 for none.
-        module: id of the canonical module path, which is empty where the log does not know it.
+        module: id of the canonical module path, which is empty where the log names none.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
         known: int8[n], 1 where rows of the other log have the module's pattern, too; 0 where none has; -1 where the log
-            does not know the module.
+            names no module.
         site: (pattern, op) in one id: "the add of the layers' attention".
         context: `site` with the ops before and after it in the log.
         stats: float32[4, n], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
-        signs: uint8[n], bit k is set where the k-th of them is negative.
+        signs: uint8[n], bit k is set where the k-th of these is negative.
         inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
         producers: int32[3, n], rows that made them; -1 where unknown.
         exact: hash of all digests of the row, or of its printed values where one of the logs has no digests;
-            `telling` is False where they cannot identify anything (no values, or all zero).
-        result: hash of the digests of what came out; 0 where that cannot identify anything.
+            `telling` is False where they identify nothing (no values, or all zero).
+        result: hash of the digests of the outputs; 0 where they identify nothing.
         batch: int64[n], the micro-batch in one numbering for both sides; -1 where it does not matter.
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
         read: float64[n], L1 of what a collective read, on the row that stands for it; NaN elsewhere.
-        lead: int64[n], for an operation that is only the start of another one (a collective and its wait, where the
-            other side has both in one operation) the row that finishes it, -1 elsewhere.
+        lead: int64[n], for a step of a chain (a collective before its wait, where the other side has both in one
+            operation) the row that finishes the chain, -1 elsewhere.
     """
 
     log: OpLog
@@ -102,10 +101,10 @@ def _log(x: Float64) -> NDArray[np.float32]:
 
 
 def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64) -> Float64:
-    """Removes the numbers of collectives that mean nothing, in place; returns what each collective read.
+    """Remove meaningless numbers of unfinished collectives, in place; return the L1 of what each collective read.
 
-    What a collective read is in its log whatever came of it: that is left as its only input, and a chain's last step
-    gets it from the first, so that a collective and its lowered form have a number in common.
+    A log has the input of a collective even where its result is unfinished. That input stays as the only one, and a
+    chain's last step gets it from the first, so that a collective and its lowered form have a number in common.
     """
     meaningless = unfinished(log)
     read = read_by_collective(log)
@@ -121,10 +120,10 @@ def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64
 
 
 def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
-    """For each recomputed row the forward row it repeats to the digit, -1 elsewhere.
+    """For each recomputed row the forward row with the same values, -1 elsewhere.
 
-    Our own capture says which rows were recomputed; in other logs it can be any row of the backward pass. Collectives
-    are left out: gathering the same weights again is not recomputation.
+    Our own capture marks recomputed rows; in other logs any row of the backward pass may be one. Collectives are left
+    out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
     copy = log.recompute if log.ours else log.phase == Phase.BACKWARD
@@ -141,7 +140,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
 
 
 def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[str, Any]:
-    """The columns of `LogFeatures` that depend on what modules are called; `known` as far as the side itself tells."""
+    """The columns of `LogFeatures` that depend on module names; `known` as far as one side determines it."""
     site = names.pattern[log.module] * (ops + 1) + op
     before = np.concatenate(([-1], op[:-1]))[: len(op)]
     after = np.concatenate((op[1:], [-1]))[: len(op)]
@@ -164,33 +163,30 @@ def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:
 
 
 class Features:
-    """The features of both logs, `a` and `b`; `shards_a` and `shards_b`: what their records hold of their tensors."""
+    """The features of both logs, `a` and `b`."""
 
     def __init__(
         self,
         a: OpLog,
         b: OpLog,
+        shards: Shards,
         modules_a: Sequence[str] | None = None,
         modules_b: Sequence[str] | None = None,
         chains_a: Sequence[Chain] = (),
         chains_b: Sequence[Chain] = (),
     ) -> None:
-        """Computes the features.
+        """Compute the features.
 
         Args:
+            shards: the shards that the records hold; a shard is matched by the shape of its whole tensor.
             modules_a, modules_b: the module tables after the user's renames; default: as logged.
             chains_a, chains_b: ops of each side that stand for one op of the other side, from the user's rules;
                 collectives that are lowered on one side only are recognised without.
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        divided = divided_batch(a.header.run, b.header.run)
-        self.shards_a, self.shards_b = (
-            infer_shards(log, divided.parts if divided is not None and divided.side == side else 1)
-            for side, log in (("a", a), ("b", b))
-        )
-        shapes_a, at_a = global_shapes(a, self.shards_a, b, self.shards_b)
-        shapes_b, at_b = global_shapes(b, self.shards_b, a, self.shards_a)
+        shapes_a, at_a = global_shapes(a, shards.a, b, shards.b)
+        shapes_b, at_b = global_shapes(b, shards.b, a, shards.a)
         for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [
@@ -209,7 +205,7 @@ class Features:
         two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
-        if a.ours and b.ours:  # a recomputed copy is said to be one
+        if a.ours and b.ours:  # both logs mark recomputed copies
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
         known_a, known_b = _known(one, two), _known(two, one)
         self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
@@ -218,7 +214,7 @@ class Features:
     def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> Features:
         """The same logs with other names for some modules of a, as indices into its module table.
 
-        All ids that there are keep their meaning, so what was learned from these features holds for the others.
+        All existing ids keep their meaning, so weights learned from these features hold for the renamed ones.
         """
         out = copy(self)
         out.names = self.names.renamed(modules_a, which)

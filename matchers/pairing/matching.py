@@ -1,4 +1,4 @@
-"""The automatic matching of two logs, and what of it a change of names throughout does again."""
+"""The automatic matching of two logs, its reuse when rules rename modules, and its conversion to pairs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ import numpy as np
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
-from matchers.pairing.align import Alignment, State, align
+from matchers.ops.shards import Shards
+from matchers.pairing.align import Alignment, align
+from matchers.pairing.assignment import State
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Pairing
 from matchers.pairing.rematch import ForcedPair, realigned
 from matchers.rules.resolve import Resolved
 
-__all__ = ["Matching", "Names", "paired_by"]
+__all__ = ["Matching", "NameRules", "paired_by"]
 
 
-_FEW = 8
-"""A rename of up to one row in so many is worked into the alignment that there is; after others all is aligned anew."""
+_MAX_RENAMED = 1 / 8
+"""Maximum share of renamed rows that updates the existing alignment; a larger rename aligns all rows anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What does not depend on the rules about single operations: computed once and shared by all comparisons of two
-    logs under the same module and op rules.
+    """The part of a comparison that does not depend on rules about single operations.
 
-    `plain` is the one without module rules, None where it was not needed.
+    Computed once and shared by all comparisons of two logs under the same module and op rules. `plain` is the matching
+    without module rules, None if it was not needed.
     """
 
-    names: Names
+    names: NameRules
     features: Features
     alignment: Alignment
     plain: Matching | None = None
 
     @classmethod
-    def of(cls, a: OpLog, b: OpLog, names: Names, before: Matching | None) -> Matching:
-        """The matching under these names; `before` is one of the same logs under any."""
+    def of(cls, a: OpLog, b: OpLog, names: NameRules, shards: Shards, before: Matching | None) -> Matching:
+        """The matching under these names; `before` is one of the same logs under any names."""
         if before is not None and before.names == names:
             return before
         plain = before if before is None or before.plain is None else before.plain
@@ -50,11 +52,11 @@ class Matching:
             if name != old and canonical(name) != canonical(old)
         ]
         renamed = np.isin(a.module, changed)
-        if np.count_nonzero(renamed) * _FEW > len(a):
-            return cls(names, features := names.features(a, b), align(features), plain)
+        if np.count_nonzero(renamed) > _MAX_RENAMED * len(a):
+            return cls(names, features := names.features(a, b, shards), align(features), plain)
         if plain is None:
             unnamed = replace(names, modules_a=tuple(a.modules))
-            plain = cls(unnamed, features := unnamed.features(a, b), align(features))
+            plain = cls(unnamed, features := unnamed.features(a, b, shards), align(features))
         if not changed:
             return plain if names == plain.names else cls(names, plain.features, plain.alignment, plain)
         features = plain.features.renamed(names.modules_a, changed)
@@ -62,8 +64,8 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The rules that change names throughout."""
+class NameRules:
+    """The rules that rename throughout: module names and chains of ops."""
 
     modules_a: tuple[str, ...]
     modules_b: tuple[str, ...]
@@ -71,7 +73,7 @@ class Names:
     chains_b: tuple[Chain, ...]
 
     @classmethod
-    def of(cls, resolved: Resolved) -> Names:
+    def of(cls, resolved: Resolved) -> NameRules:
         chains_a, chains_b = [], []
         for group in resolved.op_groups:
             if len(group.a) == 1:
@@ -80,17 +82,17 @@ class Names:
                 chains_a.append(Chain(group.a, group.b[0], phase=group.phase))
         return cls(resolved.modules_a, resolved.modules_b, tuple(chains_a), tuple(chains_b))
 
-    def same_ops(self, other: Names) -> bool:
-        """Whether the rules about ops are the same."""
+    def same_ops(self, other: NameRules) -> bool:
+        """True if the rules about ops are the same."""
         return (self.chains_a, self.chains_b) == (other.chains_a, other.chains_b)
 
-    def features(self, a: OpLog, b: OpLog) -> Features:
+    def features(self, a: OpLog, b: OpLog, shards: Shards) -> Features:
         """The features of two logs under these names."""
-        return Features(a, b, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
+        return Features(a, b, shards, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
 
 
 def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
-    """The partners as pairs, with the other members of groups."""
+    """Convert partners to pairs, including the other members of groups."""
     lead_a = np.flatnonzero(state.of_a >= 0)
     lead_b = state.of_a[lead_a]
     of_a = np.full(len(f.a), -1, np.int32)
@@ -102,7 +104,7 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
         pair = of[side.lead[step]]
         joins = (pair >= 0) & (of[step] < 0)
         of[step[joins]] = pair[joins]
-    for i, j in apart:  # a step of a chain that is not to be with what the chain stands for
+    for i, j in apart:  # a rule keeps this step of a chain apart from the chain's partner
         if of_a[i] >= 0 and of_a[i] == of_b[j]:
             (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1
     for group in forced:

@@ -1,4 +1,4 @@
-"""Rows that cannot be partners whatever they look like: of other micro-batches, a recomputed copy and an original."""
+"""Classes of rows that cannot be partners: rows of different micro-batches, a recomputed copy and an original."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["micro_batches", "split_kinds"]
 
 
 def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int64, Int64]:
-    """The micro-batch of each row in one numbering for both logs, -1 where it is not known or does not matter.
+    """The micro-batch of each row, numbered alike for both logs, -1 if unknown or irrelevant.
 
-    Where one run has a single one (a rank that got its share of the batch), it is the one of the other run that has
-    most rows in common with it.
+    A single micro-batch of one run (a rank with its share of the batch) gets the number of the other run's micro-batch
+    with most rows in common.
 
     Args:
-        bits_a, bits_b: hashes of what rows read and made, 0 where they tell nothing.
+        bits_a, bits_b: hashes of the rows' inputs and outputs, 0 for rows without information.
     """
     one, two = a.micro_batch.astype(np.int64), b.micro_batch.astype(np.int64)
     in_a, in_b = np.unique(one[one >= 0]), np.unique(two[two >= 0])
@@ -37,10 +37,9 @@ def _most_alike(bits: Hash, batch: Int64, others: Hash, batches: Int64) -> int:
 
 
 def split_kinds(kind_a: Int64, kind_b: Int64, class_a: Int64, class_b: Int64) -> tuple[Int64, Int64]:
-    """Kinds of rows refined by classes (-1 for none), where both sides have rows of a kind in one class.
+    """Refine the kinds of rows by classes (-1 for none), if both sides have rows of a kind in one class.
 
-    A kind whose rows are of other classes throughout stays as it is: it is labelled differently, and its partners are
-    there all the same.
+    A kind without a common class stays whole: its rows are only labelled differently, and still have partners.
     """
     classes = int(max(class_a.max(initial=-1), class_b.max(initial=-1))) + 2
     if classes == 1:

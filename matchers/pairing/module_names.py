@@ -1,4 +1,4 @@
-"""The modules of both logs by number: equal numbers mean equal names, whichever side they stand on."""
+"""Module names of both logs as shared numbers: equal numbers mean equal names on either side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ModuleNames", "NameColumns"]
 
 @dataclass(frozen=True, slots=True)
 class NameColumns:
-    """One entry for each module of a log, and one more for "no module".
+    """Columns by module of a log, with one extra entry for "no module".
 
     Attributes:
         path, pattern: int64[m + 1], numbers of the canonical path and of its template; -1 for no module.
@@ -41,11 +41,11 @@ class ModuleNames:
 
     @property
     def size(self) -> int:
-        """How many different paths there are."""
+        """Number of distinct paths."""
         return len(self._paths)
 
     def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> ModuleNames:
-        """With other names for some modules of a. All other names keep their numbers."""
+        """A copy with other names for some modules of a. All other names keep their numbers."""
         out = object.__new__(ModuleNames)
         out._paths, out._patterns, out._places = dict(self._paths), dict(self._patterns), dict(self._places)
         out.a = out._numbered(len(modules_a), ((at, modules_a[at]) for at in which), self.a)

@@ -1,8 +1,8 @@
-"""Who is whose partner: the result of the matching, as columns.
+"""The pairs of a matching, as columns.
 
-A pair is usually one operation of a and one of b. It can be a group (a collective and its wait against one
-in-place collective, a fused product against three): then every member row points to the pair, and the *lead* rows
-are the two whose values are compared.
+A pair is usually one operation of a and one of b. It can be a group (a collective and its wait against one in-place
+collective, a fused product against three): then every member row points to the pair, and the values of the two *lead*
+rows are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Method", "Pairing"]
 
 
 class Method(IntEnum):
-    """How a pair was found, in falling order of authority."""
+    """Origin of a pair, in descending order of authority."""
 
     NONE = 0
     OVERRIDE = 1
@@ -40,12 +40,12 @@ class Pairing:
     """p pairs between n_a rows of a and n_b rows of b.
 
     Attributes:
-        of_a, of_b: int32[n_a], int32[n_b], the pair a row belongs to, -1 when it is alone.
+        of_a, of_b: int32[n_a], int32[n_b], the pair of each row, -1 if unpaired.
         lead_a, lead_b: int32[p], the rows whose values are compared.
         method: int8[p] of `Method`.
         confidence: float32[p] in [0, 1].
-        runner_up: int32[p], the row of b that came second for `lead_a`, -1 when there was no rival.
-        runner_up_score: float32[p], its confidence (0 without a rival).
+        runner_up: int32[p], the second-best row of b for `lead_a`, -1 without an alternative.
+        runner_up_score: float32[p], its confidence (0 without an alternative).
         grouped: bool[p], the pair has more than one row on a side.
     """
 
@@ -61,7 +61,7 @@ class Pairing:
 
     @classmethod
     def none(cls, n_a: int, n_b: int) -> Pairing:
-        """No pairs between so many rows."""
+        """An empty pairing of n_a and n_b rows."""
         rows, scores = np.zeros(0, np.int32), np.zeros(0, np.float32)
         return cls(
             of_a=np.full(n_a, -1, np.int32),
@@ -89,7 +89,7 @@ class Pairing:
 
     @property
     def partner_of_a(self) -> Int32:
-        """int32[n_a]: the lead row of b that each row of a is paired with, -1 when alone."""
+        """int32[n_a]: the lead row of b paired with each row of a, -1 if unpaired."""
         out = np.full(len(self.of_a), -1, np.int32)
         has = self.of_a >= 0
         out[has] = self.lead_b[self.of_a[has]]

@@ -1,8 +1,8 @@
-"""The user's word, and what follows from it: pairs made and cut by rules, and their neighbourhood matched again.
+"""Apply rules and renames to the automatic alignment, and match the neighbourhood again.
 
-Rules are applied to the automatic alignment, which is computed once. Only the rows around a pair that a rule changes
-compete again, so a rule takes effect at once however large the logs are; and because the result is a function of the
-alignment and of all rules, it does not depend on the order in which the rules were made.
+The alignment is computed once. Only the rows around a changed pair compete again, so a rule takes effect at once in
+logs of any size; and since the result is a function of the alignment and the set of rules, the order in which rules
+were made does not matter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.pairing.align import LEFTOVER, Alignment, State, compete, leftovers, nearest_of_kind
+from matchers.pairing.align import LEFTOVER, Alignment
+from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
 from matchers.pairing.features import Features
 from matchers.pairing.pairing import Method
@@ -22,17 +23,17 @@ __all__ = ["ForcedPair", "Repaired", "apply_rules", "realigned"]
 
 
 _REACH, _LEAST_REACH = 48, 4
-"""Rows on either side of a forced pair that are matched again, for one pair and for one of very many."""
+"""Rows rematched on either side of a forced pair: the maximum for a single pair, and the minimum for very many."""
 _ROWS = 1_500
-"""Rows on either side that are matched again because of one rule, as far as `_LEAST_REACH` allows."""
+"""Total rows rematched on either side because of one rule, as far as `_LEAST_REACH` allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedPair:
     """Rows of a and rows of b that a rule declares to be one operation.
 
-    `among`: how many pairs the rule makes. One of many says less about its neighbours than a single one, because the
-    others are near: fewer of them are matched again.
+    `among`: number of pairs that the rule makes. One of many is less informative about its neighbours, since the others
+    are near, so fewer rows are rematched.
     """
 
     a: tuple[int, ...]
@@ -42,19 +43,18 @@ class ForcedPair:
 
     @property
     def reach(self) -> int:
-        """Rows on either side that are matched again."""
+        """Number of rows rematched on either side."""
         return max(min(_ROWS // self.among, _REACH), _LEAST_REACH)
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What the rules about single operations make of the alignment.
+    """The alignment after the rules about single operations.
 
     Attributes:
-        by_itself: bool[forced], the pair would be the same and as sure without its rule, and so would all others: its
-            values are equal to the digit.
-        idle: bool[apart], the two would be no pair without the rule, and all others would be the same: the alignment
-            has another pair, and the two were never candidates.
+        by_itself: bool[forced], the rule is redundant: the pair, and all others, would be the same and as certain
+            without it, because its printed values are equal.
+        idle: bool[apart], the rule is redundant: the alignment pairs the two otherwise, and they never were candidates.
     """
 
     state: State
@@ -65,13 +65,13 @@ class Repaired:
 def apply_rules(
     f: Features, auto: Alignment, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]
 ) -> Repaired:
-    """The alignment with the forced pairs in, the pairs that are apart cut, and the rows around them matched again."""
+    """The alignment with the forced pairs made, the forbidden ones cut, and the rows around them rematched."""
     state = auto.state.copy()
     if not forced and not apart:
         return Repaired(state, np.zeros(0, bool), np.zeros(0, bool))
     named_a = _mask(len(f.a), [row for pair in forced for row in pair.a])
     named_b = _mask(len(f.b), [row for pair in forced for row in pair.b])
-    # a rule that says what is so already gives nobody near it a reason to think again
+    # a rule that confirms a pair leaves its neighbours unchanged
     anew = [pair for pair in forced if len(pair.a) > 1 or len(pair.b) > 1 or state.of_a[pair.a[0]] != pair.b[0]]
     again_a, again_b = _neighbourhood(
         state,
@@ -86,7 +86,7 @@ def apply_rules(
     paired = np.flatnonzero(state.of_a >= 0)
     partner = state.of_a[paired]
     loose = (again_a[paired] | again_b[partner]) & (state.method[paired] != Method.EXACT)
-    # what a rule names is parted from whatever it had, exact or not
+    # rows that a rule names lose their previous partners, even exact ones
     state.free(np.union1d(paired[loose | named_a[paired] | named_b[partner]], np.array(cut, np.int64)))
     for pair in forced:
         state.pair(np.array([pair.a[-1]]), np.array([pair.b[-1]]), pair.method, 1.0)
@@ -105,7 +105,7 @@ def apply_rules(
 
 
 def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Bool:
-    """bool[forced], see `Repaired`. Groups are the rule's own; and a rule makes a guess a certainty."""
+    """bool[forced], see `Repaired`. Groups always need their rule, and so do pairs that were only likely."""
     out = np.zeros(len(forced), bool)
     single = np.array([k for k, pair in enumerate(forced) if len(pair.a) == 1 and len(pair.b) == 1], np.int64)
     if len(single):
@@ -121,7 +121,7 @@ def _mask(size: int, rows: list[int]) -> Bool:
 
 
 def _reach(size: int, reaches: list[tuple[int, int]]) -> Int64:
-    """int64[size], the reach of each row, 0 for rows of no pair."""
+    """int64[size], the reach of each row, 0 for rows without a forced pair."""
     out = np.zeros(size, np.int64)
     for row, reach in reaches:
         out[row] = reach
@@ -129,7 +129,7 @@ def _reach(size: int, reaches: list[tuple[int, int]]) -> Int64:
 
 
 def _neighbourhood(state: State, reach_a: Int64, reach_b: Int64) -> tuple[Bool, Bool]:
-    """The rows within reach of what the rules name, and of the partners that it had."""
+    """The rows within reach of the named rows, and of their previous partners."""
     touched_a, touched_b = reach_a.copy(), reach_b.copy()
     for of, reach, touched in ((state.of_a, reach_a, touched_b), (state.of_b, reach_b, touched_a)):
         named = np.flatnonzero((reach > 0) & (of >= 0))
@@ -146,7 +146,7 @@ def _within(reach: Int64) -> Bool:
 
 
 def _allowed(i: Int64, j: Int64, apart: Sequence[tuple[int, int]], idle: Bool) -> tuple[Int64, Int64]:
-    """The candidates without those that a rule keeps apart; clears `idle` for the rules that are needed here."""
+    """The candidates without forbidden pairs; clears `idle` for the rules that are needed here."""
     if not apart or not len(i):
         return i, j
     span = np.int64(max(int(j.max()), *(b for _, b in apart)) + 1)
@@ -157,19 +157,19 @@ def _allowed(i: Int64, j: Int64, apart: Sequence[tuple[int, int]], idle: Bool) -
 
 
 _WORD = 4.0
-"""Log odds that a module's new name speaks with, for the module of that name and against all others."""
+"""Log odds added if the renamed modules match, subtracted otherwise."""
 
 
 def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
-    """The alignment of the logs as they are, for features under new names.
+    """Update the alignment for renamed modules.
 
     Args:
         f: the features with the new names.
-        auto: the alignment without them.
-        renamed: bool[n_a], the rows of a whose module is called something else.
+        auto: the alignment under the old names.
+        renamed: bool[n_a], the rows whose module is renamed.
     """
     state = auto.state.copy()
-    # where the new names are in b
+    # rows of b under the new names
     called = np.zeros(f.names.size + 1, bool)
     called[f.a.module[renamed]] = True
     wanted = called[f.b.module]

@@ -1,1 +1,1 @@
-"""The rule file and what its rules mean for two logs."""
+"""The rule file, and the meaning of its rules for two logs."""

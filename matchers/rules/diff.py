@@ -1,4 +1,4 @@
-"""Which rules of a file went, which are new, which are written anew: a difference of two lists."""
+"""The difference of two lists of rules: removed, added, moved and rewritten ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ __all__ = ["SectionChange", "section_changes"]
 
 @dataclass(slots=True)
 class SectionChange:
-    """What happens to one section: positions (in `items`) of the rules that go, and the new ones with their place.
+    """The changes of one section, by position in its `items`.
 
-    `added[k]` are written behind item k, `added[-1]` before the first that stays, `added[None]` at the end; each with
-    the position that it comes from, None for a new one. `rewritten` are positions of rules that say something else now,
-    wherever they stand.
+    Attributes:
+        removed: positions of the rules that leave their place.
+        added: new and moved rules: `added[k]` behind item k, `added[-1]` before the first that stays, `added[None]` at
+            the end; each with the position that it comes from, None for a new one.
+        rewritten: positions of the rules whose text changes, with the new rule, wherever they stand.
     """
 
     removed: set[int] = field(default_factory=set)
@@ -33,7 +35,7 @@ class SectionChange:
 
 
 _Old = tuple[Rule | None, int]
-"""An entry of a file: the rule, None for one that is broken, and its line."""
+"""An entry of a file: the rule (None for a broken one) and its line."""
 
 _SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
     lambda rule, _: rule and id(rule),
@@ -43,11 +45,11 @@ _SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
     lambda rule, _: rule and replace(rule, enabled=True),
     lambda _, line: line,
 )
-"""By what a rule is known in its file, the surest first; by None it is not."""
+"""Identities by which a rule is found in its file, the surest first; None finds nothing."""
 
 
 def _sources(entries: Sequence[_Old], wanted: Sequence[Rule]) -> list[int | None]:
-    """For each wanted rule which of the old entries it is, as it was or changed; None for a new one."""
+    """For each wanted rule the index of the old entry that it is, unchanged or changed; None for a new rule."""
     source: list[int | None] = [None] * len(wanted)
     free = dict.fromkeys(range(len(entries)))
     for same in _SAME:
@@ -66,14 +68,14 @@ def _sources(entries: Sequence[_Old], wanted: Sequence[Rule]) -> list[int | None
 
 
 def section_changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[Rule]) -> list[SectionChange]:
-    """How to get from the rules of these sections (of one kind) to those that are wanted, moving as few as possible."""
+    """The changes from the rules of these sections (of one kind) to the wanted ones, moving as few as possible."""
     places: list[tuple[int, int]] = []
     entries: list[_Old] = []
     for at, section in enumerate(sections):
         for position, item in enumerate(section.items):
             entries.append((item.rule, lines.number(item.node.start) + 1))
             places.append((at, position))
-    # For each wanted rule the old one that it is, if any; of these the longest run in the old order stays in place.
+    # Of the old rules that are wanted, the longest run in the old order stays in place.
     source = _sources(entries, wanted)
     staying = set(_longest_rising([old for old in source if old is not None]))
 
@@ -95,7 +97,7 @@ def section_changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[
             continue
         key: int | None
         if index > last_staying:
-            # Behind the last one that stays is the end of the last section, behind its broken items too.
+            # Behind the last one that stays means the end of the last section, behind its broken items too.
             at, key = len(sections) - 1, None
         elif anchor is not None:
             at, key = anchor

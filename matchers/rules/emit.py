@@ -1,4 +1,4 @@
-"""Rules as YAML text: how a new rule, a new section and a new file are written."""
+"""Format rules as YAML text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from matchers.rules.model import (
 
 __all__ = ["flow_item", "indented", "quoted", "rule_fields"]
 
-# Unquoted only what no YAML reader can take for anything but this text, inside [ ] and { } as well.
+# Unquoted only if every YAML reader reads exactly this text, even inside [ ] and { }.
 _PLAIN: Final = re.compile(
     r"(?!<<)[A-Za-z_<][A-Za-z0-9_<>./()+\-#=]*(?: [A-Za-z0-9_<>./()+=][A-Za-z0-9_<>./()+\-#=]*)*"
 )
@@ -27,7 +27,7 @@ _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\
 
 
 def quoted(text: str) -> str:
-    """A YAML scalar on one line that reads as exactly this text."""
+    """A one-line YAML scalar that reads as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return '"' + "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text) + '"'
@@ -39,7 +39,7 @@ def _escape(char: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Round-trips, and has the dot without which YAML 1.1 takes `1e-05` for text."""
+    """A number that round-trips, with the dot without which YAML 1.1 reads `1e-05` as text."""
     mantissa, e, exponent = repr(value).partition("e")
     return mantissa + ("" if "." in mantissa else ".0") + e + exponent
 
@@ -57,7 +57,7 @@ def _scope(rule: IgnoreRule | ToleranceRule) -> list[tuple[str, str | None]]:
 
 
 def rule_fields(rule: Rule) -> list[str]:
-    """The fields of a rule as `name: value`, those that say something only."""
+    """The fields of a rule as `name: value`, without empty ones."""
     fields: list[tuple[str, str | None]]
     if isinstance(rule, IgnoreRule):
         named = [(name, text and quoted(text)) for name, text in (("op", rule.op), ("match", rule.match))]
@@ -80,6 +80,6 @@ def flow_item(rule: Rule) -> str:
 
 
 def indented(text: str, margin: str, break_: str) -> str:
-    """A text whose lines, but for the first and empty ones, stand behind `margin`."""
+    """A text with `margin` before all lines but the first and empty ones."""
     first, *rest = text.split("\n")
     return first + "".join(break_ + (margin + line if line else "") for line in rest)

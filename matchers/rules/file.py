@@ -1,7 +1,7 @@
-"""A rule file on disk: read, edited in place, saved so that nothing of the user's is ever lost.
+"""A rule file on disk: read, edited in place, and saved without losing any of the user's text.
 
-`RuleFile` is a picture of the file as it was read. `render` gives its text with other rules in it, keeping comments,
-order and quoting (`matchers.rules.edit`); `save` writes that text atomically and returns the picture of the new file.
+`RuleFile` is a snapshot of the file as read. `render` returns its text with other rules in it, keeping comments, order
+and quoting (`matchers.rules.edit`); `save` writes that text atomically and returns a snapshot of the new file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Final
 
 from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
-from matchers.rules.edit import LayoutError, edited
+from matchers.rules.block_style import LayoutError
+from matchers.rules.edit import edited
 from matchers.rules.grammar import Document, parse_document
 from matchers.rules.item import new_file
 from matchers.rules.model import RuleProblem, RuleSet
@@ -24,7 +25,7 @@ from matchers.rules.model import RuleProblem, RuleSet
 __all__ = ["RuleFile", "RulesChangedError", "load_rules", "parse_rules"]
 
 LARGEST: Final = 4 << 20
-"""Bytes of the largest file that is taken for a rule file: some forty thousand rules."""
+"""Maximum size of a rule file in bytes: some forty thousand rules."""
 
 _ADVICE: Final = {
     errno.ENOSPC: "make room and save again",
@@ -37,7 +38,7 @@ _ADVICE: Final = {
 
 
 class RulesChangedError(RulesError):
-    """The file on disk is not the one that was read; saving would overwrite what somebody else wrote."""
+    """The file changed on disk since it was read; saving would overwrite that change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,11 @@ class RuleFile:
     """A rule file as it was read.
 
     Attributes:
-        path: as it was given; messages use it.
-        raw: the bytes on disk when it was read (at most `LARGEST` + 1 of them), None when there was no file.
-        document: its rules and where they stand.
-        mark: the byte order mark in front of the text, kept on saving.
-        readable: False when the file as a whole could not be understood: it is then overwritten only by force.
+        path: as given; used in messages.
+        raw: the bytes read (at most `LARGEST` + 1), None if there was no file.
+        document: its rules and their positions.
+        mark: the byte order mark before the text, kept on saving.
+        readable: False if the file as a whole is invalid: it is then overwritten only by force.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class RuleFile:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> RuleFile:
-        """Reads a file. What is wrong inside is in `rules.problems`; `RulesError` when it cannot be read at all."""
+        """Read a file. Errors inside are in `rules.problems`; `RulesError` if it cannot be read at all."""
         path = Path(path)
         try:
             raw = _read(path)
@@ -72,12 +73,12 @@ class RuleFile:
 
     @classmethod
     def empty(cls, path: str | PathLike[str]) -> RuleFile:
-        """No rules yet; the file is written by the first save."""
+        """A file without rules, created by the first save."""
         return cls(Path(path), None, parse_document("", str(path)))
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> RuleFile:
-        """The file if there is one, else an empty one that a save creates."""
+        """Load the file if it exists, else return an empty one that a save creates."""
         try:
             return cls.load(path)
         except RulesError as error:
@@ -91,7 +92,7 @@ class RuleFile:
         trouble = None
         text = ""
         if len(raw) > LARGEST:
-            trouble = RuleProblem(name, 0, 0, f"larger than {LARGEST >> 20} MiB: this is no rule file")
+            trouble = RuleProblem(name, 0, 0, f"larger than {LARGEST >> 20} MiB: not a rule file")
         else:
             try:
                 text = raw.decode("utf-8")
@@ -127,26 +128,25 @@ class RuleFile:
         return self.mark + self.document.text
 
     def differs(self, rules: RuleSet) -> bool:
-        """Whether these rules are others than the file's, or written otherwise: whether there is something to save."""
+        """True if saving these rules would change the file: other rules, or other text for them."""
         return rules != self.rules or any(rule.written is not None for rule in rules)
 
     def render(self, rules: RuleSet) -> str:
-        """The text of the file with these rules in it; a new text where the file's own cannot be edited in place."""
-        text = self._edited(rules)
-        return new_file(rules) if text is None else text
-
-    def _edited(self, rules: RuleSet) -> str | None:
-        if not self.readable:
-            return None
+        """The text of the file with these rules in it; a new text if the file cannot be edited in place."""
         try:
-            return self.mark + edited(self.document, rules.rules)
+            return self._edited(rules)
         except LayoutError:
-            return None
+            return new_file(rules)
+
+    def _edited(self, rules: RuleSet) -> str:
+        if not self.readable:
+            raise LayoutError(str(self.rules.problems[0]))
+        return self.mark + edited(self.document, rules.rules)
 
     def changed_on_disk(self) -> bool:
-        """Whether saving would overwrite what somebody else wrote since the file was read.
+        """True if saving would overwrite changes made since the file was read.
 
-        A file that is gone is no such case: there is nothing to overwrite. Neither is a pipe, which cannot be saved to.
+        False for a deleted file, which has nothing to overwrite, and for a pipe, which cannot be saved to.
         """
         try:
             if self.path.exists() and not self.path.is_file():
@@ -158,25 +158,28 @@ class RuleFile:
             return True
 
     def save(self, rules: RuleSet, *, force: bool = False) -> RuleFile:
-        """Writes these rules and returns the file as it is now.
+        """Write these rules and return the file as it is now.
 
-        Without `force`, a file that somebody else changed raises `RulesChangedError`, and one that cannot be edited in
-        place raises `RulesError`. With `force` the former is overwritten, and the latter is written anew, its old
-        content kept beside it as `<name>.orig`. `RulesError` too when the disk says no: the file is then as it was.
+        `force` overwrites a file that changed on disk, and rewrites one that cannot be edited in place, keeping its old
+        content as `<name>.orig`.
+
+        Raises:
+            RulesChangedError: the file changed on disk (without `force`).
+            RulesError: the file cannot be edited in place (without `force`), or writing failed; the file is then
+                unchanged.
         """
         if not force and self.changed_on_disk():
-            raise RulesChangedError(f"{self.path}: the file was changed by somebody else since it was read; not saved")
-        text = self._edited(rules)
-        if text is not None:
+            raise RulesChangedError(f"{self.path}: the file changed on disk since it was read; not saved")
+        keep = False
+        try:
+            text = self._edited(rules)
             check = parse_document(text, str(self.path)).rules
             if check != rules or len(check.problems) > len(self.rules.problems):
-                text = None
-        keep = text is None
-        if text is None:
+                raise LayoutError("its layout cannot be edited in place")
+        except LayoutError as error:
             if not force:
-                reason = "its layout cannot be edited in place" if self.readable else str(self.rules.problems[0])
-                raise RulesError(f"{self.path}: not saved, because writing would lose what is in it ({reason})")
-            text = new_file(rules)
+                raise RulesError(f"{self.path}: not saved, because writing would lose its content ({error})") from error
+            keep, text = True, new_file(rules)
         data = text.encode("utf-8")
         try:
             target = Path(os.path.realpath(self.path))
@@ -195,7 +198,7 @@ def _read(path: Path) -> bytes:
 
 
 def _keep_aside(target: Path) -> None:
-    """Copies the file to `<name>.orig`, or the next free name of this kind."""
+    """Copy the file to `<name>.orig`, or the next free name of this kind."""
     number = 1
     aside = target.with_name(f"{target.name}.orig")
     while aside.exists():
@@ -205,10 +208,10 @@ def _keep_aside(target: Path) -> None:
 
 
 def parse_rules(text: str, path: str = "") -> RuleSet:
-    """The rules in the text of a rule file; whatever is wrong with it is in `problems` (nothing is raised)."""
+    """Parse the text of a rule file; errors are in `problems` (nothing is raised)."""
     return parse_document(text, path).rules
 
 
 def load_rules(path: str | PathLike[str]) -> RuleFile:
-    """The rule file at `path`, as `RuleFile.load`."""
+    """Load the rule file at `path`, as `RuleFile.load`."""
     return RuleFile.load(path)

@@ -1,7 +1,7 @@
-"""The grammar of a rule file: from a YAML tree to rules, and a sentence for each spot that is wrong.
+"""The grammar of a rule file: from a YAML tree to rules, with a message for each error.
 
-What is wrong costs only itself: a broken rule is reported with line and column, the others are read. Only a text that
-is no YAML, or whose outermost level is not made of sections, is lost as a whole.
+An error costs only itself: an invalid rule is reported with line and column, the others are read. A text is lost as a
+whole only if it is not YAML, or its outermost level does not consist of sections.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["VERSION", "Document", "Item", "Section", "fields_of", "parse_documen
 
 VERSION: Final = 1
 PHASES: Final = {phase.label: phase for phase in Phase}
-"""The phases by the names that rule files have for them."""
+"""The phases by their names in rule files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry of a section's list; `rule` is None when it is broken."""
+    """One entry of a section's list; `rule` is None if it is invalid."""
 
     node: Node
     rule: Rule | None
@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section that is known and holds a list or nothing; the same one may stand twice in a file."""
+    """One known section that holds a list or nothing; a file may repeat it."""
 
     kind: type[Rule]
     key: Node
@@ -60,9 +60,9 @@ class Document:
 
     Attributes:
         text: without a byte order mark.
-        root: the outermost mapping; None when the file has no sections at all (empty, comments only) or is unreadable.
-        stop: where an explicit end of the document begins.
-        readable: False when no section could be read, so that nothing can be edited in place.
+        root: the outermost mapping; None if the file has no sections (empty, comments only) or is unreadable.
+        stop: position of an explicit end of the document, None without one.
+        readable: False if no section could be read, so that nothing can be edited in place.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Document:
 
 
 class _Wrong(Exception):
-    """What is wrong with one item, and the character where it shows."""
+    """The error in one item, and the position of its character."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class _Wrong(Exception):
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been read so far."""
+    """The sections and problems read so far."""
 
     path: str
     lines: Lines
@@ -97,7 +97,7 @@ class _Reading:
 
 
 def parse_document(text: str, path: str = "") -> Document:
-    """Reads the text of a rule file; never raises, what is wrong is in `rules.problems`."""
+    """Parse the text of a rule file; never raises, errors are in `rules.problems`."""
     text = text.removeprefix("\ufeff")
     reading = _Reading(path, Lines(text))
     root: Node | None = None
@@ -129,7 +129,7 @@ def parse_document(text: str, path: str = "") -> Document:
 
 
 def fields_of(kind: type[Rule]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields that a rule of this kind may have, and those that it must."""
+    """The allowed fields of a kind of rule, and the required ones."""
     return _FIELDS[kind.section]
 
 
@@ -143,7 +143,7 @@ def _read_sections(reading: _Reading, root: Node) -> None:
             continue
         if name in first and (name == "version" or name in kinds):
             line = reading.lines.number(first[name].start) + 1
-            reading.report(f"'{name}' stands here a second time, after line {line}", key.start)
+            reading.report(f"'{name}' occurs twice, first in line {line}", key.start)
         if name == "version":
             first.setdefault(name, key)
             if value.kind != "text" or value.text.strip() != str(VERSION):
@@ -152,12 +152,12 @@ def _read_sections(reading: _Reading, root: Node) -> None:
         elif name not in kinds:
             reading.report(f"unknown section '{name}'{_hint(name, ['version', *kinds])}", key.start)
         elif value.odd:
-            reading.report(f"{value.odd} is not understood here", value.start)
+            reading.report(f"{value.odd} is not allowed here", value.start)
         elif value.null:
             first.setdefault(name, key)
             reading.sections.append(Section(kinds[name], key, value, ()))
         elif value.kind != "list":
-            reading.report(f"'{name}' must be a list of rules, each beginning with '- '", value.start)
+            reading.report(f"'{name}' must be a list of rules, each starting with '- '", value.start)
         else:
             first.setdefault(name, key)
             items = tuple(Item(node, _read_item(reading, kinds[name], node)) for node in value.items)
@@ -175,7 +175,7 @@ def _read_item(reading: _Reading, kind: type[Rule], node: Node) -> Rule | None:
 
 
 class _Fields:
-    """The fields of one item, checked against those its section knows."""
+    """The fields of one item, checked against the fields of its section."""
 
     def __init__(self, section: str, node: Node) -> None:
         known, needed = _FIELDS[section]
@@ -190,7 +190,7 @@ class _Fields:
                 found = f"'{name}'" if key.kind == "text" else _what(key)
                 raise _Wrong(f"unknown field {found} in {section}{_hint(name, known)}", key.start)
             if name in self.values:
-                raise _Wrong(f"'{name}' stands here a second time", key.start)
+                raise _Wrong(f"'{name}' occurs twice", key.start)
             self.values[name] = value
         for name in needed:
             if name not in self.values:
@@ -212,7 +212,7 @@ class _Fields:
         return texts
 
     def maybe(self, name: str) -> str | None:
-        """Text, None where the field is absent; a field without a value is taken for absent only for `why`."""
+        """The text of a field, None if absent; a field without a value counts as absent only for `why`."""
         if name not in self.values or (name == "why" and self.values[name].null):
             return None
         return self.text(name)
@@ -223,7 +223,7 @@ class _Fields:
         return text
 
     def templates(self, name: str) -> tuple[str, ...]:
-        """Templates, each of which can be filled from what the first of `a` captures."""
+        """Templates that can all be expanded from the captures of the first one of `a`."""
         texts = self.texts(name)
         node = self.values[name]
         for text, at in zip(texts, node.items or [node], strict=True):
@@ -231,28 +231,28 @@ class _Fields:
                 source = Pattern.of(self.texts("a")[0])
                 Pattern.of(text).check_against(source)
             except PatternError as error:
-                # Exact when nothing in the text is escaped, and near enough otherwise.
+                # Exact if the text has no escapes, else approximate.
                 raise _Wrong(f"{error} (in '{name}')", at.start + at.quoted + error.position) from error
         return texts
 
     def side(self) -> Side | None:
         text = self.maybe("side")
         if text is not None and text not in {"a", "b"}:
-            raise _Wrong(f"'side' is a or b, not '{text}'; leave it out for both", self.values["side"].start)
+            raise _Wrong(f"'side' must be a or b, not '{text}'; omit it for both", self.values["side"].start)
         return None if text is None else Side(text)
 
     def phase(self) -> Phase | None:
         text = self.maybe("phase")
         if text is not None and text not in PHASES:
             known = f"{', '.join([*PHASES][:-1])} or {[*PHASES][-1]}"
-            raise _Wrong(f"'phase' is {known}, not '{text}'; leave it out for all", self.values["phase"].start)
+            raise _Wrong(f"'phase' must be {known}, not '{text}'; omit it for all", self.values["phase"].start)
         return None if text is None else PHASES[text]
 
     def common(self, line: int) -> _Common:
-        """What a rule of any section has."""
+        """The fields that rules of all sections have."""
         text = self.maybe("enabled") or "true"
         if text.lower() not in {"true", "false"}:
-            raise _Wrong(f"'enabled' is true or false, not '{text}'", self.values["enabled"].start)
+            raise _Wrong(f"'enabled' must be true or false, not '{text}'", self.values["enabled"].start)
         return {"why": self.maybe("why"), "enabled": text.lower() == "true", "line": line}
 
 
@@ -276,7 +276,7 @@ def _what(node: Node) -> str:
     if node.kind == "map":
         return "fields"
     if node.kind == "alias":
-        return f"the alias *{node.text}, which rule files do not have: write it out"
+        return f"the alias *{node.text}, which rule files do not allow: write it out"
     return "nothing" if node.null else f"'{node.text if len(node.text) <= 60 else node.text[:59] + '…'}'"
 
 
@@ -310,7 +310,7 @@ _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "ignore": (("side", "phase", "op", "match", *_COMMON), ()),
     "tolerance": (("match", "side", "phase", "rtol", *_COMMON), ("match", "rtol")),
 }
-"""Section -> the fields it knows, and those it needs."""
+"""Section -> its allowed fields, and the required ones."""
 
 _READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
     PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), **f.common(line)),

@@ -1,7 +1,7 @@
-"""The text of one rule: cut out of its file, read by itself, switched on and off.
+"""The text of one rule: cut from its file, parsed by itself, enabled and disabled.
 
-Such a text has no dash and no indentation, so that it can stand anywhere. What a person typed into it stays, comments
-and quotes too.
+Such a text has no dash and no indentation, so that it fits anywhere. The user's formatting, comments and quotes are
+preserved.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "block_item",
     "broken_item",
     "cut_item",
+    "dedented",
     "end_of_item",
     "item_text",
     "new_file",
@@ -42,33 +43,29 @@ _DASH: Final = "- "
 _MARGIN: Final = " " * len(_DASH)
 
 Edit = tuple[int, int, str]
-"""The characters from the first index to the second are replaced by the text."""
+"""(start, end, text): replace the characters from `start` to `end` by the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadItem:
-    """What the text of a rule says.
+    """The result of parsing one rule.
 
     Attributes:
-        rule: None where something is wrong.
-        problem: what, with line and column in this text; None where all is well.
-        brackets: the text is `{…}` and nothing else, so that it can stand in a list in brackets too.
+        rule: None if the text is invalid.
+        problem: the error, with line and column in this text; None if it is valid.
     """
 
     rule: Rule | None
     problem: RuleProblem | None = None
-    brackets: bool = False
 
 
 def read_item(kind: type[Rule], text: str) -> ReadItem:
-    """Reads the text of one rule of a section; never raises."""
-    head = _head(kind)
+    """Parse the text of one rule of a section; never raises."""
     document = parse_document(_wrapped(kind, text))
     items = [item for section in document.sections for item in section.items]
     if document.rules.problems or len(items) != 1:
         return ReadItem(None, _within(document.rules.problems[0], text))
-    node = items[0].node
-    return ReadItem(items[0].rule, brackets=node.flow and (node.start, node.end) == (len(head), len(document.text)))
+    return ReadItem(items[0].rule)
 
 
 def _head(kind: type[Rule]) -> str:
@@ -76,12 +73,12 @@ def _head(kind: type[Rule]) -> str:
 
 
 def _wrapped(kind: type[Rule], text: str) -> str:
-    """A rule file with this rule only."""
+    """A rule file with just this rule."""
     return _head(kind) + text.replace("\n", f"\n{_MARGIN}")
 
 
 def _within(problem: RuleProblem, text: str) -> RuleProblem:
-    """A problem of the file with its place in the text; what shows only behind the text is told at its end."""
+    """Translate a problem of the wrapping file to its place in the text; errors past the end are placed at the end."""
     lines = text.split("\n")
     line, column = problem.line - 1, problem.column - len(_MARGIN)
     if line > len(lines):
@@ -90,7 +87,7 @@ def _within(problem: RuleProblem, text: str) -> RuleProblem:
 
 
 def end_of_item(lines: Lines, node: Node, column: int) -> int:
-    """The line behind an item whose dash is in `column`, and behind the comments that are indented deeper."""
+    """The line after an item whose dash is in `column`, and after its more deeply indented comments."""
     after = lines.number(max(node.start, node.end)) + 1
     while after < len(lines) and _indent(content := lines.content(after)) > column and _is_comment(content):
         after += 1
@@ -106,14 +103,14 @@ def _is_comment(content: str) -> bool:
 
 
 def cut_item(document: Document, section: Section, item: Item) -> str | None:
-    """The text of an item; None in a layout in which it means something else by itself."""
+    """The text of an item; None in a layout where it would mean something else by itself."""
     end = _end(document, section, item)
-    text = _dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
+    text = dedented(document.text[item.node.start : end], document.lines.column(item.node.start))
     return text if read_item(section.kind, text).rule == item.rule else None
 
 
 def text_of(document: Document, rule: Rule) -> str:
-    """The text of a rule as it stands in its file, or would when it is saved."""
+    """The text of a rule as in its file, or as it will be saved."""
     if rule.written is None:
         for section in document.sections:
             for item in section.items:
@@ -124,13 +121,13 @@ def text_of(document: Document, rule: Rule) -> str:
 
 
 def _same(rule: Rule, other: Rule) -> bool:
-    """Whether two rules differ in nothing but being enabled."""
+    """True if two rules are equal except for `enabled`."""
     return type(rule) is type(other) and replace(rule, enabled=other.enabled) == other
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An entry of a section that is no rule: which, its text, and its line in the file."""
+    """An invalid entry of a section: its kind, text, and line in the file."""
 
     kind: type[Rule]
     text: str
@@ -138,14 +135,14 @@ class Broken:
 
 
 def broken_item(document: Document, problem: RuleProblem) -> Broken | None:
-    """The entry that a problem is about; None when it is about something else."""
+    """The entry that a problem is about; None for other problems."""
     lines = document.lines
     for section in document.sections:
         for item in section.items:
             first = lines.number(item.node.start) + 1
             if item.rule is None and first <= problem.line <= lines.number(max(item.node.start, item.node.end)) + 1:
                 text = document.text[item.node.start : _end(document, section, item)]
-                return Broken(section.kind, _dedented(text, lines.column(item.node.start)), first)
+                return Broken(section.kind, dedented(text, lines.column(item.node.start)), first)
     return None
 
 
@@ -156,13 +153,14 @@ def _end(document: Document, section: Section, item: Item) -> int:
     return lines.start(end_of_item(lines, item.node, lines.column(section.value.start)))
 
 
-def _dedented(text: str, column: int) -> str:
+def dedented(text: str, column: int) -> str:
+    """A text that begins in `column`, with its further lines moved left by as much."""
     first, *rest = _BREAK.split(text.rstrip())
     return "\n".join([first, *(line[min(column, _indent(line)) :] for line in rest)])
 
 
 def switched(text: str, rule: Rule) -> str | None:
-    """The text of a rule with `enabled` as `rule` has it, and all else as it is; None where that cannot be written."""
+    """The text of a rule with `enabled` set as in `rule`, otherwise unchanged; None if that cannot be written."""
     document = parse_document(_wrapped(type(rule), text))
     (section,) = document.sections or (None,)
     if section is None or len(section.items) != 1:
@@ -176,20 +174,20 @@ def switched(text: str, rule: Rule) -> str | None:
 
 
 def switch(document: Document, section: Section, item: Item, rule: Rule, break_: str = "\n") -> Edit | None:
-    """What to replace so that an item has `enabled` as `rule` has it; None where that cannot be done in its layout."""
+    """The edit that sets `enabled` of an item as in `rule`; None if its layout does not allow it."""
     if not item.node.pairs:
         return None
     text, stop = document.text, _end(document, section, item)
     column = document.lines.column(item.node.start)
     for start, end, replacement in _switching(document, item.node, rule.enabled, break_ + " " * column):
         changed = text[item.node.start : start] + replacement + text[end:stop]
-        if read_item(section.kind, _dedented(changed, column)).rule == rule:
+        if read_item(section.kind, dedented(changed, column)).rule == rule:
             return start, end, replacement
     return None
 
 
 def _switching(document: Document, node: Node, enabled: bool, next_line: str) -> Iterator[Edit]:
-    """What may be replaced by what, the best first; not all of it makes sense in every layout."""
+    """Candidate edits, best first; not all are valid in every layout."""
     lines = document.lines
 
     def content_end(line: int) -> int:
@@ -214,19 +212,19 @@ def _switching(document: Document, node: Node, enabled: bool, next_line: str) ->
 
 
 def item_text(rule: Rule) -> str:
-    """A rule without dash and indentation: as its user wrote it, else a field on each line."""
+    """The text of a rule without dash and indentation: the user's own, else one field per line."""
     if rule.written is not None and read_item(type(rule), rule.written).rule == rule:
         return rule.written
     return "\n".join(rule_fields(rule))
 
 
 def block_item(rule: Rule, indent: str, break_: str, dash: str = "- ") -> str:
-    """Lines, each with its break, that begin with `indent`; `dash` is the dash with the blanks behind it."""
+    """A list entry as lines with their breaks, indented by `indent`; `dash` includes the blanks after it."""
     return f"{indent}{dash}{indented(item_text(rule), indent + ' ' * len(dash), break_)}{break_}"
 
 
 def new_file(rules: Iterable[Rule], break_: str = "\n") -> str:
-    """A whole file with these rules; empty text when there are none."""
+    """A complete file with these rules; empty if there are none."""
     rules = list(rules)
     if not rules:
         return ""

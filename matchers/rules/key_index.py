@@ -1,10 +1,10 @@
-"""Finding the rows of a log by key, by template and by glob, without a Python step per row.
+"""Find the rows of a log by key, template or glob, without a Python step per row.
 
-A key is taken apart at its last `/`: 90,000 keys of a large log have some two thousand different heads (modules with
-the slash) and eight thousand different tails (`op_3_mul`). Patterns are matched against those; rows follow by numpy.
+A key is split at its last `/`: the 90,000 keys of a large log have some two thousand distinct heads (modules with the
+slash) and eight thousand tails (`op_3_mul`). Patterns are matched against those; numpy maps the matches to rows.
 
-A row answers to its key as it stands in the log and, where that differs, to its key under the name that the rules give
-its module. An index is kept as long as its log is alive.
+A row is found by its key as logged and, if different, by its key with the module renamed by the rules. An index lives
+as long as its log.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NO_ROWS: Final[Int64] = np.zeros(0, np.int64)
 _MOST_MASKS: Final = 256
 _MOST_FOUND: Final = 20_000
 _AT_ONCE: Final = 1 << 15
-"""Keys that are taken apart at a time: as many texts more than the index itself are in memory."""
+"""Number of keys split at a time, which bounds the temporary texts in memory."""
 
 
-class _Names:
-    """Keys of some rows, in the order of the rows.
+class _KeyTable:
+    """Keys of some rows, in row order.
 
-    `head`, `tail`: int32 per row, into `heads` and `tails`; `code` joins the two, and `order` sorts the rows by it.
+    `head`, `tail`: int32 per row, into `heads` and `tails`; `code` combines the two, and `order` sorts the rows by it.
     """
 
     __slots__ = ("_head_of", "_tail_of", "code", "head", "heads", "order", "rows", "sorted", "tail", "tails")
@@ -48,7 +48,7 @@ class _Names:
         for start in range(0, len(keys), _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
             parts = [key.rpartition("/") for key in keys[here]]
-            # A head without its slash is told from none at all; the slash comes back below, where there are fewer.
+            # None stands for "no slash", unlike an empty head; the slash is added back below, to fewer texts.
             self.head[here] = [
                 head_number.setdefault(head if slash else None, len(head_number)) for head, slash, _ in parts
             ]
@@ -74,7 +74,9 @@ class _Names:
         return self.rows[self.order[first:last]]
 
     def globbed(self, glob: Glob) -> Int64:
-        """The rows whose key matches: the automaton runs once over each head, and from each state once over a tail."""
+        """Rows whose key matches: the automaton runs once over each head, and from each resulting state once over a
+        tail.
+        """
         states: dict[int, int] = {}
         after_head = np.fromiter(
             (states.setdefault(glob.feed(glob.start, head), len(states)) for head in self.heads),
@@ -92,7 +94,7 @@ class _Names:
         return rows
 
     def matching(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
-        """What each key that is an instance of the template captures, and the rows with that key; by first row."""
+        """The captures of each matching key, and the rows with that key; ordered by first row."""
         head_pattern, tail_pattern = pattern.split()
         by_head = [head_pattern.match(head) for head in self.heads]
         by_tail = [tail_pattern.match(tail) for tail in self.tails]
@@ -119,14 +121,14 @@ class _Names:
 
 
 class KeyIndex:
-    """The keys of one log, under their own names and under those that the rules give their modules.
+    """The keys of one log, under their logged names and under those that the rules give their modules.
 
-    What was looked up is kept, because rules change one at a time; `cache` is for what callers derive from it.
+    Lookups are cached, because rules change one at a time; `cache` is for derived data of callers.
     """
 
     __slots__ = ("__weakref__", "_found", "_masks", "_raw", "_renamed", "cache", "size")
 
-    def __init__(self, size: int, raw: _Names, renamed: _Names | None) -> None:
+    def __init__(self, size: int, raw: _KeyTable, renamed: _KeyTable | None) -> None:
         self.size = size
         self._raw = raw
         self._renamed = renamed
@@ -135,14 +137,14 @@ class KeyIndex:
         self.cache: dict[Any, Any] = {}
 
     def named(self, key: str) -> Int64:
-        """The rows with this key, in order; by the names the rules give only when no row has it in the log itself."""
+        """Rows with this key, in order; renamed keys count only if no logged key is equal."""
         rows = self._raw.named(key)
         return rows if len(rows) or self._renamed is None else self._renamed.named(key)
 
     def find(self, reference: str) -> Int64:
-        """The rows that a key, or `key#k` for the k-th row with that key, names.
+        """Rows named by a key, or by `key#k`, the k-th row with that key.
 
-        `#` counts only when the whole text is not itself a key.
+        `#` is special only if the whole text is not itself a key.
         """
         rows = self._found.get(reference)
         if rows is None:
@@ -158,7 +160,7 @@ class KeyIndex:
         return rows
 
     def glob(self, text: str) -> Bool:
-        """bool[n]: the rows whose key matches; what names a row exactly is not taken for a glob."""
+        """bool[n]: rows whose key matches; text that is an exact key is not interpreted as a glob."""
         mask = self._masks.get(text)
         if mask is None:
             mask = np.zeros(self.size, bool)
@@ -176,7 +178,7 @@ class KeyIndex:
         return mask
 
     def template(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
-        """Captures and rows per key that is an instance; a row counts under its own key first."""
+        """Captures and rows per matching key; a row counts under its logged key first."""
         out = self._raw.matching(pattern)
         if self._renamed is not None:
             taken = np.zeros(self.size, bool)
@@ -191,16 +193,16 @@ class KeyIndex:
 
 
 class _PerLog:
-    """What is kept for one log: its names, and one index for each renaming of its modules that was last asked for."""
+    """Cached data of one log: its names, and an index for each recent renaming of its modules."""
 
     __slots__ = ("indices", "names")
 
     def __init__(self, log: OpLog) -> None:
-        self.names = _Names(log.keys, np.arange(len(log)))
+        self.names = _KeyTable(log.keys, np.arange(len(log)))
         self.indices: dict[tuple[str, ...], KeyIndex] = {}
 
 
-# Logs are neither hashable nor weakly referable; the array of their key offsets is the latter, and lives as long.
+# Logs are neither hashable nor weakly referable; the array of their key offsets is weakly referable and lives as long.
 _KEPT: dict[int, tuple[weakref.ref[Any], _PerLog]] = {}
 
 
@@ -222,14 +224,14 @@ def _per_log(log: OpLog) -> _PerLog:
 
 def _named(log: OpLog, key: str, once: bool) -> Int64:
     """The rows with exactly this key."""
-    # Any other text can stand for several keys, which are bytes.
+    # Several raw keys may decode to the same non-ASCII text.
     if once and _kept(log) is None and key.isascii() and not {"\\", "\n"} & set(key):
         return log.keys.rows(key.encode())
     return _per_log(log).names.named(key)
 
 
 def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
-    """The index of a log whose modules (entry by entry of `log.modules`) are called `modules`."""
+    """The index of a log with its modules renamed to `modules` (entry by entry of `log.modules`)."""
     kept = _per_log(log)
     names = tuple(modules)
     index = kept.indices.get(names)
@@ -240,27 +242,27 @@ def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
     return index
 
 
-def _renamed(log: OpLog, raw: _Names, modules: tuple[str, ...]) -> _Names | None:
-    """The names of the rows whose module the rules call something else."""
+def _renamed(log: OpLog, raw: _KeyTable, modules: tuple[str, ...]) -> _KeyTable | None:
+    """The names of the rows whose modules the rules rename."""
     changed = np.fromiter((new != old for new, old in zip(modules, log.modules, strict=True)), bool, len(modules))
     if not changed.any():
         return None
     rows = np.flatnonzero((log.module >= 0) & changed[log.module]).astype(np.int64)
     module, tail = log.module[rows].tolist(), raw.tail[rows].tolist()
-    return _Names([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
+    return _KeyTable([f"{modules[m]}/{raw.tails[t]}" for m, t in zip(module, tail, strict=True)], rows)
 
 
 def key_reference(log: OpLog, row: int, *, once: bool = False) -> str:
-    """The text that names exactly this row in a rule: its key, with `#k` behind it when the key repeats.
+    """The text that names exactly this row in a rule: its key, with `#k` appended if the key repeats.
 
-    Where this is asked only `once`, no index is made for it: to look for one key takes a hundredth of the time.
+    `once` avoids building an index: a single key is found in a hundredth of the time.
     """
     key: str = log.keys[row]
     rows = _named(log, key, once)
     if len(rows) == 1:
         return key
     number = int(np.searchsorted(rows, row)) + 1
-    # A key of the log that happens to read like a numbered one would go first; one more zero avoids it.
+    # A logged key that reads like a numbered one would take precedence; one more zero avoids it.
     zeros = ""
     while len(_named(log, f"{key}#{zeros}{number}", once)):
         zeros += "0"
@@ -268,5 +270,5 @@ def key_reference(log: OpLog, row: int, *, once: bool = False) -> str:
 
 
 def warm(log: OpLog) -> None:
-    """Makes what the first rule about this log would have to wait for (about half a microsecond an operation)."""
+    """Build the index that the first rule about this log needs (about half a microsecond per operation)."""
     _per_log(log)

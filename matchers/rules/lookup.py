@@ -1,4 +1,6 @@
-"""One look at all rules in two logs: what they look things up in, and what is found out about each rule."""
+"""Shared state for resolving all rules in two logs, and the row rules: which rows are ignored, and with which
+tolerance.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ __all__ = ["Lookup", "excluded_rows", "in_phase", "in_side", "tolerances_of_rows
 
 
 class Lookup:
-    """Rules and two logs.
+    """Rules and two logs, with the findings on each rule.
 
     Attributes:
-        modules_a, modules_b: what the modules are called, once they have been renamed.
+        modules_a, modules_b: the module names after renaming.
         matched, problems, hints: by the number of a rule, see `matchers.rules.resolve.RuleUsage`.
     """
 
@@ -36,7 +38,7 @@ class Lookup:
         return self.a if side is Side.A else self.b
 
     def index(self, side: Side) -> KeyIndex:
-        """Made when the first rule needs it: most comparisons have no rules."""
+        """The key index of a side, built when the first rule needs it: most comparisons have no rules."""
         index = self._indices.get(side)
         if index is None:
             modules = self.modules_a if side is Side.A else self.modules_b
@@ -44,40 +46,40 @@ class Lookup:
         return index
 
     def of_phase(self, side: Side, phase: Phase | None) -> Bool:
-        """bool[n], the rows of a phase; all without one."""
+        """bool[n], the rows of a phase; all rows for None."""
         log = self.log(side)
         return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
 
     def report(self, number: int, problem: str) -> None:
-        """Something is wrong with a rule; said once."""
+        """Record a problem of a rule, once."""
         if problem not in self.problems[number]:
             self.problems[number].append(problem)
 
     def other(self, number: int) -> str:
-        """A rule as the subject of a sentence about another."""
+        """A rule as the subject of a sentence about another one."""
         rule = self.rules.rules[number]
         return self.rules.where(rule) if rule.line is None else f"the rule at {self.rules.where(rule)}"
 
     def others(self, numbers: Sequence[int], one: str, many: str) -> str:
-        """The first of some rules and how many more, with a verb."""
+        """The first of some rules and the number of further ones, with a verb."""
         if len(numbers) == 1:
             return f"{self.other(numbers[0])} {one}"
         return f"{self.other(numbers[0])} and {len(numbers) - 1} more {many}"
 
 
 def in_side(side: Side | str | None) -> str:
-    """Where a rule applies, for "in …"."""
+    """The scope of a rule, to follow "in "."""
     return "either log" if side is None else str(side)
 
 
 def in_phase(phase: Phase | None) -> str:
-    """The phase that a rule is about, as the end of a sentence."""
+    """The phase of a rule, as the end of a sentence."""
     return "" if phase is None else f" in {phase.label}"
 
 
 def excluded_rows(look: Lookup) -> tuple[Int32, Int32]:
     """(int32[n_a], int32[n_b]): the number of the first rule that ignores each row, -1 for none."""
-    first = _nobodys(look)
+    first = _unclaimed(look)
     for number, rule in look.rules.in_force(IgnoreRule):
         masks = {side: _ignored(look, side, rule) for side in Side if rule.side in (None, side)}
         before = _claim(look, number, masks, first)
@@ -88,16 +90,18 @@ def excluded_rows(look: Lookup) -> tuple[Int32, Int32]:
             look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: {what}")
         elif before:
             who = look.others(before, "ignores", "ignore")
-            look.hints[number] = f"is not needed: {who} all that it matches"
+            look.hints[number] = f"is not needed: {who} all its matches"
     a, b = (np.where(first[side] < len(look.rules), first[side], -1).astype(np.int32) for side in Side)
     return a, b
 
 
 def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
-    """(int64[n_a], int64[n_b]): the first tolerance rule that fits each row, the number of rules where none does; and
-    by that number the relative error, float64[rules + 1], NaN for other rules.
+    """The tolerance rules by row: (int64[n_a], int64[n_b], float64[rules + 1]).
+
+    The first two give the number of the first matching tolerance rule of each row, or the number of rules if there is
+    none. The last gives the relative error by that number, NaN for other rules.
     """
-    first = _nobodys(look)
+    first = _unclaimed(look)
     tolerances = np.full(len(look.rules) + 1, np.nan)
     for number, rule in look.rules.in_force(ToleranceRule):
         tolerances[number] = rule.rtol
@@ -116,13 +120,13 @@ def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
     return first[Side.A], first[Side.B], tolerances
 
 
-def _nobodys(look: Lookup) -> dict[Side, Int64]:
-    """By row the first rule that fits it: none so far."""
+def _unclaimed(look: Lookup) -> dict[Side, Int64]:
+    """By row, the first rule that matches it: none so far."""
     return {side: np.full(len(look.log(side)), len(look.rules)) for side in Side}
 
 
 def _claim(look: Lookup, number: int, masks: Mapping[Side, Bool], first: Mapping[Side, Int64]) -> list[int]:
-    """Gives a rule the rows of its masks that no rule before it has; the rules that have them all, if it gets none."""
+    """Assign the unclaimed rows of its masks to a rule; if there are none, return the rules that have them."""
     none = len(look.rules)
     fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
     if any(mask.any() for mask in fresh.values()):
@@ -136,7 +140,7 @@ def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Bool:
     log, mask = look.log(side), look.of_phase(side, rule.phase)
     if rule.op is not None:
         glob = Glob.of(rule.op)
-        # One more for rows without an op, whose number is -1.
+        # One extra entry for rows without an op, whose number is -1.
         ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
         mask = mask & ops[log.op]
     return mask if rule.match is None else mask & look.index(side).glob(rule.match)

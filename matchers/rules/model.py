@@ -1,8 +1,8 @@
-"""What a person knows better than the program: rules, and sets of them.
+"""Rules, the user's corrections to the automatic matching, and sets of them.
 
-A rule file is YAML with one section per kind of rule (docs/rules.md, `overrides.example.yaml`); `parse_rules` reads
-its text and `matchers.rules.file` saves it. A rule is checked where it is made: one that makes no sense raises
-`ValueError` with a sentence, whether it comes from a file or from a key press.
+A rule file is YAML with one section per kind of rule (docs/rules.md, `overrides.example.yaml`); `matchers.rules.file`
+reads and saves it. Rules are validated on construction: an invalid one raises `ValueError` with a sentence, whether it
+comes from a file or from a key press.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST_PATTERN: Final = 4096
 
 
 class Side(str, Enum):
-    """One of the two runs. Equal to its text and hashed like it, so that plain `"a"` and `"b"` serve as well."""
+    """One of the two runs. Equal to its text and hashed like it, so plain `"a"` and `"b"` work as well."""
 
     A = "a"
     B = "b"
@@ -52,7 +52,7 @@ class Side(str, Enum):
 
 def _keys(name: str, keys: tuple[str, ...]) -> None:
     if not keys:
-        raise ValueError(f"'{name}' names nothing")
+        raise ValueError(f"'{name}' is an empty list")
     for key in keys:
         _text(name, key)
     if len(set(keys)) < len(keys):
@@ -63,17 +63,17 @@ def _text(name: str, text: str) -> None:
     if not text:
         raise ValueError(f"'{name}' is empty")
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"'{name}' holds half a character (a surrogate), which no file can")
+        raise ValueError(f"'{name}' contains a surrogate character, which files cannot store")
 
 
 def _bounded(name: str, text: str | None) -> None:
-    """Patterns are matched in time proportional to their length too; no honest one is this long."""
+    """Limit the length of a pattern, because matching time is proportional to it."""
     if text is not None and len(text) > _LONGEST_PATTERN:
-        raise ValueError(f"'{name}' is longer than {_LONGEST_PATTERN} characters")
+        raise ValueError(f"'{name}' is longer than {_LONGEST_PATTERN:,} characters")
 
 
 def _template(captures: str, filled: tuple[str, ...]) -> None:
-    """Every text of `filled` can be written from what `captures` captures."""
+    """Check that the captures of `captures` suffice to expand every text of `filled`."""
     source = Pattern.of(captures)
     for text in filled:
         Pattern.of(text).check_against(source)
@@ -87,16 +87,16 @@ def _templates(name: str, texts: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What every rule has.
+    """The fields common to all rules.
 
     Attributes:
         why: a reason in the user's words, None without one.
-        enabled: whether the rule is in force; one that is not stays in its file and does nothing.
-        line: where the rule stands in its file (1-based, None for a rule that is in no file).
-        written: the rule in YAML as its user wrote it, without the dash and the indentation; None for a rule that
-            stands in its file as it is, or is written as the program writes rules.
+        enabled: a disabled rule stays in its file and has no effect.
+        line: 1-based line of the rule in its file, None for a rule without a file.
+        written: the rule's YAML as the user wrote it, without dash and indentation; None for a rule that is unchanged
+            in its file or uses the program's formatting.
 
-    `line` and `written` do not count when rules are compared.
+    `line` and `written` are ignored when rules are compared.
     """
 
     _: KW_ONLY
@@ -106,7 +106,7 @@ class _Base:
     written: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Space around a reason means nothing, and a block of YAML text adds line ends of its own.
+        # Space around a reason is meaningless, and a YAML block adds line breaks.
         why = (self.why or "").strip() or None
         object.__setattr__(self, "why", why)
         if why is not None:
@@ -115,7 +115,9 @@ class _Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRule(_Base):
-    """These operations of a are those of b, whatever the numbers say; keys, `key#2` for the second with that key."""
+    """These operations of a and b are partners, whatever their numbers: keys, with `key#2` for the second with that
+    key.
+    """
 
     section: ClassVar[str] = "pairs"
     a: tuple[str, ...]
@@ -129,7 +131,7 @@ class PairRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApartRule(_Base):
-    """These two operations are never a pair."""
+    """These two operations are never paired."""
 
     section: ClassVar[str] = "apart"
     a: str
@@ -143,9 +145,9 @@ class ApartRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRule(_Base):
-    """A pair rule for many places at once (`rules.pattern`): the first template of `a` says which places there are.
+    """A pair rule for many places at once (`rules.pattern`): the first template of `a` selects the places.
 
-    With a `phase` it speaks only of operations of that phase, on both sides.
+    With a `phase` it covers only operations of that phase, on both sides.
     """
 
     section: ClassVar[str] = "templates"
@@ -162,7 +164,7 @@ class TemplateRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRule(_Base):
-    """Modules of a whose whole path is an instance of the template `a` are called `b` before anything is paired."""
+    """Rename modules of a whose complete path matches the template `a` to `b`, before any pairing."""
 
     section: ClassVar[str] = "modules"
     a: str
@@ -177,9 +179,9 @@ class ModuleRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRule(_Base):
-    """An op of one side and an op, or several one after the other, of the other side that mean the same.
+    """Equivalent ops: one op of a side, and one op or a chain of several of the other side.
 
-    With a `phase`, only where the last of them ran in it.
+    With a `phase`, only where the last op ran in it.
     """
 
     section: ClassVar[str] = "ops"
@@ -192,14 +194,12 @@ class OpRule(_Base):
         _keys("a", self.a)
         _keys("b", self.b)
         if len(self.a) > 1 and len(self.b) > 1:
-            raise ValueError(
-                "several ops can mean the same as one, not as several others: 'a' or 'b' must be a single op"
-            )
+            raise ValueError("'a' or 'b' must be a single op: a chain of ops matches one op, not another chain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoreRule(_Base):
-    """Operations that are never red: on one side or on both (None), by op name, by key, or both; globs."""
+    """Operations that are never red, on one side or both (None), by op name, by key, or both; globs."""
 
     section: ClassVar[str] = "ignore"
     side: Side | Literal["a", "b"] | None = None
@@ -212,7 +212,7 @@ class IgnoreRule(_Base):
         if self.side is not None:
             object.__setattr__(self, "side", Side(self.side))
         if self.op is None and self.match is None:
-            raise ValueError("'op' or 'match' must say what is ignored")
+            raise ValueError("'op' or 'match' is required")
         for name, text in (("op", self.op), ("match", self.match)):
             if text is not None:
                 _text(name, text)
@@ -221,9 +221,9 @@ class IgnoreRule(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRule(_Base):
-    """Relative error up to which a pair counts as close whose key matches the glob, on the side named or on either.
+    """Relative error up to which a pair is close, for keys that match the glob, on the named side or either.
 
-    The first rule that fits a pair decides.
+    The first rule that matches a pair decides.
     """
 
     section: ClassVar[str] = "tolerance"
@@ -240,7 +240,7 @@ class ToleranceRule(_Base):
         _bounded("match", self.match)
         if not (math.isfinite(self.rtol) and self.rtol >= 0):
             raise ValueError(f"'rtol' must be a relative error such as 1.0e-5, not {self.rtol}")
-        # -0.0 equals 0.0 and would still be written differently.
+        # -0.0 equals 0.0 but would be written differently.
         object.__setattr__(self, "rtol", abs(float(self.rtol)))
 
 
@@ -256,16 +256,16 @@ SECTIONS: Final[tuple[type[Rule], ...]] = (
     IgnoreRule,
     ToleranceRule,
 )
-"""The kinds of rules, from what is looked at first to what is looked at last; a `RuleSet` is in this order."""
+"""The kinds of rules, in order of application; a `RuleSet` is in this order."""
 
 _RANK: Final = {kind: rank for rank, kind in enumerate(SECTIONS)}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """A spot of a rule file that is not understood. It is kept as it is when the file is saved.
+    """An error at one place of a rule file. Its text is preserved when the file is saved.
 
-    `line` and `column` are 1-based, 0 where the trouble is not at one spot; `str()` is the whole message.
+    `line` and `column` are 1-based, 0 for errors without a single place; `str()` is the whole message.
     """
 
     path: str
@@ -274,20 +274,20 @@ class RuleProblem:
     message: str
 
     def __str__(self) -> str:
-        spot = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
-        return f"{spot}: {self.message}"
+        place = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{place}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules, sorted by kind as in `SECTIONS`; within a kind they keep their order.
+    """Rules sorted by kind as in `SECTIONS`; within a kind they keep their order.
 
     Attributes:
-        rules: may hold the same rule twice, and rules that are disabled: what asks for their meaning asks `in_force`.
-        problems: what of the file is not understood and therefore not in `rules`.
-        path: the file, for messages; empty when there is none.
+        rules: may contain duplicates and disabled rules; `in_force` yields the enabled ones.
+        problems: errors of the file; the affected text is not in `rules`.
+        path: the file, for messages; empty without one.
 
-    Sets are equal when their rules are.
+    Sets are equal if their rules are.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -308,7 +308,7 @@ class RuleSet:
         return tuple(cast("_R", rule) for rule in self.rules if isinstance(rule, kind))
 
     def in_force(self, kind: type[_R]) -> tuple[tuple[int, _R], ...]:
-        """The rules of one kind that are not disabled, each with its index in `rules`."""
+        """The enabled rules of one kind, each with its index in `rules`."""
         return tuple(
             (number, cast("_R", rule))
             for number, rule in enumerate(self.rules)
@@ -316,33 +316,36 @@ class RuleSet:
         )
 
     def adding(self, rule: Rule) -> RuleSet:
-        """With one more rule, the last of its kind."""
+        """A copy with one more rule, the last of its kind."""
         return RuleSet((*self.rules, rule), self.problems, self.path)
 
     def removing(self, rule: Rule) -> RuleSet:
-        """Without one rule: this very object if it is there, else the last equal one; `ValueError` if there is none."""
+        """A copy without one rule: this very object if present, else the last equal one.
+
+        Raises:
+            ValueError: the set has no such rule.
+        """
         places = [at for at, other in enumerate(self.rules) if other == rule]
         if not places:
             raise ValueError("the rule is not in this set")
         return self.with_at(next((at for at in places if self.rules[at] is rule), places[-1]))
 
     def with_at(self, at: int, *rules: Rule) -> RuleSet:
-        """With these rules in place of the one of this index."""
+        """A copy with these rules in place of the one at this index."""
         return RuleSet((*self.rules[:at], *rules, *self.rules[at + 1 :]), self.problems, self.path)
 
     def where(self, rule: Rule) -> str:
-        """`path:line` of a rule, as far as it is known; else what it is, in words."""
+        """`path:line` of a rule as far as known, else a description."""
         if rule.line is None:
             return f"the new rule in {rule.section}"
         return f"{self.path}:{rule.line}" if self.path else f"line {rule.line}"
 
 
 def located(sets: Iterable[RuleSet], file: RuleSet, lines: Mapping[int, int] | None = None) -> list[RuleSet]:
-    """Sets of rules with the lines that their rules have in another reading of their file.
+    """Sets of rules with the lines that their rules have in another version of their file.
 
     Args:
-        lines: the lines there of rules that are known by their line here; others are known by what they say, and a
-            rule that is not there has no line.
+        lines: line here -> line there; rules without an entry are found by their content, and get no line if absent.
     """
     found = {replace(rule, enabled=True): rule.line for rule in reversed(file.rules)}
     moved = lines or {}
@@ -354,5 +357,5 @@ def located(sets: Iterable[RuleSet], file: RuleSet, lines: Mapping[int, int] | N
             done[id(rule)] = replace(rule, line=line)
         return done[id(rule)]
 
-    # All of them are at hand while this runs, so that none takes the place of another in memory.
+    # The list keeps all rules alive meanwhile, so that ids stay unique.
     return [RuleSet(tuple(map(place, rules)), file.problems, file.path) for rules in list(sets)]

@@ -1,4 +1,4 @@
-"""Templates and globs: the two little languages that a rule may use to name many operations at once.
+"""Templates and globs, the two pattern languages of the rules.
 
 A **template** names parts of a key: `layers.{i}/op_{n}_add` against `layers.{i}/op_{n-2}_add`.
 
@@ -11,15 +11,16 @@ A **template** names parts of a key: `layers.{i}/op_{n}_add` against `layers.{i}
 | `{rest:path}` | one or more whole segments: no `/` |
 | `{{` `}}` | a brace |
 
-A name that stands twice must mean the same twice. Where a text can be read in several ways, the leftmost placeholder
-takes as much as it can.
+A name that occurs twice must have the same value twice. If a text can be read in several ways, the leftmost placeholder
+takes as much as possible.
 
-A **glob** is matched against whole keys: `*` is any run of characters, dots and slashes too; `?` is any one character.
+A **glob** is matched against whole keys: `*` is any run of characters, dots and slashes included; `?` is any one
+character.
 
-No pattern can hang the program: a regular expression is used only where the place at which a placeholder ends is
-forced, so that there is nothing to try twice; everything else is decided by dynamic programming over the text, and
-globs by an automaton. All of it is linear in the length of the text. A template has at most 32 placeholders and
-matches no text of more than 65,536 characters.
+No pattern can hang the program: a regular expression is used only if the end of every placeholder is determined, so
+that nothing is tried twice; everything else is decided by dynamic programming over the text, and globs by an automaton.
+All of it is linear in the length of the text. A template has at most 32 placeholders and matches no text of more than
+65,536 characters.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _MOST_HOLES: Final = 32
 
 
 class PatternError(ValueError):
-    """A template that makes no sense. `position` is the 0-based character that is to blame."""
+    """An invalid template. `position` is the 0-based character of the error."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
@@ -56,7 +57,7 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """One placeholder. The text at its place is `factor` times the value of `name`, plus `offset`."""
+    """One placeholder. Its text is `factor` times the value of `name`, plus `offset`."""
 
     name: str
     kind: str
@@ -65,11 +66,11 @@ class _Hole:
 
     @property
     def plain(self) -> bool:
-        """Whether the text is the value itself."""
+        """True if the text is the value itself."""
         return not self.offset and self.factor == 1
 
     def value(self, text: str) -> int | None:
-        """The number that a text of digits stands for; None when it stands for none."""
+        """The value for a text of digits; None if there is none."""
         if len(text) > _LONGEST_INTEGER or (text[0] == "0" and len(text) > 1):
             return None
         value, rest = divmod(int(text) - self.offset, self.factor)
@@ -77,7 +78,7 @@ class _Hole:
 
 
 class Pattern:
-    """A compiled template; `Pattern.of(text)` keeps the compiled ones.
+    """A compiled template; `Pattern.of(text)` caches them.
 
     Attributes:
         text: as written.
@@ -100,16 +101,16 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str) -> Pattern:
-        """The compiled template of a text; raises `PatternError`."""
+        """Return the compiled template of a text; raises `PatternError`."""
         return _compiled(text)
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
 
     def split(self) -> tuple[Pattern, Pattern]:
-        """The template up to and with its last `/`, and what follows it.
+        """The template up to and including its last `/`, and the rest.
 
-        No placeholder matches a `/`, so a text matches exactly when its own two halves match these two.
+        No placeholder matches a `/`, so a text matches exactly if its own two halves match these two.
         """
         for at in range(len(self._parts) - 1, -1, -1):
             part = self._parts[at]
@@ -127,7 +128,7 @@ class Pattern:
         return out
 
     def match(self, text: str) -> dict[str, int | str] | None:
-        """What every placeholder stands for when the whole text is an instance of the template, else None."""
+        """The value of every placeholder if the whole text matches, else None."""
         if len(text) > _LONGEST_TEXT:
             return None
         if self._expression is not None:
@@ -151,7 +152,7 @@ class Pattern:
         return out
 
     def expand(self, captures: Captures) -> str:
-        """The instance of the template for these values; raises `KeyError` when one is missing."""
+        """The text for these values; raises `KeyError` if one is missing."""
         return "".join(
             part
             if isinstance(part, str)
@@ -162,7 +163,7 @@ class Pattern:
         )
 
     def check_against(self, source: Pattern) -> None:
-        """Raises `PatternError` when this template cannot be filled from what `source` captures."""
+        """Raise `PatternError` if `source` does not capture everything that this template needs."""
         for part in self._parts:
             if not isinstance(part, _Hole):
                 continue
@@ -180,7 +181,7 @@ def _compiled(text: str) -> Pattern:
 
 
 def _parts_of(text: str) -> tuple[str | _Hole, ...]:
-    """Plain text and placeholders in turn; two pieces of plain text never follow each other."""
+    """Plain text and placeholders in turn; plain texts are never adjacent."""
     parts: list[str | _Hole] = []
     plain = ""
     at = 0
@@ -225,10 +226,10 @@ def _hole(found: re.Match[str]) -> _Hole:
 
 
 def _forced(parts: tuple[str | _Hole, ...]) -> re.Pattern[str] | None:
-    """A regular expression, when each placeholder must end where its run of characters ends; else None.
+    """A regular expression if each placeholder must end where its run of characters ends, else None.
 
-    That is so when plain text follows that cannot go on the run. The engine may still step back over a run when the
-    text after it does not fit, but every step fails on its first character, so the cost stays linear.
+    That holds if the following plain text cannot continue the run. The engine may still backtrack over a run, but every
+    step fails on its first character, so the cost stays linear.
     """
     expression = ""
     for at, part in enumerate(parts):
@@ -246,10 +247,10 @@ def _forced(parts: tuple[str | _Hole, ...]) -> re.Pattern[str] | None:
 
 
 def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ...] | None:
-    """The texts of the placeholders, leftmost longest; None when the text is no instance. Linear in the text.
+    """The texts of the placeholders, leftmost longest; None if the text does not match. Linear in the text.
 
-    Backwards, for every part, the positions from which the parts to its right can still succeed; then forwards,
-    taking for each placeholder the farthest end that is among them.
+    Backwards, compute for every part the positions from which the parts to its right can still succeed; then forwards,
+    take the farthest of these ends for each placeholder.
     """
     size = len(text)
     ends = bytearray(size + 1)
@@ -268,7 +269,7 @@ def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ..
             continue
         stop = at
         for end in range(at + 1, _run_end(part.kind, text, at) + 1):
-            # A path cannot end behind a dot.
+            # A path cannot end in a dot.
             if ends[end] and (part.kind != "path" or text[end - 1] != "."):
                 stop = end
         groups.append(text[at:stop])
@@ -277,7 +278,7 @@ def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ..
 
 
 def _run_end(kind: str, text: str, start: int) -> int:
-    """Where the run of characters ends that a placeholder may take from `start`."""
+    """End of the run of characters that a placeholder may take from `start`."""
     end = start
     while end < len(text) and (
         "0" <= text[end] <= "9"
@@ -291,7 +292,7 @@ def _run_end(kind: str, text: str, start: int) -> int:
 
 
 def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
-    """The positions where `part` can begin so that it ends on one of `ends`."""
+    """Positions where `part` can start so that it ends on one of `ends`."""
     size = len(text)
     out = bytearray(size + 1)
     if isinstance(part, str):
@@ -321,7 +322,7 @@ def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
 class Glob:
     """A compiled glob, as an automaton whose states are sets of positions in the pattern (bits of an integer).
 
-    `feed` goes on from a state, so that texts with a common beginning are matched from where they differ.
+    `feed` continues from a state, so that texts with a common prefix are matched from where they differ.
     """
 
     __slots__ = ("_any", "_loops", "_of_char", "_sink", "_steps", "accepting", "start", "text")
@@ -350,14 +351,14 @@ class Glob:
 
     @classmethod
     def of(cls, text: str) -> Glob:
-        """The compiled glob of a text; every text is one."""
+        """Return the compiled glob of a text; every text is valid."""
         return _compiled_glob(text)
 
     def __repr__(self) -> str:
         return f"Glob({self.text!r})"
 
     def feed(self, state: int, text: str) -> int:
-        """The state after `text`; 0 when nothing can match any more."""
+        """The state after `text`; 0 if no match is possible any more."""
         steps = self._steps
         if state == self._sink:
             return state
@@ -373,7 +374,7 @@ class Glob:
     def _step(self, state: int, char: str) -> int:
         after = (state & (self._any | self._of_char.get(char, 0))) << 1 | state & self._loops
         if after & self._loops & self.accepting:
-            # The last star is reached: whatever follows matches.
+            # The last star is reached: any continuation matches.
             after = self._sink
         if len(self._steps) > 50_000:
             self._steps.clear()
@@ -381,7 +382,7 @@ class Glob:
         return after
 
     def match(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """True if the whole text matches."""
         return bool(self.feed(self.start, text) & self.accepting)
 
 

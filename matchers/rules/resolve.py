@@ -1,10 +1,10 @@
-"""From rules to rows: what each rule means for these two logs, and what is wrong with it.
+"""Resolve rules to rows of two logs, and report rules that fail, conflict or are redundant.
 
-`resolve` is asked again after every change of the rules, so what a rule means is remembered per log; only rules that
-are new are looked up.
+`resolve` runs again after every change of the rules, so the meaning of a rule is cached per log; only new rules are
+looked up.
 
-Who wins: a pair rule over a template (the special over the general), the earlier over the later of one kind, and a pair
-rule over an `apart` rule. Whatever loses is reported; a rule that only says what others say as well is hinted at.
+Precedence: a pair rule over a template (the special over the general), the earlier over the later of one kind, and a
+pair rule over an `apart` rule. Overridden rules are reported; a redundant rule gets a hint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_TEMPLATES: Final = 64
 
 
 class Forced(NamedTuple):
-    """Rows that a rule makes a pair. `rule` is an index into the rules; `template`: it came from a template."""
+    """Rows that a rule pairs. `rule` is an index into the rules; `template`: the rule is a template."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -48,7 +48,7 @@ class Forced(NamedTuple):
 
 
 class OpGroup(NamedTuple):
-    """Op names that mean the same; several on one side are a chain, in order."""
+    """Equivalent op names; several on one side are a chain, in order."""
 
     a: tuple[str, ...]
     b: tuple[str, ...]
@@ -57,15 +57,16 @@ class OpGroup(NamedTuple):
 
 
 class RuleUsage(NamedTuple):
-    """What became of one rule.
+    """The effect of one rule.
 
     Attributes:
         rule: index into the rules.
-        matched: for pairs and templates the pairs made, else the rows it says something about (of both logs).
-        problem: a sentence with `path:line`: it matches nothing, is ambiguous, contradicts or repeats another; or None.
-        missed: operations of a that a template matches and for which it found no partner.
-        hint: a sentence with `path:line`: nothing is wrong, but the comparison would be the same without the rule; or
-            None. A rule with a problem has no hint.
+        matched: pairs made by pairs and templates, else the rows affected (of both logs).
+        problem: a sentence with `path:line` (it matches nothing, is ambiguous, contradicts or repeats another); or
+            None.
+        missed: operations of a that a template matches without finding a partner.
+        hint: a sentence with `path:line`: the rule is valid but changes nothing; or None. A rule with a problem has no
+            hint.
     """
 
     rule: int
@@ -77,21 +78,20 @@ class RuleUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolved:
-    """What the rules mean for a and b; rows everywhere.
+    """The rules resolved to rows of a and b.
 
     Attributes:
-        forced: pairs that must be; no row is in two of them.
-        apart: (row of a, row of b) that must not be a pair; none of them is within one of `forced`.
+        forced: required pairs; no row is in two of them.
+        apart: forbidden pairs (row of a, row of b); none is within one of `forced`.
         modules_a, modules_b: the name of each entry of `a.modules`, `b.modules` under the rules.
-        op_groups: op names that mean the same.
+        op_groups: equivalent op names.
         excluded_a, excluded_b: int32[n_a], int32[n_b]: the number of the first rule that ignores each row, -1 for none.
-        tolerance_a, tolerance_b: int64[n_a], int64[n_b]: the first tolerance rule that fits each row, as an index into
-            the rules; their number where none does.
-        tolerances: float64[rules + 1], by that index the relative error that is close enough; NaN for other rules.
-        usage: one per rule, in the order of the rules.
-        holding: indices of rules that keep another rule from having its way; without them more would change than what
-            they say themselves.
-        parting: for each of `apart` the index of its rule.
+        tolerance_a, tolerance_b: int64[n_a], int64[n_b]: index of the first matching tolerance rule of each row; the
+            number of rules if there is none.
+        tolerances: float64[rules + 1], relative error by that index; NaN for other rules.
+        usage: one entry per rule, in rule order.
+        overriding: indices of rules that override others; removing one would change more than its own rows.
+        apart_rules: the index of the rule behind each entry of `apart`.
         repeated: index of a pair rule -> that of the template that makes the same pair.
     """
 
@@ -106,8 +106,8 @@ class Resolved:
     tolerance_b: Int64
     tolerances: Float64
     usage: tuple[RuleUsage, ...]
-    holding: frozenset[int]
-    parting: tuple[int, ...]
+    overriding: frozenset[int]
+    apart_rules: tuple[int, ...]
     repeated: Mapping[int, int]
 
     @property
@@ -121,16 +121,16 @@ class Resolved:
         return self.excluded_b >= 0
 
     def pairs_of_rule(self, rule: int) -> int:
-        """How many pairs a rule makes, or the template that makes its pair as well."""
+        """Number of pairs that a rule makes, or the template that repeats it."""
         return self.usage[self.repeated.get(rule, rule)].matched
 
     def rtol(self, i: Int64, j: Int64) -> Float64:
-        """float64 per pair (i[k], j[k]): what the first rule that fits either row allows; NaN where none does."""
+        """float64 per pair (i[k], j[k]): tolerance of the first rule that matches either row; NaN without one."""
         return np.asarray(self.tolerances[np.minimum(self.tolerance_a[i], self.tolerance_b[j])])
 
 
 def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
-    """Looks every rule up in both logs. Deterministic, raises nothing: what is wrong is in `usage`."""
+    """Resolve every rule in both logs. Deterministic, raises nothing: problems are in `usage`."""
     run = _Run(rules, a, b)
     run.rename_modules()
     run.pair()
@@ -142,8 +142,9 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
 
 @dataclass(slots=True)
 class _Filled:
-    """What a template means, kept between calls; `forced` is the finished list for rule number `rule`, used as long as
-    no other rule takes one of the rows.
+    """Cached result of a template.
+
+    `forced` is the finished list for rule number `rule`, valid as long as no other rule takes one of the rows.
     """
 
     pairs: TemplatePairs
@@ -157,10 +158,10 @@ class _Run(Lookup):
     def __init__(self, rules: RuleSet, a: OpLog, b: OpLog) -> None:
         super().__init__(rules, a, b)
         self.missed = [0] * len(rules)
-        self.holding: set[int] = set()
+        self.overriding: set[int] = set()
         self.repeated: dict[int, int] = {}
         self.is_pair = np.array([isinstance(rule, PairRule) for rule in rules] + [False])
-        # The number of the rule that has taken a row, -1 for none.
+        # The number of the rule that claims a row, -1 for none.
         self.taken_a = np.full(len(a), -1, np.int64)
         self.taken_b = np.full(len(b), -1, np.int64)
         self.forced: list[Forced] = []
@@ -190,22 +191,22 @@ class _Run(Lookup):
             tolerance_b=tolerances[1],
             tolerances=tolerances[2],
             usage=usage,
-            holding=frozenset(self.holding),
-            parting=tuple(self.apart.values()),
+            overriding=frozenset(self.overriding),
+            apart_rules=tuple(self.apart.values()),
             repeated=self.repeated,
         )
 
-    def sentence(self, number: int, told: Sequence[str]) -> str | None:
-        return f"{self.rules.where(self.rules.rules[number])}: {'; '.join(told)}" if told else None
+    def sentence(self, number: int, findings: Sequence[str]) -> str | None:
+        return f"{self.rules.where(self.rules.rules[number])}: {'; '.join(findings)}" if findings else None
 
     # Modules
 
     def rename_modules(self) -> None:
-        """Each rule works on what the rules before it made."""
+        """Apply the module rules in order, each to the result of the previous ones."""
         if not self.rules.in_force(ModuleRule):
             return
         names = list(self.modules_a)
-        # Which rule gave a module its present name, -1 for the log.
+        # The rule that gave a module its present name, -1 for the log.
         renamed_by = [-1] * len(names)
         counts: Int64 | None = None
         in_b = frozenset(self.modules_b)
@@ -233,16 +234,16 @@ class _Run(Lookup):
             if number in renamed_by:
                 touched.append((number, renamed))
             else:
-                self.report(number, "has no effect: the new names are the old ones")
+                self.report(number, "has no effect: the new names equal the old ones")
         for number, renamed in touched:
             if not any(names[at] in in_b for at in renamed):
-                self.report(number, f"b has no module of the new names, such as '{names[renamed[0]]}'")
+                self.report(number, f"b has no module with the new names, such as '{names[renamed[0]]}'")
         self.modules_a = tuple(names)
 
     # Pairs
 
     def rows_of(self, number: int, side: Side, keys: Sequence[str]) -> tuple[int, ...] | None:
-        """One row per key; None when a key names none."""
+        """One row per key; None if a key has none."""
         out: list[int] = []
         for key in keys:
             rows = self.index(side).find(key)
@@ -252,7 +253,7 @@ class _Run(Lookup):
             if len(rows) > 1:
                 self.report(
                     number,
-                    f"'{key}' is ambiguous: {side} has {len(rows)} operations of that key; the first is taken "
+                    f"'{key}' is ambiguous: {side} has {len(rows):,} operations with that key; using the first "
                     f"(write '{key}#1' to '{key}#{len(rows)}')",
                 )
             out.append(int(rows[0]))
@@ -265,7 +266,7 @@ class _Run(Lookup):
 
     def absent(self, side: Side, key: str) -> str:
         other = Side.B if side is Side.A else Side.A
-        swapped = f" ({other} has: are the sides exchanged?)" if len(self.index(other).find(key)) else ""
+        swapped = f" ({other} has it: are the sides swapped?)" if len(self.index(other).find(key)) else ""
         return f"{side} has no operation '{key}'{swapped}"
 
     def pair(self) -> None:
@@ -281,8 +282,10 @@ class _Run(Lookup):
                 first = min(before)
                 repeats = made[first] == (rows_a, rows_b)
                 if not repeats:
-                    self.holding.update(before)
-                self.report(number, f"{'repeats' if repeats else 'contradicts'} {self.other(first)}, which goes first")
+                    self.overriding.update(before)
+                self.report(
+                    number, f"{'repeats' if repeats else 'contradicts'} {self.other(first)}, which takes precedence"
+                )
                 continue
             by_a.update(dict.fromkeys(rows_a, number))
             by_b.update(dict.fromkeys(rows_b, number))
@@ -301,8 +304,8 @@ class _Run(Lookup):
             pair = (rows_a[0], rows_b[0])
             winner = int(self.taken_a[pair[0]])
             if winner >= 0 and winner == self.taken_b[pair[1]]:
-                self.holding.add(winner)
-                self.report(number, f"contradicts {self.other(winner)}, which goes first")
+                self.overriding.add(winner)
+                self.report(number, f"contradicts {self.other(winner)}, which takes precedence")
             elif pair in self.apart:
                 self.report(number, f"repeats {self.other(self.apart[pair])}")
             else:
@@ -333,28 +336,27 @@ class _Run(Lookup):
                 key_a, lacks, side = pairs.missing
                 self.report(
                     number,
-                    f"{side} has no operation '{lacks}'{in_phase(rule.phase)} for '{key_a}' of a, "
-                    "and none for the others",
+                    f"{side} has no operation '{lacks}'{in_phase(rule.phase)} for '{key_a}' of a, nor for any other",
                 )
-        # A pair rule that says what a template says as well can go, when nobody else wants its rows.
+        # A pair rule that repeats a template is redundant unless it overrides another rule.
         for pair_rule, template in self.repeated.items():
-            if pair_rule not in self.holding:
+            if pair_rule not in self.overriding:
                 self.hints[pair_rule] = f"is not needed: {self.other(template)} makes this pair too"
 
     def force(self, number: int, filled: _Filled, by_pair_rule: dict[int, Group]) -> None:
-        """Makes the pairs of a template, but for those that other rules decide."""
+        """Make the pairs of a template, except those that other rules decide."""
         pairs = filled.pairs
         free = np.ones(len(pairs.groups), bool)
         by_a, by_b = self.taken_a[pairs.flat_a], self.taken_b[pairs.flat_b]
         free[pairs.group_a[by_a >= 0]] = False
         free[pairs.group_b[by_b >= 0]] = False
-        held: list[int] = []
+        forbidding: list[int] = []
         for (row_a, row_b), apart in self.apart.items():
             for group in pairs.group_a[pairs.flat_a == row_a].tolist():
                 if row_b in pairs.groups[group][1]:
                     free[group] = False
-                    self.holding.add(apart)
-                    held.append(apart)
+                    self.overriding.add(apart)
+                    forbidding.append(apart)
         agreed = np.zeros(len(pairs.groups), bool)
         for at in np.flatnonzero((by_a >= 0) & self.is_pair[by_a]).tolist():
             by, group = int(by_a[at]), int(pairs.group_a[at])
@@ -375,19 +377,21 @@ class _Run(Lookup):
         self.taken_b[pairs.flat_b[free[pairs.group_b]]] = number
         by_a, by_b = by_a[~agreed[pairs.group_a]], by_b[~agreed[pairs.group_b]]
         winners = [int(by) for by in np.unique(np.concatenate((by_a, by_b))) if by >= 0]
-        self.holding.update(winners)
+        self.overriding.update(winners)
         if not self.matched[number]:
-            self.report(number, self.shadowed(winners or held, len(pairs.groups)))
+            self.report(number, self.shadowed(winners or forbidding, len(pairs.groups)))
             return
-        # Pair rules may take from a template, that is what they are for; templates may not take from each other.
+        # Pair rules are meant to override templates; one template overriding another is reported.
         for by in winners:
             if not self.is_pair[by]:
                 rows = int(np.count_nonzero(by_a == by)) or int(np.count_nonzero(by_b == by))
-                self.report(number, f"{self.other(by)} goes first for {rows} of its {len(pairs.groups)} pairs")
+                self.report(
+                    number, f"{self.other(by)} takes precedence for {rows:,} of its {len(pairs.groups):,} pairs"
+                )
 
     def shadowed(self, winners: Sequence[int], pairs: int) -> str:
-        what = "its only pair" if pairs == 1 else f"all of its {pairs} pairs"
-        return f"has no effect: {self.others(winners, 'decides', 'decide')} {what} already"
+        what = "its only pair" if pairs == 1 else f"all of its {pairs:,} pairs"
+        return f"has no effect: {self.others(winners, 'already decides', 'already decide')} {what}"
 
     def filled(self, rule: TemplateRule) -> _Filled:
         index_a, index_b = self.index(Side.A), self.index(Side.B)
@@ -419,7 +423,7 @@ class _Run(Lookup):
             before = next((other for other in self.op_groups if _covers(other, group)), None)
             if before is not None:
                 verb = "repeats" if (before.a, before.b) == (rule.a, rule.b) else "contradicts"
-                self.report(number, f"{verb} {self.other(before.rule)}, which goes first")
+                self.report(number, f"{verb} {self.other(before.rule)}, which takes precedence")
                 continue
             self.op_groups.append(group)
             for side, names in ((Side.A, rule.a), (Side.B, rule.b)):
@@ -431,6 +435,6 @@ class _Run(Lookup):
 
 
 def _covers(first: OpGroup, then: OpGroup) -> bool:
-    """The earlier rule speaks of the same op or chain wherever the later one does."""
+    """True if the earlier rule covers the same op or chain everywhere that the later one does."""
     same = first.b == then.b if len(then.a) == 1 else first.a == then.a
     return same and (len(first.a) == 1) == (len(then.a) == 1) and first.phase in (None, then.phase)

@@ -1,4 +1,4 @@
-"""Which operations a rule is about, by itself: those it names, whether or not other rules go before it."""
+"""The operations that one rule covers by itself, regardless of the precedence of other rules."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["Reach", "reach"]
 
 
 class Reach(NamedTuple):
-    """bool[n_a], bool[n_b]: the records that a rule is about."""
+    """bool[n_a], bool[n_b]: the records that a rule covers."""
 
     a: Bool
     b: Bool
 
     def covers(self, records: Int32) -> Bool:
-        """bool[n]: which of some places, int32[2, n] records of a and of b (-1: none), the rule is about."""
+        """bool[n]: the pairs of records, int32[2, n] of a and of b (-1: none), that the rule covers."""
         i, j = records
         return np.asarray(((i >= 0) & self.a[i]) | ((j >= 0) & self.b[j]))
 
 
 def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) -> Reach:
-    """The operations that a rule is about, under the names that `modules` give to those of a before.
+    """The operations that a rule covers, after the renamings by `modules`.
 
-    For a rename of modules those of a; b has the new names already.
+    A module rule covers operations of a only; b already has the new names.
     """
-    # one more, so that -1 is a record like any other
+    # one extra entry, so that -1 is a valid index
     masks = np.zeros(len(a) + 1, bool), np.zeros(len(b) + 1, bool)
     if isinstance(rule, OpRule):
         for mask, log, ops in zip(masks, (a, b), (rule.a, rule.b), strict=True):

@@ -1,4 +1,4 @@
-"""What a template means for two logs, whatever the other rules say."""
+"""The pairs that a template makes in two logs, without regard to other rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matchers.rules.pattern import Captures, Pattern
 __all__ = ["Group", "TemplatePairs", "template_pairs"]
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]
-"""Int64 of a and rows of b that are one operation."""
+"""Rows of a and rows of b that are one operation."""
 Phases = NDArray[np.int8]
 
 
@@ -24,13 +24,13 @@ class TemplatePairs:
     """The pairs of a template.
 
     Attributes:
-        groups: one entry a pair; no row is in two of them.
+        groups: one entry per pair; no row is in two of them.
         flat_a, group_a: `flat_a[k]` is a row of a in group `group_a[k]`, group by group.
         flat_b, group_b: the same for b.
         instances: operations of a that the template matches.
         missed: those of them without partner.
-        missing: (key of a, key it lacks, side of that key), the first that is missed for want of a partner.
-        clash: a sentence about the first row that two of them lead to; None when there is none.
+        missing: (key of a, key it lacks, side of that key) of the first one without partner.
+        clash: a message about the first row that two of them lead to; None if there is none.
     """
 
     groups: list[Group]
@@ -45,7 +45,7 @@ class TemplatePairs:
 
 
 class _Pairing:
-    """The pairs of one template, made place by place."""
+    """The pairs of one template, built place by place."""
 
     def __init__(self, rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex, phases: tuple[Phases, Phases]) -> None:
         self.phase = rule.phase
@@ -62,7 +62,7 @@ class _Pairing:
         self.clash: str | None = None
 
     def run(self) -> None:
-        """Looks at every place: the k-th operation of a key of a goes with the k-th of its other keys."""
+        """Visit every place: the k-th operation of a key of a goes with the k-th of its other keys."""
         for captures, rows in self.index_a.template(self.source):
             first = self.of_phase(rows, 0)
             if len(first):
@@ -92,7 +92,7 @@ class _Pairing:
                 if self.clash is None:
                     own = self.source.expand(captures)
                     side, keys = ("b", keys_b) if self.taken(group_b, self.used_b) else ("a", [own, *keys_a])
-                    self.clash = f"is ambiguous: '{own}' of a and another both lead to '{', '.join(keys)}' of {side}"
+                    self.clash = f"is ambiguous: '{own}' of a and another both map to '{', '.join(keys)}' of {side}"
                 continue
             self.used_a.update(group_a)
             self.used_b.update(group_b)

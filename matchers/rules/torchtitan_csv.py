@@ -1,9 +1,8 @@
-"""torchtitan's override files, as rules of ours.
+"""Import torchtitan's override files as pair rules.
 
-Such a file has one pair on a line, `key of a, key of b`; the first comma separates, and lines that begin with `#` are
-comments. `read_overrides` takes a file as people have it: with a byte order mark, line ends of Windows, quotes and
-space around the keys. The pairs keep their order, and the comments and blank lines their places between them, because
-a comment is often the only reason that a pair was written down.
+Such a file has one pair per line, `key of a, key of b`; the first comma separates, and lines that start with `#` are
+comments. `read_overrides` tolerates a byte order mark, Windows line breaks, and quotes and space around the keys. Pairs
+keep their order and comments their places, because a comment is often the only reason given for a pair.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ __all__ = ["Overrides", "read_overrides"]
 _LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"\s*')
 _REMARK: Final = re.compile(r"(?:^|(?<=\s))#(.*)")
-"""A comment behind a key. Without a space before it, the `#` is part of the key (`key#2`)."""
+"""A comment after a key. Without a space before it, the `#` is part of the key (`key#2`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a file says.
+    """The content of an override file.
 
     Attributes:
-        pairs: in the order of the file; `line` is where each stands in it, `why` the comment on its line.
-        problems: the lines that are no pair, each with what to do about it.
+        pairs: in file order; `line` is the line of each, `why` the comment on it.
+        problems: lines that are not a pair, each with advice.
         yaml: the text of a rule file with the pairs and the comments.
     """
 
@@ -39,11 +38,11 @@ class Overrides:
 
 
 class _NoPairError(ValueError):
-    """A line that is no pair; the text says what to do."""
+    """A line that is not a pair; the message gives advice."""
 
 
 def read_overrides(data: bytes, path: str) -> Overrides:
-    """Reads the content of an override file; never raises, what is wrong is in `problems`."""
+    """Read the content of an override file; never raises, errors are in `problems`."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -85,12 +84,12 @@ def _pair(content: str, number: int) -> PairRule:
     b, why = _last(rest)
     for side, key in (("a", a), ("b", b)):
         if not key:
-            raise _NoPairError(f"there is no key of {side}; write 'key of a, key of b'")
+            raise _NoPairError(f"the key of {side} is missing; write 'key of a, key of b'")
     return PairRule(a=(a,), b=(b,), why=why, line=number)
 
 
 def _first(content: str) -> tuple[str, str]:
-    """The key before the first comma that is not in quotes, and what follows the comma."""
+    """The key before the first unquoted comma, and the text after the comma."""
     quoted = _QUOTED.match(content)
     if quoted is not None:
         rest = content[quoted.end() :]
@@ -100,14 +99,14 @@ def _first(content: str) -> tuple[str, str]:
         raise _NoPairError("the quote is not closed; close it, or leave the quotes out")
     key, comma, rest = content.partition(",")
     if not comma:
-        raise _NoPairError("there is no comma; write 'key of a, key of b', and '#' before a comment")
+        raise _NoPairError("the comma is missing; write 'key of a, key of b', and '#' before a comment")
     if quoted is not None:
-        raise _NoPairError("there is text between the closing quote and the comma; remove it, or leave the quotes out")
+        raise _NoPairError("text between the closing quote and the comma; remove it, or omit the quotes")
     return key.strip(), rest.strip()
 
 
 def _last(rest: str) -> tuple[str, str | None]:
-    """The key that is the rest of a line, and the comment behind it."""
+    """The key in the rest of a line, and the comment after it."""
     quoted = _QUOTED.match(rest)
     if quoted is None:
         if rest.startswith('"'):
@@ -116,7 +115,7 @@ def _last(rest: str) -> tuple[str, str | None]:
         return (rest, None) if remark is None else (rest[: remark.start()].rstrip(), remark.group(1))
     behind = rest[quoted.end() :]
     if behind and not behind.startswith("#"):
-        raise _NoPairError("there is text behind the closing quote; remove it, or put '#' before a comment")
+        raise _NoPairError("text after the closing quote; remove it, or put '#' before a comment")
     return _unquoted(quoted), behind.removeprefix("#")
 
 
@@ -127,10 +126,10 @@ def _unquoted(quoted: re.Match[str]) -> str:
 def _twice(rule: PairRule, before: PairRule) -> str:
     side, key = ("a", rule.a[0]) if rule.a == before.a else ("b", rule.b[0])
     if (rule.a, rule.b) == (before.a, before.b):
-        return f"says the same as line {before.line}; remove one of the two"
-    return f"'{key}' of {side} has another partner in line {before.line} already; remove one of the two"
+        return f"repeats line {before.line}; remove one of the two"
+    return f"'{key}' of {side} already has another partner in line {before.line}; remove one of the two"
 
 
 def _comment(content: str) -> str:
-    """A comment that YAML can hold: it has no room for control characters, not even in a comment."""
+    """A comment that YAML can store: control characters, which YAML forbids even in comments, become spaces."""
     return "".join(char if char.isprintable() else " " for char in content).rstrip()

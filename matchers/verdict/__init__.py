@@ -1,1 +1,1 @@
-"""What the numbers of a pair say: equal, close, diverged, or not comparable."""
+"""Verdicts on pairs by their numbers: equal, close, diverged or not comparable."""

@@ -1,7 +1,7 @@
-"""Whether two runs can be compared at all: asked before anything is said of a single row.
+"""Differences between two runs as a whole that limit how far their rows can be compared.
 
-Where both logs have run info (matchers/ops/run_info.py), it is compared. What a log without it tells by its records is
-inferred: dtypes, that a run communicates, and what went in that no recorded operation made.
+If both logs have run info (matchers/ops/run_info.py), it is compared. For logs without it, differences are inferred
+from the records: dtypes, use of collectives, and inputs without a recorded producer.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ _RANDOM = frozenset(
     }
 )
 _LOOKED_UP = {"embedding": 1}
-"""Operations that read tokens, by the position of these."""
+"""Operations that read tokens -> position of the tokens."""
 _MOST_WEIGHTS = 0.5
-"""From this share of the given inputs on, it is the weights that differ, and not one operation that reads another."""
+"""Minimum fraction of differing external inputs to report that the weights differ; below it, one op may read another
+input.
+"""
 _MOST_CLAUSES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """What is different about two runs as a whole; the gravest first."""
+    """Differences between two runs as a whole, the most severe first."""
 
     notes: tuple[Note, ...] = ()
 
     @property
     def severity(self) -> Severity:
-        """Of the gravest note; harmless where there is none."""
+        """Severity of the worst note; HARMLESS without any."""
         return max((note.severity for note in self.notes), default=Severity.HARMLESS)
 
     @property
@@ -55,14 +57,14 @@ class Comparability:
 
     @property
     def sentence(self) -> str:
-        """All that is not harmless in one sentence; empty where there is nothing to warn of."""
+        """All notes that are not harmless in one sentence; empty if there are none."""
         if not self.grave:
             return ""
-        told = [note.text for note in self.grave[:_MOST_CLAUSES]]
-        if (more := len(self.grave) - len(told)) > 0:
-            told.append(f"and {more} more")
+        clauses = [note.text for note in self.grave[:_MOST_CLAUSES]]
+        if (more := len(self.grave) - len(clauses)) > 0:
+            clauses.append(f"and {more} more")
         start = "Not comparable" if self.severity == Severity.FATAL else "Compare with care"
-        return f"{start}: {'; '.join(told)}."
+        return f"{start}: {'; '.join(clauses)}."
 
 
 def comparability(
@@ -75,22 +77,22 @@ def comparability(
     expectation: Expectation,
     red: bool,
 ) -> Comparability:
-    """What two runs do not have in common, by their run info and by their logs.
+    """Collect the differences between two runs, from their run info and their logs.
 
     Args:
         a, b: the two logs.
-        pairing: who is whose partner.
-        flow: the data flow of both logs, None where it is not known yet.
-        policy: combinations of dtypes that differ throughout.
-        expectation: how alike the runs are expected to be.
-        red: whether any row is red; where none is, nothing differs that went in.
+        pairing: the pairs.
+        flow: the data flow of both logs, None if not computed yet.
+        policy: dtype combinations that differ throughout.
+        expectation: how similar the runs are expected to be.
+        red: any row is red; without red rows the inputs of the step are taken to be the same.
     """
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if expectation.noise is not None:
         notes += _noise(expectation.noise, a if expectation.noise.side == "a" else b)
-    # the dtypes of the results say more than those of the parameters
+    # the results' dtypes are more informative than the parameters'
     if policy:
         notes = [note for note in notes if note.kind != "dtype" or "parameters" not in note.text]
         notes.append(_policy(policy))
@@ -114,18 +116,18 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
     declared = log.header.declared
     if log.complete is False:
         known = declared is not None and declared > len(log)
-        many = f"{len(log):,} of {declared:,} operations are" if known else f"{len(log):,} operations are"
-        many = "1 operation is" if len(log) == 1 and not known else many
+        many = f"{len(log):,} of {declared:,} operations" if known else f"{len(log):,} operations"
+        many = "1 operation" if len(log) == 1 and not known else many
         why = f" ({log.header.incomplete})" if log.header.incomplete else ""
-        yield Note(Severity.SUSPICIOUS, "incomplete", f"{side} is cut off, {many} there{why}")
+        yield Note(Severity.SUSPICIOUS, "incomplete", f"{side} is cut off after {many}{why}")
     elif not len(log):
-        yield Note(Severity.FATAL, "incomplete", f"{side} holds no operation")
+        yield Note(Severity.FATAL, "incomplete", f"{side} has no operations")
     elif declared is not None and declared != len(log):
-        text = f"{side} promises {declared:,} operations and has {len(log):,}"
+        text = f"{side} declares {declared:,} operations and has {len(log):,}"
         yield Note(Severity.SUSPICIOUS, "incomplete", text)
     if log.problem_count:
-        many = f"{log.problem_count:,} spot{'s' * (log.problem_count > 1)}"
-        yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} of {side} could not be read")
+        many = f"{log.problem_count:,} place{'s' * (log.problem_count > 1)}"
+        yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} in {side} could not be read")
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
@@ -135,45 +137,41 @@ def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
 
 
 def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
-    third = f"the log of noise repeats {noise.side}"
+    third = f"the noise log repeats {noise.side}"
     if not noise.complete:
-        yield Note(Severity.SUSPICIOUS, "noise", "the log of noise is cut off: what it lacks is judged by its inputs")
+        yield Note(Severity.SUSPICIOUS, "noise", "the noise log is cut off: rows it lacks are judged by their inputs")
     if noise.silent:
-        yield Note(
-            Severity.SUSPICIOUS, "noise", f"{third} to the bit and shows no noise: perturb it (capture --perturb)"
-        )
+        yield Note(Severity.SUSPICIOUS, "noise", f"{third} bitwise and shows no noise: perturb it (capture --perturb)")
         return
-    how = "perturbed" if noise.perturbed else "with nothing else changed"
+    how = "perturbed" if noise.perturbed else "unchanged"
     many = int(np.count_nonzero(noise.error > 0))
-    yield Note(
-        Severity.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations are not the same again"
-    )
+    yield Note(Severity.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations differ")
     if noise.unsteady:
         some = ", ".join(log.keys[record] for record in noise.unsteady[:_MOST_CLAUSES])
         more = f" and {len(noise.unsteady) - _MOST_CLAUSES:,} more" if len(noise.unsteady) > _MOST_CLAUSES else ""
-        text = f"not deterministic in one configuration, other results of the same bits: {some}{more}"
+        text = f"non-deterministic, other results from bitwise equal inputs: {some}{more}"
         yield Note(Severity.HARMLESS, "noise", text)
 
 
 def _policy(policy: DtypePolicy) -> Note:
-    said = " and ".join(f"{x} in a is {y} in b" for x, y in policy)
+    changes = " and ".join(f"{x} in a is {y} in b" for x, y in policy)
     coarse = max((name for pair in policy for name in pair), key=lambda name: EPSILON[name])
-    return Note(Severity.SUSPICIOUS, "dtype", f"{said}, rows are judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
+    return Note(Severity.SUSPICIOUS, "dtype", f"{changes}: judged at the ε of {coarse} ({EPSILON[coarse]:.1e})")
 
 
 def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
     many = [int(np.count_nonzero(collective(log))) for log in (a, b)]
     if (many[0] > 0) != (many[1] > 0):
-        one, other = ("a", "b") if many[0] else ("b", "a")
-        text = f"{one} communicates ({max(many)} collectives) and {other} does not, tensors may be divided otherwise"
+        one = "a" if many[0] else "b"
+        text = f"only {one} communicates ({max(many):,} collectives): tensors may be sharded differently"
         yield Note(Severity.SUSPICIOUS, "layout", text)
 
 
 class _Given:
-    """What went into the forward pass that no record made on either side, compared by its norms.
+    """External inputs of the forward pass (no producer on either side), compared by their norms.
 
-    One entry for each: int64 `record` of a and `place` among its inputs; bool `differs`; bool `tokens`, it is looked up
-    by and no weight.
+    One entry each: int64 `record` of a and `place` among its inputs; bool `differs`; bool `tokens`, the input holds
+    indices for a lookup, not weights.
     """
 
     def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, policy: DtypePolicy) -> None:
@@ -198,31 +196,33 @@ class _Given:
         self.tokens = self.place == looked_up[a.op[self.record]]
 
     def first(self, which: Bool) -> str:
-        """The key of the first record of some."""
+        """Key of the first record among the entries of a mask."""
         key: str = self._keys[int(self.record[which].min())]
         return key
 
 
 def _inferred_start(given: _Given) -> Iterator[Note]:
-    """Tokens and weights, where the logs do not say what the step started from."""
+    """Differing tokens and weights, for logs that do not identify the start of the step."""
     if (tokens := given.tokens & given.differs).any():
-        yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads other tokens")
+        yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
     weights = ~given.tokens
     n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
     if n and n >= _MOST_WEIGHTS * total:
-        text = f"other weights before the step: {n} of {total} inputs of the forward pass that no operation made differ"
+        text = f"different weights before the step: {n:,} of {total:,} external inputs of the forward pass differ"
         first = given.first(weights & given.differs)
-        yield Note(Severity.FATAL, "parameters", f"{text}, {first} reads the first of them")
+        yield Note(Severity.FATAL, "parameters", f"{text}, first read by {first}")
 
 
 def _softened(notes: list[Note], given: _Given) -> list[Note]:
-    """Weights whose bits differ, and whose norms do not: another order of sums made them, and they can be compared."""
+    """Lower the severity of weights with different digests but equal norms: a reordered sum made them, and they are
+    comparable.
+    """
     weights = ~given.tokens
     if not weights.any() or (weights & given.differs).any():
         return notes
-    said = ", by no more than rounding as far as their norms tell"
+    extent = ", only by rounding as far as their norms show"
     return [
-        Note(Severity.SUSPICIOUS, note.kind, note.text + said)
+        Note(Severity.SUSPICIOUS, note.kind, note.text + extent)
         if note.kind == "parameters" and note.severity == Severity.FATAL
         else note
         for note in notes

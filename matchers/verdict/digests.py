@@ -1,4 +1,4 @@
-"""What the digests of two records say: equal ones mean equal bits, different ones that something differs."""
+"""Compare pairs by their digests: equal digests mean equal bits, different ones mean a difference."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["DigestComparison", "altered_by_one_run", "compare_digests"]
 
 @dataclass(frozen=True, slots=True)
 class DigestComparison:
-    """Per pair of records.
+    """Result of the digest comparison, per pair of records.
 
     Attributes:
-        equal: everything that came out is equal, what was changed in place included.
-        outputs_equal: all outputs are, or there are none.
+        equal: all results are equal, including inputs changed in place.
+        outputs_equal: all outputs are equal, or there are none.
         changed: one of the two changed an input in place.
-        differ: something that came out differs.
-        first_differs: the first outputs do.
-        inputs_equal: everything that went in is equal. A tensor whose content did not matter has no digest on either
-            side, and counts as equal.
+        differ: some output differs.
+        first_differs: the first outputs differ.
+        inputs_equal: all inputs are equal. A tensor whose content is irrelevant has no digest on either side and counts
+            as equal.
         slots: int64, the pairs whose further outputs or changed inputs are not all equal.
     """
 
@@ -40,7 +40,7 @@ class DigestComparison:
 
 
 def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
-    """Compares the digests of the pairs (i[k], j[k])."""
+    """Compare the digests of the pairs (i[k], j[k])."""
     if not (len(a.digests.value) or len(a.input_digests.value)) or not (
         len(b.digests.value) or len(b.input_digests.value)
     ):
@@ -75,7 +75,7 @@ def _any_unknown(lists: Ragged) -> Bool:
 
 
 def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
-    """Which pairs changed an input, and in which the logs do not say the same of it to the letter."""
+    """Masks of the pairs with an input changed in place, and of those whose log entries for it differ."""
     changed, altered = np.zeros(len(i), bool), np.zeros(len(i), bool)
     texts_a, texts_b = a.texts("Mutated"), b.texts("Mutated")
     if not texts_a and not texts_b:
@@ -92,17 +92,16 @@ def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
 def _inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     n_a, n_b = a.input_digests.count[i], b.input_digests.count[j]
     same = (n_a == n_b) & (fingerprint(a.input_digests)[i] == fingerprint(b.input_digests)[j])
-    # nothing went in: nothing differs
+    # no inputs: no difference
     none = (a.inputs.count[i] == 0) & (b.inputs.count[j] == 0)
     return np.asarray(same & ((n_a > 0) | none))
 
 
 def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Bool) -> Bool:
-    """Operations of the optimizer whose inputs differ only in what an operation of the optimizer made that the other
-    run does not have.
+    """Optimizer operations whose inputs differ only by the outputs of optimizer operations that the other run lacks.
 
-    Such a difference is no rounding that came from somewhere: one run did something to a parameter, a weight decay for
-    example, that is small beside the parameter at any learning rate.
+    Such a difference is a real change, not propagated rounding: one run altered a parameter, by weight decay for
+    example, by an amount that is small beside the parameter at any learning rate.
     """
     found = np.zeros(len(i), bool)
     alone_a, alone_b = _unmatched_updates(a, i), _unmatched_updates(b, j)
@@ -122,7 +121,7 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Boo
 
 
 def _unmatched_updates(log: OpLog, matched: Int64) -> Bool:
-    alone = (log.phase == Phase.OPTIMIZER) & ~collective(log)  # what ranks exchange changes nothing by itself
+    alone = (log.phase == Phase.OPTIMIZER) & ~collective(log)  # communication alone alters no values
     alone[matched] = False
     return alone
 

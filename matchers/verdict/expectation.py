@@ -1,4 +1,4 @@
-"""How alike two runs are expected to be: what the user says of them beside the rules."""
+"""The similarity that the user expects of two runs, beside the rules."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["Expect", "Expectation"]
 
 
 class Expect(Enum):
-    """A preset.
+    """Presets for the expected similarity.
 
-    BITWISE: any difference is red. REDUCTION_ORDER: the same formulas in the same dtypes, sums in another order; red is
-    what arithmetic does not explain, an operation's own rounding and what came in (growth.py). LOW_PRECISION: the same,
-    where a run may round to the coarsest dtype of the two logs anywhere.
+    BITWISE: any difference is red. REDUCTION_ORDER: the same formulas in the same dtypes, with sums in another order; a
+    difference is red if neither the operation's own rounding nor its propagated input error explains it
+    (error_propagation.py). LOW_PRECISION: the same, and either run may round to the coarsest dtype of both logs
+    anywhere.
     """
 
     BITWISE = "bitwise"
@@ -27,12 +28,12 @@ class Expect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the user expects of two runs; by default nothing, and every pair is judged by itself.
+    """The expected similarity of two runs; by default none, and every pair is judged by itself.
 
     Attributes:
         preset: see `Expect`.
-        rtol: relative error up to which a pair is close, for all that no rule speaks of.
-        noise: what a third run of the same configuration shows of noise.
+        rtol: relative error up to which a pair is close, unless a rule covers it.
+        noise: the noise floor from a third run of the same configuration.
     """
 
     preset: Expect | None = None
@@ -41,17 +42,17 @@ class Expectation:
 
     @property
     def explains(self) -> bool:
-        """Whether differences are to be explained by what came in, or by noise."""
+        """True if differences are judged against propagated input errors, or noise."""
         return self.noise is not None or self.preset in (Expect.REDUCTION_ORDER, Expect.LOW_PRECISION)
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is expected."""
+        """True if nothing is expected."""
         return self.preset is None and self.rtol is None and self.noise is None
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of the command line that ask for it."""
+        """The equivalent command-line options."""
         preset = () if self.preset is None else ("--expect", self.preset.value)
         rtol = () if self.rtol is None else ("--rtol", f"{self.rtol:g}")
         return (*preset, *rtol, *(() if self.noise is None else ("--noise", self.noise.path)))

@@ -1,8 +1,8 @@
-"""What a pair's numbers say: a status and a relative error for every pair.
+"""Judge every pair by its numbers: a status and a relative error.
 
-Where both logs have digests, equal ones settle it. Where both have sketches of the same part of a tensor, the error is
-an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative differences of the
-printed statistics, each on its own scale:
+Where both logs have digests, equal digests mean equal tensors. Where both have sketches of the same part of a tensor,
+the error is an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative
+differences of the printed statistics, each on its own scale:
 
 * L1 and L2 norms by the larger norm;
 * Min and Max by the largest magnitude of the tensor (a minimum near zero has no relative precision of its own);
@@ -42,26 +42,31 @@ from matchers.verdict.tolerance import (
 )
 from matchers.verdict.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "whole_numbers"]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
-    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 where there is no dtype."""
+    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 for no dtype."""
     return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
-def _whole_numbers(log: OpLog) -> Bool:
+def whole_numbers(log: OpLog) -> Bool:
     """bool[dtypes + 1], the dtypes that do not round."""
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Per pair: int8 `status`, float64 `error` (NaN: nothing to compare), bool `bound` (a lower bound, not an
-    estimate), and two limits in float64.
+    """The verdicts of all pairs.
 
-    `tolerance` is the one for norms; `limit` the one for what differs most, which `error` is about. `inputs_equal`:
-    everything that went in is equal to the bit. `slots`: what differs most where it is not the first output, by pair.
+    Attributes:
+        status: int8.
+        error: relative error; NaN where nothing can be compared.
+        bound: the error is a lower bound, not an estimate.
+        tolerance: the limit for norms.
+        limit: the limit for the value that differs most, whose error is `error`.
+        inputs_equal: all inputs are bitwise equal.
+        slots: the output or input that differs most, by pair, where it is not the first output.
     """
 
     status: NDArray[np.int8]
@@ -74,12 +79,12 @@ class Verdicts:
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> DtypePolicy:
-    """Pairs of dtypes that differ throughout: another precision policy, to be said once and not row by row.
+    """Pairs of dtypes that differ throughout: another precision policy, reported once for all rows.
 
     A combination is a policy when it is at least a tenth of the pairs; a single cast that moved is not.
 
     Args:
-        every: any combination of two float dtypes is expected.
+        every: take any combination of two float dtypes for a policy.
     """
     da, db = a.dtype[i].astype(np.int64), b.dtype[j].astype(np.int64)
     names_a, names_b = list(a.dtypes), list(b.dtypes)
@@ -94,7 +99,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False)
 
 
 def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: DtypePolicy = ()) -> Verdicts:
-    """Judges the pairs (i[k], j[k]).
+    """Judge the pairs (i[k], j[k]).
 
     Args:
         rtol: tolerances from the user's rules per pair, NaN for the default.
@@ -106,21 +111,22 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     allowance = np.full(len(i), EXTREMES)
     if rtol is None:
         rtol = np.full(len(i), np.nan)
-    given = ~np.isnan(rtol)  # a limit that a person set is meant as it is written
+    given = ~np.isnan(rtol)  # a user's tolerance is applied as written
     tolerance, far = np.where(given, rtol, tolerance), np.where(given, rtol, far)
     allowance[given] = 1.0
 
-    norms, extremes, broken, both_broken, compared = _error(a, b, i, j, bits.changed)
+    columns = ErrorColumns(a, b, i, j)
+    columns.add_all(bits.changed)
     own_error, own_differs = user_differences(a, b, i, j)
-    norms = np.maximum(norms, own_error)
+    norms, extremes, compared = np.maximum(columns.norms, own_error), columns.extremes, columns.compared
     error = np.maximum(norms, extremes)
     limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
     status[error > 0] = Status.CLOSE
     beyond = (norms > tolerance) | (extremes > allowance * tolerance)
     status[beyond] = Status.DIVERGED
-    # the same infinities on both sides hide everything that was summed with them
-    status[both_broken & (status == Status.SAME_PRINT)] = Status.CLOSE
+    # the same infinities on both sides hide every difference that was summed with them
+    status[columns.infinite & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
     status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
@@ -130,15 +136,13 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
         status[measured] = np.where(estimate > far, Status.DIVERGED, Status.CLOSE)[measured]
     error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
     compared |= measured
-    # integers do not round: what differs in them differs
-    status[bits.first_differs & _whole_numbers(a)[a.dtype[i]] & _whole_numbers(b)[b.dtype[j]] & ~given] = (
-        Status.DIVERGED
-    )
+    # integers do not round: any difference is real
+    status[bits.first_differs & whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]] & ~given] = Status.DIVERGED
     status[bits.equal] = Status.EQUAL
     error[bits.equal], bound[bits.equal] = 0.0, False
 
-    status[broken] = Status.NAN
-    error[broken] = np.inf
+    status[columns.nonfinite] = Status.NAN
+    error[columns.nonfinite] = np.inf
     status = _shapes(a, b, i, j, status, policy)
     shards = elsewhere & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
@@ -156,10 +160,10 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
     longer = longer_sums(a, b, i, j)
     usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
     usual *= longer
-    for names in policy:  # what is computed from a coarser number is no finer than it
+    for names in policy:  # a result is no finer than the coarser numbers it is computed from
         usual = np.maximum(usual, max(map(default_tolerance, names)))
     far = ACCUMULATED * usual
-    # where the same bits went in, only what the operation itself does can make a difference
+    # with bitwise equal inputs, only the operation itself can make a difference
     by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
     for which in (False, True):
         rows = alone & (by_element == which)
@@ -174,7 +178,7 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
 
 
 def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
-    """float64[p]: by how much more the pairs may differ than their dtypes tell, because they sum many terms."""
+    """float64[p], factors of the tolerances of pairs that sum many terms."""
     factors = []
     for log, rows in ((a, i), (b, j)):
         terms, dtype = reduction_length(log)[rows], log.dtype[rows]
@@ -196,7 +200,7 @@ def _slots(
     rtol: Float64,
     policy: DtypePolicy,
 ) -> dict[int, SlotVerdict]:
-    """What differs most beside the first outputs, by pair."""
+    """The slots that differ most beside the first outputs, by pair."""
     out = {}
     shards = len(bits.slots) > 0 and sharded_runs(a, b)
     for k in bits.slots.tolist():
@@ -217,7 +221,7 @@ def _deciding(
     limit: Float64,
     compared: Bool,
 ) -> dict[int, SlotVerdict]:
-    """The slots that decide about their pairs; their verdicts are written into the columns."""
+    """Return the slots that decide about their pairs; write their verdicts into the columns."""
     out = {}
     for k, slot in slots.items():
         compared[k] = True
@@ -231,117 +235,106 @@ def _deciding(
     return out
 
 
-def _error(a: OpLog, b: OpLog, i: Int64, j: Int64, changed: Bool) -> tuple[Float64, Float64, Bool, Bool, Bool]:
-    """(error of norms and mean, error of Min and Max, broken, infinite on both sides, anything compared) per pair.
+class ErrorColumns:
+    """Differences of the printed statistics of all pairs (i[k], j[k]), entered one kind of statistic after the other.
 
-    Broken: NaN or Inf in one of the two, or NaN in both, where a number is printed or counted. `changed`: the pairs
-    that are known by what they changed in place.
+    Attributes:
+        norms: float64, the largest relative difference of norms and mean.
+        extremes: float64, the largest relative difference of Min and Max.
+        nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
+        infinite: bool, the same infinity on both sides.
+        compared: bool, any number was compared.
     """
-    size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
-    worst, extremes = np.zeros(len(i)), np.zeros(len(i))
-    broken = np.zeros(len(i), bool)
-    infinite = np.zeros(len(i), bool)
-    compared = np.zeros(len(i), bool)
-    counted_a, counted_b = a.counts[0][i] >= 0, b.counts[0][j] >= 0
-    hidden = _by_counts(a, b, i, j, broken, infinite)
 
-    def add(
-        x: Float64,
-        y: Float64,
-        known: Bool,
-        scale: Float64 | None = None,
-        into: Float64 = worst,
-    ) -> None:
+    def __init__(self, a: OpLog, b: OpLog, i: Int64, j: Int64) -> None:
+        self._a, self._b, self._i, self._j = a, b, i, j
+        self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
+        self.nonfinite, self.infinite, self.compared = np.zeros((3, len(i)), bool)
+        _, self._nan_a, self._inf_a, _ = a.counts[:, i]
+        _, self._nan_b, self._inf_b, _ = b.counts[:, j]
+        self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
+        # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
+        self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
+
+    def add_all(self, changed: Bool) -> None:
+        """Compare all printed numbers. `changed`: pairs that are judged by the inputs they changed in place."""
+        self.add_counts()
+        self.add_outputs()
+        self.add_inputs(changed)
+        self.add_statistics()
+
+    def add_counts(self) -> None:
+        """Compare the numbers of NaN and Inf."""
+        both = self._counted_a & self._counted_b
+        self.nonfinite |= both & ((self._nan_a != self._nan_b) | (self._inf_a != self._inf_b))
+        self.nonfinite |= (self._counted_a & (self._nan_a > 0)) | (self._counted_b & (self._nan_b > 0))
+        l1 = np.where(self._counted_a, self._b.outputs.first(self._j), self._a.outputs.first(self._i))
+        self.infinite |= self._hidden & np.isinf(l1)
+        self.nonfinite |= self._hidden & ~np.isinf(l1)
+
+    def add_outputs(self) -> None:
+        """Compare the L1 norms of all outputs."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+        self._add(a.outputs.first(i), b.outputs.first(j), count > 0, self.norms)
+        for k in range(1, int(count.max(initial=0))):  # few rows have further outputs
+            has = np.flatnonzero(count > k)
+            x, y, known = np.zeros(len(i)), np.zeros(len(i)), np.zeros(len(i), bool)
+            x[has] = a.outputs.value[a.outputs.start[i[has]] + k]
+            y[has] = b.outputs.value[b.outputs.start[j[has]] + k]
+            known[has] = True
+            self._add(x, y, known, self.norms)
+
+    def add_inputs(self, changed: Bool) -> None:
+        """Compare the L1 norms of the inputs, position by position, of operations with no other numbers."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
+        rows = np.flatnonzero(nothing & ~changed)
+        if not len(rows):
+            return
+        count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
+        owner = np.repeat(rows, count)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        x = a.inputs.value[a.inputs.start[i[owner]] + place]
+        y = b.inputs.value[b.inputs.start[j[owner]] + place]
+        unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
+        odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
+        self.nonfinite[owner[odd]] = True
+        np.maximum.at(self.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
+        self.compared[owner] = True
+
+    def add_statistics(self) -> None:
+        """Compare L2, Min, Max and Mean, each on its own scale."""
+        a, b, i, j = self._a, self._b, self._i, self._j
+        size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            magnitude_a, magnitude_b = (np.fmax(np.abs(log.stats[2]), np.abs(log.stats[3])) for log in (a, b))
+            magnitude = np.fmax(magnitude_a[i], magnitude_b[j])
+            mean_size = np.fmax(a.outputs.first(i), b.outputs.first(j)) / size
+        present = a.present[i] & b.present[j]
+        for k, name in enumerate(STATISTICS):
+            x, y = a.stats[k][i], b.stats[k][j]
+            scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
+            if scale is not None:
+                scale = np.where((scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(x), np.abs(y)))
+            into = self.extremes if name in ("Min", "Max") else self.norms
+            self._add(x, y, (present >> k) & 1 == 1, into, scale)
+
+    def _add(self, x: Float64, y: Float64, known: Bool, into: Float64, scale: Float64 | None = None) -> None:
+        """Enter the relative difference of a number of a and one of b, for the pairs where both are known."""
         # with counts, the statistics are those of the finite values, and NaN stands where there are none
-        known = known & ~hidden & ~(counted_a & np.isnan(x)) & ~(counted_b & np.isnan(y))
-        odd_x, odd_y = ~np.isfinite(x), ~np.isfinite(y)
-        same_inf = np.isinf(x) & (x == y)
-        broken[:] |= known & (odd_x | odd_y) & ~same_inf
-        infinite[:] |= known & same_inf
+        known = known & ~self._hidden & ~(self._counted_a & np.isnan(x)) & ~(self._counted_b & np.isnan(y))
+        odd = ~np.isfinite(x) | ~np.isfinite(y)
+        same_infinity = np.isinf(x) & (x == y)
+        self.nonfinite |= known & odd & ~same_infinity
+        self.infinite |= known & same_infinity
         difference = np.nan_to_num(relative(x, y, scale), nan=0.0, posinf=np.inf)
-        np.maximum(into, np.where(known & ~odd_x & ~odd_y, difference, 0.0), out=into)
-        compared[:] |= known
-
-    l1_a, l1_b = a.outputs.first(i), b.outputs.first(j)
-    count_a, count_b = a.outputs.count[i], b.outputs.count[j]
-    width = int(max(count_a.max(initial=0), count_b.max(initial=0)))
-    add(l1_a, l1_b, (count_a > 0) & (count_b > 0))
-    for k in range(1, width):  # further outputs: few rows have them
-        has = np.flatnonzero((count_a > k) & (count_b > k))
-        if not len(has):
-            break
-        x = np.zeros(len(i))
-        y = np.zeros(len(i))
-        known = np.zeros(len(i), bool)
-        x[has] = a.outputs.value[a.outputs.start[i[has]] + k]
-        y[has] = b.outputs.value[b.outputs.start[j[has]] + k]
-        known[has] = True
-        add(x, y, known)
-    # operations that return nothing are known by what went in
-    nothing = (count_a == 0) & (count_b == 0) & (a.present[i] == 0) & (b.present[j] == 0) & ~changed
-    if nothing.any():
-        _inputs(a, b, i, j, nothing, worst, broken, compared)
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        magnitude = np.fmax(
-            np.fmax(np.abs(a.stats[2]), np.abs(a.stats[3]))[i], np.fmax(np.abs(b.stats[2]), np.abs(b.stats[3]))[j]
-        )
-        mean_size = np.fmax(l1_a, l1_b) / size
-    present = a.present[i] & b.present[j]
-    for k, name in enumerate(STATISTICS):
-        scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
-        if scale is not None:
-            scale = np.where(
-                (scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(a.stats[k][i]), np.abs(b.stats[k][j]))
-            )
-        into = extremes if name in ("Min", "Max") else worst
-        add(a.stats[k][i], b.stats[k][j], (present >> k) & 1 == 1, scale, into)
-    return worst, extremes, broken, infinite, compared
-
-
-def _by_counts(a: OpLog, b: OpLog, i: Int64, j: Int64, broken: Bool, infinite: Bool) -> Bool:
-    """Marks what counts of NaN and Inf tell. Returns the pairs whose statistics are not of the same: of all values on
-    one side, and on the other, where some are infinite, of the finite ones.
-    """
-    _, nan_a, inf_a, _ = a.counts[:, i]
-    _, nan_b, inf_b, _ = b.counts[:, j]
-    counted_a, counted_b = nan_a >= 0, nan_b >= 0
-    both = counted_a & counted_b
-    broken |= both & ((nan_a != nan_b) | (inf_a != inf_b))
-    broken |= (counted_a & (nan_a > 0)) | (counted_b & (nan_b > 0))
-    hidden = (counted_a != counted_b) & (np.maximum(inf_a, inf_b) > 0)
-    l1 = np.where(counted_a, b.outputs.first(j), a.outputs.first(i))
-    infinite |= hidden & np.isinf(l1)
-    broken |= hidden & ~np.isinf(l1)
-    return hidden
-
-
-def _inputs(
-    a: OpLog,
-    b: OpLog,
-    i: Int64,
-    j: Int64,
-    which: Bool,
-    worst: Float64,
-    broken: Bool,
-    compared: Bool,
-) -> None:
-    """Judges pairs without outputs by the norms of their inputs, position by position."""
-    rows = np.flatnonzero(which)
-    count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
-    owner = np.repeat(rows, count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    x = a.inputs.value[a.inputs.start[i[owner]] + place]
-    y = b.inputs.value[b.inputs.start[j[owner]] + place]
-    unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
-    odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
-    broken[owner[odd]] = True
-    np.maximum.at(worst, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
-    compared[owner] = True
+        np.maximum(into, np.where(known & ~odd, difference, 0.0), out=into)
+        self.compared |= known
 
 
 def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> NDArray[np.int8]:
-    """Shapes or dtypes that differ; shards of one tensor are not judged."""
+    """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor."""
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
     both = (shape_a >= 0) & (shape_b >= 0)

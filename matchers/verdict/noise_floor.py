@@ -1,7 +1,7 @@
-"""The noise floor: what a third run of the same configuration shows of differences that mean nothing.
+"""The noise floor: differences between two runs of the same configuration.
 
-The third log is paired with the one of the two whose run it repeats, by the same matching. Its error at an operation is
-what repeating the run, or perturbing it by one ε (`python -m capture --perturb`), does there.
+The third log is paired with the one whose run it repeats, by the usual matching. Its error at an operation is the
+effect of repeating the run, or of perturbing it by one ε (`python -m capture --perturb`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["NoiseFloor", "measure_noise", "repeats_b"]
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """Per record of one log (`side`, a or b).
+    """Noise per record of one log (`side`, a or b).
 
     Attributes:
         path: the third log.
-        error: float64[n], relative error against the third run; NaN where it has no partner or nothing was compared.
-        norm: float64[n], the same of norms alone.
-        unsteady: records that made something else of the same bits: operations that are not deterministic in one
-            configuration. Empty for a perturbed run.
+        error: float64[n], relative error against the third run; NaN where unpaired or not comparable.
+        norm: float64[n], the relative error of the norms alone.
+        unsteady: records with different results from bitwise equal inputs: non-deterministic operations. Empty for a
+            perturbed run.
         perturbed: the third run was perturbed on purpose.
         complete: the third log is not known to be cut off.
     """
@@ -43,7 +43,7 @@ class NoiseFloor:
 
     @property
     def silent(self) -> bool:
-        """The third run is equal to the bit: it shows no noise at all."""
+        """True if the third run is bitwise equal and shows no noise at all."""
         return not bool((self.error > 0).any())
 
     def of(self, pairing: Pairing) -> Float64:
@@ -59,10 +59,10 @@ class NoiseFloor:
 
 
 def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
-    """Whether a third log repeats the run of b rather than that of a, by the keys of its operations.
+    """True if a third log repeats the run of b rather than that of a, by its operation keys.
 
-    Where both have as many of them, by whose results it is nearer to: the noise of one run taken for that of the other
-    would hide the difference between the two.
+    If both share as many keys, the closer results decide: the noise of the wrong run would hide the difference between
+    a and b.
     """
     keys = set(c.keys)
     shared = [len(keys & set(log.keys)) / max(len(keys | set(log.keys)), 1) for log in (a, b)]
@@ -72,7 +72,7 @@ def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
 
 
 def _distance(log: OpLog, third: OpLog) -> float:
-    """The mean relative difference of the results under the same keys; NaN and Inf against a number count as 1."""
+    """Mean relative difference of the results under equal keys; NaN or Inf against a number counts as 1."""
     of = {key: record for record, key in enumerate(third.keys)}
     pairs = [(i, of[key]) for i, key in enumerate(log.keys) if key in of]
     if not pairs:
@@ -86,7 +86,7 @@ def _distance(log: OpLog, third: OpLog) -> float:
 def measure_noise(
     log: OpLog, third: OpLog, side: str, i: Int64, j: Int64, error: Float64, inputs_equal: Bool
 ) -> NoiseFloor:
-    """The noise of `log`, which is side `side`, from its pairs (i[k], j[k]) with the third log.
+    """Measure the noise of `log`, which is side `side`, from its pairs (i[k], j[k]) with the third log.
 
     Args:
         error, inputs_equal: of these pairs, as in `matchers.comparison.Comparison`.

@@ -1,7 +1,7 @@
-"""Sums that the two runs add up in another order: (x + g) + h against x + (g + h).
+"""Sums that the two runs add in different order: (x + g) + h against x + (g + h).
 
-What is between the first addition and the last is then no tensor that both runs have, and its difference means nothing:
-gradients of a tensor that is used several times arrive in any order. Whether the sum is right is seen in the total.
+The intermediate results have no counterpart in the other run, so their differences are meaningless: gradients of a
+tensor that is used several times arrive in any order. Only the total shows if the sum is right.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["additions", "partial_sums"]
 _ADDITIONS = frozenset({"add", "add_"})
 _CASTS = frozenset({"_to_copy"})
 _TERMS = 6
-"""Additions that one sum is followed over; more gradients do not meet in practice."""
+"""Maximum number of additions followed per sum; in practice no more gradients meet."""
 _CAST = 2.0**-8
-"""How far a cast to bfloat16 moves a norm at most."""
+"""Maximum relative change of a norm by a cast to bfloat16."""
 
 
 def additions(log: OpLog) -> Bool:
@@ -34,11 +34,11 @@ def additions(log: OpLog) -> Bool:
 
 
 def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
-    """The red pairs that are parts of a sum whose total is no red pair, and that nothing else reads.
+    """Red pairs that are intermediate results of a sum whose total is not red, and that nothing else reads.
 
     Args:
         status: int8[p], the verdict of each pair.
-        flow: asked only when an addition is red.
+        flow: used only if an addition is red.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
     red = red[additions(a)[pairing.lead_a[red]] & additions(b)[pairing.lead_b[red]]]
@@ -47,7 +47,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
     judged = np.append((status > Status.PENDING) & (status <= Status.CLOSE), False)
     totals_a, totals_b = sum_a.totals(pairing.lead_a[red]), sum_b.totals(pairing.lead_b[red])
-    # pairs that each total belongs to, as far as they are no red ones
+    # the pair of each total, -1 if it is red
     pairs_a = [np.where(judged[pairing.of_a[total]] & (total >= 0), pairing.of_a[total], -1) for total in totals_a]
     pairs_b = [np.where(judged[pairing.of_b[total]] & (total >= 0), pairing.of_b[total], -1) for total in totals_b]
     found = np.zeros(len(red), bool)
@@ -62,14 +62,14 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
 
 
 class _Sums:
-    """The additions (and casts on the way) of one log that read a result which nothing else reads."""
+    """The additions (and intermediate casts) of one log that are the only consumers of a result."""
 
     def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
         self._log, self._flow, self._unread = log, flow, readers.none
         self._into = np.where(np.append(_named(log, _ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
 
     def totals(self, rows: Int32) -> list[Int64]:
-        """The additions that each row's result goes into, one after the other, as long as nothing else reads it."""
+        """The chain of additions that each row's result flows into, as long as nothing else reads it."""
         out: list[Int64] = []
         total = self._into[rows]
         while len(out) < _TERMS and (total >= 0).any():
@@ -78,8 +78,9 @@ class _Sums:
         return out
 
     def may_read(self, totals: Int32, rows: Int32) -> Bool:
-        """Whether an addition reads something that nothing made and that may be the row's result after a cast, which
-        was not captured; only where nothing else is known to read that.
+        """Mask of additions with an external input that may be the row's result after an uncaptured cast.
+
+        Only results without any other known consumer qualify.
         """
         out = np.zeros(len(rows), bool)
         made = self._log.outputs.first(rows)

@@ -1,4 +1,4 @@
-"""What records hand on to those that read them: errors, changes of norms, and whether a red row is behind them."""
+"""State propagated along the data flow: error, norm change, red upstream."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ __all__ = ["PropagatedError", "LogSide"]
 
 @dataclass(frozen=True, slots=True)
 class PropagatedError:
-    """Per pair: the error that it hands on, the change of its norm, whether it is red and explains nothing, and whether
-    it makes other whole numbers on the two sides.
+    """State of each pair's output, by pair.
+
+    Attributes:
+        errors: the relative error that it propagates.
+        norms: the relative change of its norm.
+        blocked: it is red or downstream of a red pair, so its error explains nothing.
+        whole: it makes different whole numbers on the two sides.
     """
 
     errors: list[float]
@@ -28,18 +33,18 @@ class PropagatedError:
 
 
 class LogSide:
-    """One log: who made what, and the errors of records that only this side has.
+    """One log: the producers of each record, and the errors of its unpaired records.
 
-    These are taken to be right: they hand on the largest error of their inputs, and add their own rounding.
+    Unpaired records count as correct: they propagate the largest error of their inputs and add their own rounding.
 
     Args:
         of: the pair of each record, -1 for none.
-        handed: what the pairs hand on; it grows while this reads it.
+        propagated: the state of the pairs, which the caller fills in meanwhile.
         coarsest: see `matchers.verdict.tolerance.rounding`.
     """
 
-    def __init__(self, log: OpLog, of: Int32, flow: Ragged, handed: PropagatedError, coarsest: float = 0.0) -> None:
-        self._log, self._handed, self._coarsest = log, handed, coarsest
+    def __init__(self, log: OpLog, of: Int32, flow: Ragged, propagated: PropagatedError, coarsest: float = 0.0) -> None:
+        self._log, self._propagated, self._coarsest = log, propagated, coarsest
         self.pair_of: list[int] = of.tolist()
         self._start: list[int] = flow.start.tolist()
         self._makers: list[int] = flow.value.tolist()
@@ -51,7 +56,7 @@ class LogSide:
         self._blocked: set[int] = set()
 
     def makers(self, record: int) -> list[int]:
-        """The record that made each input, -1 where none did."""
+        """The producer of each input, -1 for none."""
         return self._makers[self._start[record] : self._start[record + 1]]
 
     def values(self, record: int) -> list[float]:
@@ -66,7 +71,7 @@ class LogSide:
         return digests
 
     def catch_up(self, record: int) -> None:
-        """Take in the lone records before a record."""
+        """Process the unpaired records before a record."""
         while self._next < len(self._alone) and self._alone[self._next] < record:
             self._take(self._alone[self._next])
             self._next += 1
@@ -83,30 +88,30 @@ class LogSide:
             self._blocked.add(record)
 
     def is_alone(self, record: int) -> bool:
-        """Whether only this side has the record."""
+        """True if only this side has the record."""
         return record >= 0 and self.pair_of[record] < 0
 
     def is_blocked(self, record: int) -> bool:
-        """Whether the record is red, or a consequence of one that is."""
+        """True if the record is red, or downstream of a red one."""
         pair = self.pair_of[record]
-        return self._handed.blocked[pair] if pair >= 0 else record in self._blocked
+        return self._propagated.blocked[pair] if pair >= 0 else record in self._blocked
 
     def error_of(self, record: int) -> float:
-        """The error that the record hands on."""
+        """The propagated error of the record's output."""
         pair = self.pair_of[record]
-        return self._handed.errors[pair] if pair >= 0 else self._errors.get(record, 0.0)
+        return self._propagated.errors[pair] if pair >= 0 else self._errors.get(record, 0.0)
 
     def decided(self, record: int) -> bool:
-        """Whether the record made other whole numbers."""
+        """True if the record made different whole numbers on the two sides."""
         pair = self.pair_of[record]
-        return pair >= 0 and self._handed.whole[pair]
+        return pair >= 0 and self._propagated.whole[pair]
 
     def norm_of(self, record: int) -> float:
-        """The change of a norm that it hands on."""
+        """The propagated norm change of the record's output."""
         pair = self.pair_of[record]
-        return self._handed.norms[pair] if pair >= 0 else self._norms.get(record, 0.0)
+        return self._propagated.norms[pair] if pair >= 0 else self._norms.get(record, 0.0)
 
     def magnitude(self, record: int) -> float:
-        """The largest number of what a record made, where the log says it."""
+        """The largest number in the record's output, or a default if the log does not give it."""
         largest = float(self._log.stats[3, record])
         return abs(largest) if math.isfinite(largest) else UNKNOWN_SCORES

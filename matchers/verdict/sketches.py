@@ -1,7 +1,7 @@
-"""Sketches: sixteen signed sums of a tensor's elements, from which the distance of two tensors can be told.
+"""Sketches: sixteen signed sums of a tensor's elements, which estimate the distance of two tensors, pair by pair.
 
-The mean of the squared differences of the sums estimates ‖a − b‖² (docs/sketch.md). With sixteen of them the estimate
-of ‖a − b‖ is uncertain by about a fifth, whatever the tensors are; it is not a bound.
+The mean squared difference of the sums estimates ‖a − b‖² (docs/sketch.md). Sixteen sums leave an uncertainty of about
+a fifth in ‖a − b‖, for any tensors; the estimate is not a bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES = 8 * PROJECTIONS
 
 
 def decode_sketches(texts: Sequence[bytes | str]) -> Float64:
-    """float64[m, 16] of base64 texts; NaN where there is none, or one that cannot be read."""
+    """float64[m, 16] from base64 texts; NaN if missing or unreadable."""
     nothing = np.full(PROJECTIONS, np.nan).astype("<f8").tobytes()
     parts = []
     for text in texts:
@@ -38,7 +38,7 @@ def decode_sketches(texts: Sequence[bytes | str]) -> Float64:
 def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float64:
     """Estimates of ‖a − b‖ relative to the larger of the two norms, from sketches float64[m, 16] and norms float64[m].
 
-    NaN where something is missing or not finite; 0 where both norms are.
+    NaN if something is missing or not finite; 0 if both norms are 0.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         apart = np.sqrt(np.mean((x - y) ** 2, axis=1))
@@ -48,18 +48,18 @@ def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float6
 
 
 def error_range(estimate: float) -> tuple[float, float]:
-    """Where the true distance lies in 95 % of all cases, whatever the tensors are (docs/sketch.md)."""
+    """The 95 % range of the true distance, for any tensors (docs/sketch.md)."""
     return estimate / 1.35, estimate / 0.65
 
 
 _CHUNK = 20_000
-"""Pairs whose sketches are decoded at once."""
+"""Number of pairs whose sketches are decoded at once."""
 
 
 def estimates(a: OpLog, b: OpLog, i: Int64, j: Int64, which: Bool) -> tuple[Bool, Float64]:
-    """(the log says that the two hold different parts of one tensor, estimated relative error) per pair.
+    """(the placements name different parts of one tensor, estimated relative error) per pair.
 
-    The error is NaN where there is no estimate: outside of `which`, without sketches, of different parts.
+    The error is NaN without an estimate: outside `which`, without sketches, for different parts.
     """
     same, elsewhere = parts_compared(a, b, i, j)
     out = np.full(len(i), np.nan)
@@ -76,7 +76,7 @@ def estimates(a: OpLog, b: OpLog, i: Int64, j: Int64, which: Bool) -> tuple[Bool
 
 
 def parts_compared(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
-    """(both hold the same elements in the same order, they hold different parts of one tensor) per pair."""
+    """(same elements in the same order, different parts of one tensor) per pair."""
     size = numel(a)[a.shape[i]] == numel(b)[b.shape[j]]
     if not a.texts("Placement") and not b.texts("Placement"):
         return size, np.zeros(len(i), bool)
@@ -95,7 +95,7 @@ def parts_compared(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
 
 
 def _placed(log: OpLog) -> tuple[Int64, Callable[[int], Part | None]]:
-    """A number for each record's combination of placement and shape, and the part a record holds."""
+    """A number for each record's combination of placement and shape, and a function from a record to its part."""
     ids: dict[bytes, int] = {}
     texts = log.texts("Placement")
     code = np.zeros(len(log), np.int64)

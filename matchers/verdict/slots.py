@@ -1,7 +1,7 @@
-"""What two records left behind besides their first outputs, compared slot by slot.
+"""Compare the further results of two records slot by slot.
 
-A slot is a further output or an input that the operation changed. An input that only one side changed is compared with
-what the other side had there all along.
+A slot is an output after the first, or an input that the operation changed in place. An input that only one side
+changed is compared with the unchanged input of the other side.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from matchers.ops.outputs import Result, further_output, mutated, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
 from matchers.status import Status
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
@@ -27,14 +28,14 @@ _RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.D
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a pair is judged: see `matchers.verdict.judge.judge`.
+    """The tolerances for one pair; see `matchers.verdict.judge.judge`.
 
     Attributes:
         rtol: the user's tolerance, NaN for the default.
-        alone: all inputs are equal to the bit, so what differs is the operation's own doing.
+        alone: all inputs are bitwise equal, so any difference arises in the operation itself.
         by_element: the operation computes each element by itself.
         policy: pairs of dtypes that are expected to differ.
-        shards: the runs may hold tensors in shards without saying so.
+        shards: the runs may hold unmarked shards.
     """
 
     rtol: float = math.nan
@@ -44,7 +45,7 @@ class Limits:
     shards: bool = False
 
     def of(self, a: str, b: str) -> tuple[float, float]:
-        """(for norms, for the tensors themselves) of two dtypes."""
+        """(tolerance of norms, tolerance of the tensors themselves) for two dtypes."""
         if not math.isnan(self.rtol):
             return self.rtol, self.rtol
         if self.alone:
@@ -56,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SlotVerdict:
-    """One slot: its name, status and relative error (NaN: nothing to compare), as in `judge.Verdicts`."""
+    """One slot: its name, status and relative error (NaN: not comparable), as in `judge.Verdicts`."""
 
     name: str
     status: Status
@@ -64,18 +65,18 @@ class SlotVerdict:
     bound: bool = False
     limit: float = math.nan
     only: str = ""
-    """`a` or `b`: only this side changed it."""
+    """`a` or `b`: only this side changed the input."""
     read: bool = False
-    """It is what went in, as it was read."""
+    """The slot is an input as it was read."""
 
 
 def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
-    """The slot that decides about a record."""
+    """The slot that decides a record's verdict."""
     return max(found, key=lambda slot: (_RANK.index(slot.status), np.nan_to_num(slot.error)), default=None)
 
 
 def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
-    """The slots of two records that both are known in."""
+    """Judge the slots that both records have."""
     return [_judge(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
 
 
@@ -96,7 +97,7 @@ def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result,
             yield one, two, ""
         else:
             before = unchanged(a, i, slot), unchanged(b, j, slot)
-            # where it differed before, it is no news that only one side changed it
+            # if it differed before, a change on one side only is no new finding
             same = before[0].digest is not None and before[0].digest == before[1].digest
             yield one or before[0], two or before[1], ("a" if one else "b") if same else ""
 
@@ -105,7 +106,7 @@ def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict:
     name = x.name if not x.name.startswith("input ") else y.name
     known = x.digest is not None and y.digest is not None
     if only and x.digest != y.digest:
-        return SlotVerdict(name, Status.DIVERGED, _relative(x.l1, y.l1), True, 0.0, only)
+        return SlotVerdict(name, Status.DIVERGED, relative_difference(x.l1, y.l1), True, 0.0, only)
     odd = _of_other_kind(x, y, limits)
     if odd is not None:
         return SlotVerdict(name, odd, math.nan)
@@ -118,7 +119,7 @@ def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict:
 
 
 def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
-    """The status of two tensors that cannot be compared."""
+    """Status of two tensors that cannot be compared, None if they can."""
     if x.shape is None or y.shape is None:
         return None
     if x.part and y.part and x.part.whole == y.part.whole and not same_part(x.part, y.part):
@@ -131,9 +132,9 @@ def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
 
 def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
     norm_limit, limit = limits.of(x.dtype, y.dtype)
-    norms = float(np.nanmax([_relative(x.l1, y.l1), _relative(x.l2, y.l2), 0.0]))
+    norms = float(np.nanmax([relative_difference(x.l1, y.l1), relative_difference(x.l2, y.l2), 0.0]))
     size = float(np.nanmax([abs(x.min), abs(x.max), abs(y.min), abs(y.max), 0.0]))
-    extremes = float(np.nanmax([_relative(x.min, y.min, size), _relative(x.max, y.max, size), 0.0]))
+    extremes = float(np.nanmax([relative_difference(x.min, y.min, size), relative_difference(x.max, y.max, size), 0.0]))
     estimate = math.nan
     if x.sketch and y.sketch and x.part is not None and y.part is not None and same_part(x.part, y.part):
         pair = decode_sketches([x.sketch, y.sketch])
@@ -155,11 +156,3 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
         return SlotVerdict(name, Status.DIVERGED, error, True, allowance * norm_limit if far else norm_limit)
     status = Status.CLOSE if error > 0 or known else Status.SAME_PRINT
     return SlotVerdict(name, status, error, True, norm_limit)
-
-
-def _relative(x: float, y: float, scale: float | None = None) -> float:
-    if math.isnan(x) or math.isnan(y) or x == y:
-        return 0.0 if x == y else math.nan
-    if math.isinf(x) or math.isinf(y):
-        return math.inf
-    return abs(x - y) / (scale or max(abs(x), abs(y)))

@@ -1,4 +1,4 @@
-"""Up to where a difference counts as rounding, by dtype: every coefficient of the verdicts stands here."""
+"""Tolerances by dtype and operation: every coefficient of the verdicts is defined here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "counting",
     "default_tolerance",
     "elementwise",
-    "growth",
+    "growth_factor",
     "longer_sum",
     "of_scores",
     "own_tolerance",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 DtypePolicy = tuple[tuple[str, str], ...]
-"""Dtypes of a and of b that differ throughout, as (of a, of b): another precision policy."""
+"""Dtypes that differ throughout, as (of a, of b): a different precision policy."""
 
 EPSILON = {
     "float64": 2.0**-52,
@@ -48,50 +48,52 @@ EPSILON = {
     "complex64": 2.0**-23,
     "complex128": 2.0**-52,
 }
-"""Machine epsilon by dtype: the distance from 1 to the next number."""
+"""Machine epsilon by dtype: the distance from 1 to the next larger number."""
 
 TOLERANCE_IN_EPS = {"float64": 128.0, "complex128": 128.0, "float32": 128.0, "complex64": 128.0, "float16": 8.0}
-"""Up to how many ε a pair is called close; 2 for the dtypes not named, whose sums are made in float32.
+"""Tolerance of a pair in units of ε; 2 for other dtypes, which are summed in float32.
 
-128 = 2·√4096: what the order of a sum of a few thousand terms can change; see `longer_sum`.
+128 = 2·√4096: the effect of reordering a sum of a few thousand terms; see `longer_sum`.
 """
 
-_TERMS, _LONGEST = 4096.0, 8.0
+_TERMS, _MAX_LONGER_SUM = 4096.0, 8.0
 
 EXTREMES = 8.0
-"""Min and Max are single elements: what rounding does to one of them is not averaged out, as it is in a norm."""
+"""Factor for Min and Max, which are single elements: their rounding is not averaged as in a norm."""
 
 ACCUMULATED = 4.0
-"""An error of the tensors themselves (from their sketches) is larger than that of their norms, over which rounding
-averages: where something differed before, so much more of it is still rounding."""
+"""Factor for errors of the tensors themselves (from their sketches), which exceed those of their norms because rounding
+averages out in norms; applies if an input differed already.
+"""
 
 _SUMMED_AS_THEY_ARE = ("float64", "complex128", "float32", "complex64")
 
 _DEFAULT_IN_EPS = 2.0
 _ELEMENTWISE_IN_EPS = {"float64": 4.0, "complex128": 4.0, "float32": 4.0, "complex64": 4.0}
-"""What two implementations of one formula make of the same numbers, element by element: of functions like exp a few ε,
-and 1 in the dtypes not named, which are computed in float32 and rounded once."""
+"""Tolerance of elementwise operations in units of ε: two implementations of functions like exp differ by a few; 1 for
+other dtypes, which are computed in float32 and rounded once.
+"""
 
 _PRINT_RESOLUTION = 2e-6
-"""Two numbers of seven digits that differ by one in the last may be equal: nothing below this is ever red."""
+"""Differences in the last of seven printed digits may come from equal numbers: nothing below this is red."""
 RESOLUTION = 1e-13
-"""What the order of summation does to norms and sketches, which are sums in float64."""
+"""Effect of the summation order on norms and sketches, which are sums in float64."""
 
 
 def default_tolerance(dtype: str) -> float:
-    """Relative error up to which two tensors of a dtype are called close."""
+    """Relative error up to which two tensors of a dtype are close."""
     eps = EPSILON.get(dtype)
-    # integers and bools have no rounding: only the print limits what can be seen of them
+    # integers and bools do not round: only the printed precision limits the comparison
     return (
         _PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), _PRINT_RESOLUTION)
     )
 
 
 def own_tolerance(dtype: str, by_element: bool) -> float:
-    """The same for what one operation alone may do: its inputs are equal to the bit, and its numbers round-trip.
+    """Relative error up to which one operation's outputs are close, given bitwise equal inputs and round-trip numbers.
 
     Args:
-        by_element: the operation computes each element by itself; a sum may be made in any order, these may not.
+        by_element: the operation computes each element by itself; only sums may be reordered.
     """
     eps = EPSILON.get(dtype, 0.0)
     times = _ELEMENTWISE_IN_EPS.get(dtype, 1.0) if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
@@ -99,11 +101,11 @@ def own_tolerance(dtype: str, by_element: bool) -> float:
 
 
 def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -> float:
-    """Relative error that one operation may make by rounding.
+    """Relative error that one operation may add by rounding.
 
     Args:
-        exact: the log's numbers round-trip; else a difference in the last digit that is printed is none.
-        coarsest: ε of what it may compute in, 0 for the dtype itself.
+        exact: the log's numbers round-trip; otherwise a difference in the last printed digit counts as none.
+        coarsest: ε of the coarsest dtype it may compute in, 0 for its own.
     """
     own = own_tolerance(dtype, by_element)
     if coarsest > EPSILON.get(dtype, float("inf")):
@@ -112,14 +114,14 @@ def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -
 
 
 def longer_sum(dtype: str, terms: Float64) -> Float64:
-    """By how much more the order of a sum of so many terms may change than tolerances allow for: √(terms/4096).
+    """Factor by which reordering a sum of this many terms may exceed the tolerance: √(terms/4096), at most 8.
 
-    The error of a sum grows as the root of its length. From a quarter of a million terms on, sums are made in blocks,
-    and it grows no more. Shorter dtypes are summed in float32 and rounded once.
+    The error of a sum grows as the root of its length. From a quarter of a million terms on, sums are computed in
+    blocks and it stops growing. Low-precision dtypes are summed in float32 and rounded once.
     """
     if dtype not in _SUMMED_AS_THEY_ARE:
         return np.ones(len(terms))
-    return np.clip(np.sqrt(terms / _TERMS), 1.0, _LONGEST)
+    return np.clip(np.sqrt(terms / _TERMS), 1.0, _MAX_LONGER_SUM)
 
 
 _NAMES = (
@@ -135,22 +137,23 @@ _BY_ELEMENT = frozenset(_NAMES.split())
 
 
 def elementwise(op: str) -> bool:
-    """Whether an operation computes each element by itself: no sum in it whose order could differ."""
+    """True for operations that compute each element by itself, without a sum to reorder."""
     if op.startswith("_fused_"):
         return True  # the optimizers' updates
     return op.removeprefix("_foreach_").rstrip("_") in _BY_ELEMENT or op in _BY_ELEMENT
 
 
-# How errors travel (growth.py): used where differences are expected, see docs/matching.md
+# Error propagation (error_propagation.py), used if differences are expected; see docs/matching.md
 
 TF32_EPSILON = 2.0**-10
-"""What a float32 product may be rounded to on the way in: the least ε of `--expect low-precision`."""
+"""Rounding of the factors of a float32 product: the minimum ε of `--expect low-precision`."""
 
-_GROWTH = 4.0
-"""By how much an operation may enlarge the error that came in. A product of two tensors adds their errors and a square
-doubles it; the rest is for estimates from sketches, which are off by up to a third each."""
+_GROWTH_FACTOR = 4.0
+"""Factor by which an operation may amplify its input error. A product of two tensors adds their errors and a square
+doubles it; the rest covers estimates from sketches, which are off by up to a third each.
+"""
 
-_GROWTH_BY_OP = {
+_GROWTH_FACTOR_BY_OP = {
     "pow": 8.0,
     "_foreach_addcdiv": 32.0,
     "addcdiv": 32.0,
@@ -162,24 +165,28 @@ _GROWTH_BY_OP = {
     "_scaled_dot_product_flash_attention_for_cpu": 16.0,
     "_scaled_dot_product_fused_attention_overrideable": 16.0,
 }
-"""Operations that enlarge it more. A power does by its exponent. An update of Adam in the first steps is little but the
-sign of the gradient, which turns where the gradient is rounding. Fused attention hides an exponential of scores that no
-record shows."""
+"""Operations with a larger factor. A power amplifies by its exponent. In the first steps an Adam update is close to the
+sign of the gradient, which flips where the gradient is rounding. Fused attention hides an exponential of unrecorded
+scores.
+"""
 
 _OF_SCORES = frozenset({"_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp", "exp"})
-"""Here the *absolute* error of the argument becomes the relative one of the result: scores of 20 enlarge it by 20."""
+"""Operations that turn the *absolute* error of the argument into a relative one of the result: scores of 20 amplify by
+20.
+"""
 UNKNOWN_SCORES = 16.0
-"""How large scores are taken to be where the log does not say."""
+"""Assumed size of scores if the log does not give it."""
 
 UNSURE = 0.5
 """Below this confidence a pair is as likely wrong as right."""
 
 NORM_GROWTH = 4.0
-"""The same as `_GROWTH` for differences of norms."""
+"""The counterpart of `_GROWTH_FACTOR` for differences of norms."""
 
 NOISE = 4.0
-"""How many times the error that a third run shows for an operation still counts as its noise: two runs that are off by
-1 each in independent directions are 1.4 apart, and sketches may be a third off on both sides."""
+"""Factor on the error that a third run shows: two runs that are each off by 1 in independent directions are 1.4 apart,
+and sketches may be a third off on both sides.
+"""
 
 COPIES = frozenset(
     {
@@ -188,43 +195,44 @@ COPIES = frozenset(
         *("slice_scatter", "split_with_sizes_copy", "stack", "tril", "triu", "where"),
     }
 )
-"""Operations that hand elements on, maybe beside others that are so large that the error cannot be seen (a mask)."""
+"""Operations that copy elements, perhaps beside others (a mask) so large that they hide the error."""
 
 RANKING = frozenset(
     {"topk", "sort", "msort", "kthvalue", "max", "min", "median", "nanmedian", "mode", "cummax", "cummin"}
 )
-"""Operations that return values and, beside them, which they were."""
+"""Operations that return values and their indices."""
 
 DECIDED = 4.0
-"""Of whole numbers that values with an error e decide, a share of about e may be others, and the error of the numbers
-themselves is about the root of that share."""
+"""Values with an error e change a fraction of about e of the whole numbers derived from them; the error of these
+numbers is about the root of that fraction.
+"""
 
 ANYTHING = 2.0
-"""The relative error of two tensors of one size that have nothing to do with each other is 1.4."""
+"""Exceeds the relative error of two unrelated tensors of the same size, 1.4."""
 
 _COMMON_DIRECTION = 1 / 8
 _CHANCE = 5.0
 
 
-def growth(op: str) -> float:
-    """By how much an operation may enlarge the relative error that came in."""
-    return _GROWTH_BY_OP.get(op.rstrip("_"), _GROWTH)
+def growth_factor(op: str) -> float:
+    """Factor by which an operation may amplify the relative error of its inputs."""
+    return _GROWTH_FACTOR_BY_OP.get(op.rstrip("_"), _GROWTH_FACTOR)
 
 
 def of_scores(op: str) -> bool:
-    """Whether the size of the argument decides about `growth`."""
+    """True if the magnitude of the argument determines the amplification."""
     return op in _OF_SCORES
 
 
 def systematic_share(elements: Float64) -> Float64:
-    """Which part of a tensor's relative error its norm may change by when the error is rounding.
+    """Fraction of a tensor's relative error by which its norm may change if the error is rounding.
 
-    Rounding points in all directions: of an error e, a norm over N elements sees about e/√N (five standard deviations
-    are allowed). An eighth is for what errors that went through the same sums have in common; measured on noise of
-    float32 and bfloat16 it stays below a tenth. A factor of 1.01 is seen in full.
+    Rounding points in all directions: a norm over N elements changes by about e/√N for an error e (five standard
+    deviations are allowed). One eighth is added for the common component of errors that went through the same sums;
+    measured on noise of float32 and bfloat16 it stays below a tenth. A factor of 1.01 changes the norm in full.
 
     Args:
-        elements: how many elements make the norm, NaN where that is not known: see `counting`.
+        elements: effective number of elements in the norm, NaN if unknown: see `counting`.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = _COMMON_DIRECTION + _CHANCE / np.sqrt(elements)
@@ -232,6 +240,6 @@ def systematic_share(elements: Float64) -> Float64:
 
 
 def counting(l1: Float64, l2: Float64) -> Float64:
-    """How many elements of a tensor make its norm, by its norms: N where all are alike, 1 where one is all there is."""
+    """Effective number of elements in a tensor's norm, from its norms: N if all are alike, 1 if one dominates."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((l1 / l2) ** 2)

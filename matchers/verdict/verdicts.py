@@ -1,4 +1,4 @@
-"""The verdicts of all pairs, under what the user expects of the two runs."""
+"""Judge all pairs under the user's expectation, and reuse verdicts that still apply when only some pairs change."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Judged", "Judgement", "judge_again", "judge_all"]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Verdicts, the dtype policy they were made under, and, where it was asked, what arithmetic explains.
+    """Verdicts, their dtype policy, and on request the differences that arithmetic explains.
 
-    `judged`: what is known of each pair by itself, for the next judgement of the same logs.
+    `judged`: the verdict on each pair by itself, for the next judgement of the same logs.
     """
 
     verdicts: Verdicts
@@ -42,11 +42,11 @@ def judge_all(
     rtol: Float64,
     before: Judged | None = None,
 ) -> Judgement:
-    """Judges every pair.
+    """Judge every pair.
 
     Args:
-        flow: asked only where differences are to be explained.
-        rtol: tolerances from the user's rules per pair, NaN where there is none; these hold whatever is expected.
+        flow: used only if differences are to be explained.
+        rtol: tolerances from the user's rules per pair, NaN for none; they apply under any expectation.
         before: an earlier judgement of the same logs, with other pairs.
     """
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
@@ -70,7 +70,7 @@ def judge_all(
 
 
 def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
-    """Any difference is red where `strict`; without digests (`exact`), any that is printed."""
+    """Turn differences red where `strict`: any at all if the logs have digests (`exact`), else any printed one."""
     red = (verdicts.status == Status.CLOSE) & strict & ((verdicts.error > 0) | exact)
     return replace(
         verdicts,
@@ -81,13 +81,13 @@ def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
 
 
 def _epsilons(log: OpLog) -> list[float]:
-    """ε of the dtypes that a run computes in; those of eight bits only hold what is scaled elsewhere."""
+    """ε of the dtypes that a run computes in; eight-bit dtypes only store values scaled elsewhere."""
     return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Pairs (i[k], j[k]), i ascending, and what was said about them; `rtol` as `judge` was given it."""
+    """Pairs (i[k], j[k]), i ascending, with the verdict on each by itself; `rtol` as passed to `judge`."""
 
     i: Int64
     j: Int64
@@ -99,7 +99,7 @@ class Judged:
 def judge_again(
     a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: DtypePolicy, before: Judged | None
 ) -> Judged:
-    """As `judge`, but verdicts that still hold are taken over from `before`, which is about the same logs."""
+    """Like `judge`, but reuse verdicts that still apply from `before`, which is about the same logs."""
     if before is None or before.policy != policy:
         return Judged(i, j, rtol, policy, judge(a, b, i, j, rtol, policy))
     was = np.full(len(a), -1, np.int64)

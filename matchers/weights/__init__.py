@@ -1,1 +1,1 @@
-"""Logs of weights: read, compared, and where two runs part."""
+"""Logs of weights: reading, comparing, and the first step at which two runs diverge."""

@@ -1,8 +1,7 @@
-"""Where two logs of weights over steps part first.
+"""Compare two logs of weights over steps, and find where they diverge first.
 
-What two runs say about the same tensor after the same step is compared. The first difference in the order in which a
-step makes its tensors (gradients, then weights and the optimizer's state; parameters in the order of the model) is
-where to look.
+States of the same tensor after the same step are compared. Differences are ordered as a step produces its tensors
+(gradients, then weights and optimizer state; parameters in model order), so that the first one is where to look.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ __all__ = [
 
 
 class Outcome(IntEnum):
-    """What comparing one tensor of two runs says."""
+    """Result of comparing one tensor of two runs."""
 
     EQUAL = 0
-    """The bits are the same; or, where no digests tell, every number is."""
+    """The digests are equal; without digests, every number is."""
     DIFFERENT = 1
     NOT_COMPARABLE = 2
-    """Other shapes, or other shards of one tensor: the numbers of this log alone cannot tell."""
+    """The shapes differ, or the shards of one tensor do: the logged numbers cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A tensor that differs. `error` estimates ‖a − b‖ / ‖b‖, a ratio; NaN where nothing tells it."""
+    """A tensor that differs. `error` estimates ‖a − b‖ / ‖b‖, a ratio; NaN if unknown."""
 
     step: int
     parameter: str
@@ -51,7 +50,8 @@ class StepSummary:
     """One step that both logs have.
 
     Attributes:
-        compared: parameters of which at least one part was compared. different: those with a part that differs.
+        compared: number of parameters with at least one compared part.
+        different: number of those with a part that differs.
         largest: the difference with the largest error, None without one.
     """
 
@@ -63,14 +63,15 @@ class StepSummary:
 
 @dataclass(frozen=True, slots=True)
 class WeightsComparison:
-    """Where two logs of weights part.
+    """The differences between two logs of weights.
 
     Attributes:
-        first: the first difference, None when there is none.
-        steps: the steps that both have, ascending.
-        not_comparable: (step, parameter, part) of tensors that cannot be compared by these logs.
-        only_a, only_b: parameters that only one of them has. steps_only_a, steps_only_b: steps.
-        starts_differ: parameters whose digests before the first step differ, by the headers; None when they do not say.
+        first: the first difference, None if there is none.
+        steps: the common steps, ascending.
+        not_comparable: (step, parameter, part) of tensors that these logs cannot compare.
+        only_a, only_b: parameters that only one log has. steps_only_a, steps_only_b: steps.
+        starts_differ: parameters whose digests before the first step differ, by the headers; None without these
+            digests.
     """
 
     a: WeightLog
@@ -86,7 +87,7 @@ class WeightsComparison:
 
 
 def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
-    """Compares what two logs say about the same tensors at the same steps."""
+    """Compare the states of the same tensors at the same steps in two logs."""
     order = {name: i for i, name in enumerate(dict.fromkeys([*a.parameters, *b.parameters]))}
     known_a, known_b = set(a.parameters), set(b.parameters)
     common = sorted(
@@ -126,7 +127,7 @@ def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
 
 @dataclass(slots=True)
 class _Tally:
-    """What is being counted for one step."""
+    """Counters of one step."""
 
     compared: set[str] = field(default_factory=set)
     different: set[str] = field(default_factory=set)
@@ -150,7 +151,7 @@ def _judge(a: TensorState, b: TensorState) -> tuple[Outcome, float]:
         if a.digest == b.digest:
             return Outcome.EQUAL, 0.0
         return Outcome.DIFFERENT, _error(a, b)
-    # bits of other dtypes do not tell; equal numbers do, as far as they go
+    # digests of different dtypes are not comparable; equal numbers are, to their precision
     error = _error(a, b)
     if math.isnan(error) and a.l2 is None and b.l2 is None and a.counts == b.counts:
         return Outcome.EQUAL, 0.0
@@ -158,13 +159,13 @@ def _judge(a: TensorState, b: TensorState) -> tuple[Outcome, float]:
 
 
 def _error(a: TensorState, b: TensorState) -> float:
-    """Estimate of ‖a − b‖ / ‖b‖ over the finite values; of the norms' difference where there are no sketches."""
+    """Estimate of ‖a − b‖ / ‖b‖ over the finite values; relative difference of the norms without sketches."""
     if a.counts is not None and b.counts is not None and a.counts[1:3] != b.counts[1:3]:
         return math.inf  # NaN or infinity on one side
     if a.l2 is None or b.l2 is None:
         return math.nan
     if a.sketch is not None and b.sketch is not None:
-        # the root of the mean square of the differences of the projections
+        # root mean square of the differences of the projections
         distance = math.dist(a.sketch, b.sketch) / math.sqrt(len(a.sketch))
     else:
         distance = abs(a.l2 - b.l2)
@@ -182,7 +183,7 @@ def _starts(a: WeightLog, b: WeightLog) -> tuple[str, ...] | None:
 
 
 def first_divergent_steps(logs: Sequence[WeightLog]) -> list[list[int | None]]:
-    """For every pair of logs the step at which they part first, None where they never do; the diagonal is None."""
+    """For every pair of logs the first step at which they diverge, None if never; the diagonal is None."""
     steps: list[list[int | None]] = [[None] * len(logs) for _ in logs]
     for i, a in enumerate(logs):
         for j in range(i + 1, len(logs)):

@@ -1,6 +1,6 @@
-"""A log of weights over steps (docs/weights.md), read.
+"""Read a log of weights over steps (docs/weights.md).
 
-A header, a line of `=`, and one line of JSON per tensor and step. A broken line costs only itself.
+It has a header, a line of `=`, and one line of JSON per tensor and step. An invalid line costs only itself.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _SKETCH_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class TensorState:
-    """One tensor after one step, as a line of the log has it; None where the line does not say.
+    """One tensor after one step; None for values missing from its line.
 
     Attributes:
-        line: number of its line.
-        l2: of the finite values.
+        line: line number.
+        l2: norm of the finite values.
         counts: numel, NaN, infinite, zero.
         digest: of the raw bytes, as text.
-        sketch: its projections, 16 numbers.
+        sketch: its 16 projections.
         placement: of a shard, as JSON text with sorted keys.
     """
 
@@ -61,13 +61,13 @@ class WeightLog:
     Attributes:
         path: for messages.
         run: the run info of its header.
-        states: by (step, parameter, part), in the order of the log.
-        steps: in the order of the log.
-        parameters: in the order of the model.
-        problems: what could not be read, the first thousand. problem_count: all of them.
-        cut_off: the end of the file is missing in the middle of a line.
+        states: by (step, parameter, part), in log order.
+        steps: in log order.
+        parameters: in model order.
+        problems: the first 1,000 invalid lines. problem_count: number of all.
+        cut_off: the file ends in the middle of a line.
         promised: number of steps by the footer, None without one.
-        complete: there is a footer, and it promises as many steps as there are.
+        complete: the footer exists and its number of steps is correct.
     """
 
     path: str
@@ -83,12 +83,12 @@ class WeightLog:
 
 
 def read_weights(source: str | os.PathLike[str]) -> WeightLog:
-    """Reads a log of weights: a path, plain or gzip.
+    """Read a log of weights, plain or gzip.
 
-    Broken lines are left out and reported; what the last line lacks when a run was killed is `cut_off`.
+    Invalid lines are skipped and reported; an incomplete last line of a killed run sets `cut_off`.
 
     Raises:
-        LogError: the file is missing, unreadable, or no log of weights.
+        LogError: the file is missing, unreadable, or not a log of weights.
     """
     path = os.fspath(source)
     log = WeightLog(path)
@@ -124,7 +124,7 @@ def _read(log: WeightLog, lines: IO[bytes]) -> None:
 
 
 def _read_line(log: WeightLog, text: str, number: int) -> str | None:
-    """Takes in a line; returns what is wrong with it."""
+    """Read a line; return an error message, or None."""
     if not text.startswith("{"):
         log.promised = log_format.parse_weights_footer(text)
         return "not a line of a log of weights" if log.promised is None else None
@@ -133,13 +133,13 @@ def _read_line(log: WeightLog, text: str, number: int) -> str | None:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         return _reason(error)
     if (step, name, part) in log.states:
-        return f"step {step} has this tensor already; the first counts"
+        return f"a second entry for this tensor in step {step}; the first counts"
     log.states[step, name, part] = state
     return None
 
 
 def _read_header(log: WeightLog, lines: IO[bytes]) -> int:
-    """Reads up to the `=` line; returns its number."""
+    """Read up to the `=` line; return its number."""
     header: list[str] = []
     for raw in lines:
         text = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -150,9 +150,9 @@ def _read_header(log: WeightLog, lines: IO[bytes]) -> int:
             break
     parsed = log_format.parse_header(header)
     if parsed.format != log_format.WEIGHTS_FORMAT:
-        said = f", not {parsed.format[:40]!r}" if parsed.format else ""
+        found = f", not {parsed.format[:40]!r}" if parsed.format else ""
         raise LogError(
-            f"{log.path}:1: is not a log of weights: expected a line 'Format: {log_format.WEIGHTS_FORMAT}'{said}"
+            f"{log.path}:1: is not a log of weights: expected a line 'Format: {log_format.WEIGHTS_FORMAT}'{found}"
         )
     log.run = parsed.run
     for at, message in parsed.problems:
@@ -173,10 +173,11 @@ def _problem(log: WeightLog, line: int, message: str) -> None:
 
 
 def _state(text: str, line: int) -> tuple[int, str, str, TensorState]:
-    """(step, parameter, part, what is known) of a line.
+    """(step, parameter, part, state) of a line.
 
     Raises:
-        ValueError: it is no JSON, or a value makes no sense; with a sentence. KeyError: a name is missing.
+        ValueError: invalid JSON or an invalid value, with a message.
+        KeyError: a field is missing.
     """
     values = json.loads(text)
     step, name, part = values["step"], values["parameter"], values["part"]

@@ -1,1 +1,1 @@
-"""Which rows are listed: filter, fields, order, groups, data flow."""
+"""Filter, sort, group and follow the rows of a comparison."""

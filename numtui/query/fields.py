@@ -1,7 +1,7 @@
-"""The fields of a filter query: what may stand behind each, and which rows it wants.
+"""Fields of a filter query: their values, and the rows each selects.
 
-`FIELDS` are those that are followed by a colon, `NUMBERS` those that are compared with a number. Text of a log is
-looked up once per distinct name, never once per row.
+`FIELDS` take words after a colon, `NUMBERS` are compared with a number. Text of a log is looked up once per distinct
+name, never once per row.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.PARTIAL, Status.RECOMPUTE, Status.IGNORED),
     **{s.label: (s,) for s in Status if s is not Status.EQUAL},
 }
-"""What may stand behind `status:`, besides `cause` and `cast`."""
+"""Values of `status:`, besides `cause` and `cast`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that takes words, with commas between several of which any will do.
+    """A query field with one or more comma-separated words, any of which may match.
 
     Attributes:
-        about: what it is, for the help.
-        mask: the rows that have one of the values, which have been checked.
-        values: what each word it takes stands for; empty where any text will do.
+        about: description for the help.
+        mask: the rows with one of the values, which are already validated.
+        values: meaning of each allowed word; empty where any text is allowed.
         number: it takes whole numbers from 1 on.
         whole: a comma is part of the value.
-        names: the values that a comparison has, for completion.
+        names: the values in a comparison, for completion.
     """
 
     about: str
@@ -57,7 +57,7 @@ class Field:
     names: Callable[[Comparison], Sequence[str]] = lambda _: ()
 
     def wrong(self, value: str) -> str:
-        """What is wrong with one value; empty when nothing is."""
+        """Return the error in one value; empty when it is valid."""
         if not value and not self.values:
             return "a value is missing"
         if self.number and not (value.isascii() and value.isdigit() and int(value) > 0):
@@ -69,14 +69,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A column that is compared with a number; NaN where a row has none, which no comparison holds for."""
+    """A column to compare with a number; NaN where a row has none, so that no comparison is true."""
 
     about: str
     column: Callable[[Comparison], Float64]
 
 
 def keys_containing(c: Comparison, text: str) -> Bool:
-    """bool[r]: the rows with a key on either side that contains `text`."""
+    """bool[r]: rows with a key on either side that contains `text`."""
     return _either(c, lambda log: log.keys.containing(text))
 
 
@@ -84,7 +84,7 @@ def _either(c: Comparison, of_log: Callable[[OpLog], Bool]) -> Bool:
     """Lift a mask over the records of a log to the rows of the comparison: true when either side has it."""
     out = np.zeros(len(c), bool)
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
-        # The extra entry answers for record -1, a row that this side does not have.
+        # The extra entry serves record -1: no record on this side.
         out |= np.append(of_log(log), False)[at]
     return out
 
@@ -103,7 +103,7 @@ def _statuses(c: Comparison, words: Sequence[str]) -> Bool:
 
 
 def _casts(c: Comparison) -> Bool:
-    """The rows that return floats of another dtype than they read, on either side."""
+    """Rows that return floats of another dtype than they read, on either side."""
     flow = c.flow
     if flow is None:
         return np.zeros(len(c), bool)
@@ -111,7 +111,7 @@ def _casts(c: Comparison) -> Bool:
 
 
 def _largest(c: Comparison) -> Float64:
-    """The largest magnitude in the output of either side; inf where a log says Inf."""
+    """Largest magnitude in the output of either side; inf where a log has Inf."""
     out = np.full(len(c), np.nan)
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
         largest = np.fmax(np.abs(log.stats[2]), np.abs(log.stats[3]))
@@ -120,7 +120,7 @@ def _largest(c: Comparison) -> Float64:
 
 
 def _followed(c: Comparison, numbers: Sequence[str]) -> Bool:
-    """The rows that start a first cause, numbered as the list of causes does, and the red ones that follow from it."""
+    """Rows that start a first cause (numbered as in the list of causes), and their red consequences."""
     wanted = [int(number) - 1 for number in numbers]
     if c.flow is None:
         return np.zeros(len(c), bool)  # nothing is paired yet
@@ -131,7 +131,7 @@ def _followed(c: Comparison, numbers: Sequence[str]) -> Bool:
 
 
 def rows_of_rule(c: Comparison, number: int) -> Bool:
-    """bool[r]: the rows of the operations that a rule is about (an index into the rules), disabled or not."""
+    """bool[r]: rows of the operations that a rule covers (an index into the rules), disabled or not."""
     rule = c.rules.rules[number]
     modules = tuple(other for at, other in c.rules.in_force(ModuleRule) if at < number)
     found = reach(replace(rule, enabled=True), c.a, c.b, modules)
@@ -142,7 +142,7 @@ def rows_of_rule(c: Comparison, number: int) -> Bool:
 
 
 def _of_rules(c: Comparison, numbers: Sequence[str]) -> Bool:
-    """The rows of rules, numbered as the list of rules does."""
+    """Rows of some rules, numbered as in the list of rules."""
     wanted = [int(number) - 1 for number in numbers]
     masks = [rows_of_rule(c, k) for k in wanted if k < len(c.rules)]
     return np.logical_or.reduce(masks) if masks else np.zeros(len(c), bool)
@@ -157,10 +157,10 @@ def _confidence(c: Comparison) -> Float64:
 
 
 def _units(c: Comparison) -> Float64:
-    """The error in units of the coarser ε of the two sides."""
+    """Error in units of the coarser ε of the two sides."""
     eps = np.zeros(len(c))
     for log, at in ((c.a, c.row_a), (c.b, c.row_b)):
-        # A last entry for index -1, which means that the log does not say.
+        # The last entry serves index -1: not in the log.
         table = np.array([EPSILON.get(name, 0.0) for name in log.dtypes] + [0.0])
         eps = np.maximum(eps, np.append(table[log.dtype], 0.0)[at])
     return np.divide(c.error, eps, out=np.full(len(c), np.nan), where=eps > 0)
@@ -168,7 +168,7 @@ def _units(c: Comparison) -> Float64:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of interned text, of either side."""
+    """A column of interned text, on either side."""
 
     table: Callable[[OpLog], Strings]
     index: Callable[[OpLog], Int32]
@@ -183,7 +183,7 @@ class _Column:
 
     def _hits(self, log: OpLog, tests: Sequence[Callable[[str], object]]) -> Bool:
         shown = (self.shown(name) for name in self.table(log))
-        # A last entry for index -1, which means that the log does not say.
+        # The last entry serves index -1: not in the log.
         return np.array([any(test(name) for test in tests) for name in shown] + [False], bool)
 
 
@@ -191,9 +191,9 @@ _SIGNS = {"*": ".*", "?": ".", "#": "[0-9]+"}
 
 
 def _test(value: str) -> Callable[[str], object]:
-    """Whether a name has `value` in it, or is it (`=value`, with signs for anything, a character, a number).
+    """Build the test for names that contain `value`, or equal it (`=value`, with wildcards `*`, `?`, `#`).
 
-    A number is never part of another one: `layers.1` is not in `layers.12`.
+    A number never matches within another one: `layers.1` is not in `layers.12`.
     """
     if value.startswith("=") and len(value) > 1:
         pattern = "".join(_SIGNS.get(c, re.escape(c)) for c in value[1:])
@@ -208,13 +208,13 @@ def _text(about: str, column: _Column, *, whole: bool = False) -> Field:
 
 
 def _file(location: str) -> str:
-    """The file of `path/to/model.py:12`."""
+    """Return the file of `path/to/model.py:12`."""
     path, colon, line = location.rpartition(":")
     return path if colon and line.isdigit() else location
 
 
 _STATUS = Field(
-    "its status; `red`, `equal` and `other` stand for several; `cause` for first causes, `cast` for a change of dtype",
+    "status; `red`, `equal` and `other` cover several; `cause` for first causes, `cast` for a change of dtype",
     _statuses,
     {word: word for word in (*STATUS_WORDS, "cause", "cast")},
 )
@@ -227,38 +227,40 @@ FIELDS: dict[str, Field] = {
     "status": _STATUS,
     "is": _STATUS,
     "role": Field(
-        "where a red row stands in the data flow",
+        "role of a red row in the data flow",
         lambda c, words: np.isin(c.role, [Role[_ROLES[word]] for word in words]),
         _ROLES,
     ),
-    "cause": Field("the first cause of this number, and the red rows that follow from it", _followed, number=True),
+    "cause": Field("the first cause of this number, and its red consequences", _followed, number=True),
     "rule": Field(
-        "the rule of this number, as the list of rules (r) counts them",
+        "the rule of this number in the list of rules (r)",
         _of_rules,
         number=True,
         names=lambda c: [str(number) for number in range(1, len(c.rules) + 1)],
     ),
     "phase": Field(
-        "part of the step",
+        "phase of the step",
         lambda c, words: _either(c, lambda log: np.isin(log.phase, [Phase[_PHASES[word]] for word in words])),
         _PHASES,
     ),
-    "op": _text("the operation", _Column(lambda log: log.ops, lambda log: log.op)),
-    "module": _text("the module", _Column(lambda log: log.modules, lambda log: log.module)),
-    "file": _text("the source file", _Column(lambda log: log.locations, lambda log: log.location, _file)),
-    "at": _text("the source file and line", _Column(lambda log: log.locations, lambda log: log.location)),
-    "dtype": _text("the dtype of the output", _Column(lambda log: log.dtypes, lambda log: log.dtype)),
+    "op": _text("operation", _Column(lambda log: log.ops, lambda log: log.op)),
+    "module": _text("module", _Column(lambda log: log.modules, lambda log: log.module)),
+    "file": _text("source file", _Column(lambda log: log.locations, lambda log: log.location, _file)),
+    "at": _text("source file and line", _Column(lambda log: log.locations, lambda log: log.location)),
+    "dtype": _text("dtype of the output", _Column(lambda log: log.dtypes, lambda log: log.dtype)),
     "shape": _text(
-        "the shape of the output, like `4,64`",
+        "shape of the output, like `4,64`",
         _Column(lambda log: log.shapes, lambda log: log.shape, lambda text: text.replace(" ", "")),
         whole=True,
     ),
     "method": Field(
-        "how the pair was found", lambda c, words: np.isin(_method(c), [Method[_METHODS[w]] for w in words]), _METHODS
+        "method that found the pair",
+        lambda c, words: np.isin(_method(c), [Method[_METHODS[w]] for w in words]),
+        _METHODS,
     ),
 }
 
-_CONFIDENCE = Number("how sure the pair is, 0 to 1", _confidence)
+_CONFIDENCE = Number("confidence of the pair, 0 to 1", _confidence)
 
 NUMBERS: dict[str, Number] = {
     "error": Number("relative error", lambda c: c.error),

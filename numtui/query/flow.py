@@ -1,6 +1,6 @@
-"""The data flow around one row: what it reads, what reads it, and the way back to the first cause of its difference.
+"""Data flow around one row: producers, consumers, and the path back to its first cause.
 
-Pure functions of a comparison. Following a way back may visit every red row, so it is not for the screen's own thread.
+Pure functions of a comparison. `way_back` may visit every red row: not for the screen's own thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Hop", "Neighbour", "Way", "consuming", "producing", "way_back"]
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A row that makes what another one reads, or reads what that one makes.
+    """A producer or consumer of a row.
 
     Attributes:
         row: the neighbour.
-        sides: the runs in which it is so: "a", "b" or "ab".
-        position: which input is read (0-based).
+        sides: the runs that have this edge: "a", "b" or "ab".
+        position: 0-based position of the input.
     """
 
     row: int
@@ -35,7 +35,7 @@ class Neighbour:
 
 
 def producing(c: Comparison, row: int) -> tuple[Neighbour, ...]:
-    """The rows that made the inputs of a row, as far as they are known, by the position of the input."""
+    """Return the known producers of a row's inputs, by position of the input."""
     found: dict[tuple[int, int], str] = {}
     for side, position, maker in _makers(c, row):
         found[position, maker] = found.get((position, maker), "") + side
@@ -43,7 +43,7 @@ def producing(c: Comparison, row: int) -> tuple[Neighbour, ...]:
 
 
 def consuming(c: Comparison, row: int) -> tuple[Neighbour, ...]:
-    """The rows that read what a row made, in the order of the step."""
+    """Return the consumers of a row's output, in dispatch order."""
     if c.flow is None:
         return ()
     found: dict[tuple[int, int], str] = {}
@@ -65,7 +65,7 @@ def consuming(c: Comparison, row: int) -> tuple[Neighbour, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One row on the way back, and through which input of which side it reads the next one.
+    """One row on the path to the first cause, with the side and input through which it reads the next one.
 
     `position` is -1 on the last hop.
     """
@@ -77,13 +77,13 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a row came to be red.
+    """Path from a red row back to its first cause.
 
     Attributes:
-        hops: from the row to the first cause, each reading what the next one made; only the row where no flow is known.
-        cause: the first cause, -1 where none is known.
-        proven: no row on the way agrees (each is red, or cannot be judged). Otherwise some agree in print
-            or are close, and carry the difference unseen.
+        hops: from the row to the first cause, each consuming the next; only the row where no flow is known.
+        cause: the first cause, -1 where unknown.
+        proven: every row on the path is red or cannot be judged. Otherwise some have the same printed values or are
+            close, and carry the difference unseen.
     """
 
     hops: tuple[Hop, ...]
@@ -92,13 +92,13 @@ class Way:
 
     @property
     def arrives(self) -> bool:
-        """Whether data flow leads to the cause; otherwise the row is its consequence by its place alone."""
+        """True when data flow leads to the cause; otherwise the row is attributed to it by position only."""
         return self.hops[-1].row == self.cause
 
 
 def way_back(c: Comparison, row: int) -> Way:
-    """The shortest way from a row to its first cause: over rows that do not agree where there is one, else over rows
-    that are not known to have equal bits.
+    """Find the shortest path from a row to its first cause: over mismatching rows if there is one, else over rows
+    not known to be bitwise equal.
     """
     known = c.consequences
     number = int(known.cause_of[row])
@@ -115,7 +115,7 @@ def way_back(c: Comparison, row: int) -> Way:
 
 
 def _shortest(c: Comparison, start: int, passing: Bool, wanted: Bool) -> tuple[Hop, ...]:
-    """Breadth first against the data flow; empty when no wanted row is reached."""
+    """Search breadth first against the data flow; empty when no wanted row is reached."""
     came: dict[int, tuple[int, str, int]] = {start: (-1, "", -1)}
     waiting = deque([start])
     while waiting:
@@ -140,7 +140,7 @@ def _hops(came: dict[int, tuple[int, str, int]], last: int) -> tuple[Hop, ...]:
 
 
 def _makers(c: Comparison, row: int) -> Iterator[tuple[str, int, int]]:
-    """(side, position of the input, row that made it) of a row's inputs, those of a first."""
+    """Yield (side, input position, producing row) of a row's inputs, those of a first."""
     if c.flow is None:
         return
     members = c.members(row)

@@ -1,4 +1,4 @@
-"""The rows of a list by module, by source line, by operation: how many of each, how many red, and the worst.
+"""Group rows by module, source line or operation: row count, red count, worst row.
 
 Counted over whole columns; a million rows take milliseconds.
 """
@@ -22,7 +22,7 @@ __all__ = ["By", "RowGroup", "grouped"]
 
 
 class By(IntEnum):
-    """What rows have in common in a group."""
+    """Criterion for grouping rows."""
 
     MODULE = 0
     LAYERS = 1
@@ -40,14 +40,14 @@ class By(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One group.
+    """A group of rows.
 
     Attributes:
-        name: what its rows have in common, empty where the logs do not say.
-        query: the word that wants these rows; empty where there is none.
+        name: common value of its rows, empty where it is not in the logs.
+        query: the query word that selects these rows; empty where there is none.
         rows, red: how many.
         worst: the red row with the largest error, else the row with the largest error, else the first.
-        error: of that row, NaN where it has none; `bound`: it is only a lower bound.
+        error: of that row, NaN where it has none; `bound` marks a lower bound.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RowGroup:
 
 
 def _over_layers(module: str) -> str:
-    """`layers.#.attention` for `layers.3.attention`."""
+    """Return `layers.#.attention` for `layers.3.attention`."""
     return template(module).pattern.replace("{}", "#")
 
 
@@ -73,15 +73,15 @@ _TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], Int32], Ca
 
 
 def grouped(c: Comparison, passing: Bool, by: By) -> list[RowGroup]:
-    """The groups of the rows that pass: those with the most red rows first, then by the largest error.
+    """Group the passing rows: groups with most red rows first, then by largest error.
 
-    A row is in the group of its record of a; one that only b has, in that of b's.
+    A row belongs to the group of its record in a, or in b where only b has one.
     """
     table, index, shown, field = _TABLES[by]
     number: dict[str, int] = {}
     label = np.full(len(c), -1, np.int64)
     for log, at in ((c.b, c.row_b), (c.a, c.row_a)):  # a last, because its name counts
-        # A last entry for index -1, which means that the log does not say.
+        # The last entry serves index -1: not in the log.
         of = np.array([number.setdefault(shown(name), len(number)) for name in table(log)] + [-1], np.int64)
         has = at >= 0
         label[has] = of[index(log)[at[has]]]
@@ -110,9 +110,9 @@ def grouped(c: Comparison, passing: Bool, by: By) -> list[RowGroup]:
 
 
 def _worst(c: Comparison, rows: Int64, mine: Int64, size: int) -> Int64:
-    """The worst row of each group, -1 for groups without rows."""
+    """Return the worst row of each group, -1 for groups without rows."""
     key = np.nan_to_num(c.error[rows], nan=-1.0, posinf=np.finfo(float).max)
-    # The last of a group is the one that stays: red before others, large before small, early before late.
+    # The last of a group wins: red before others, large before small, early before late.
     order = np.lexsort((-rows, key, c.red[rows], mine))
     worst = np.full(size, -1, np.int64)
     worst[mine[order]] = rows[order]

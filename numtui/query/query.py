@@ -1,19 +1,19 @@
-"""The filter query: which rows of a comparison are wanted, as typed by a person.
+"""Filter query: parse a typed query that selects rows of a comparison.
 
-A query is words with spaces between them, and a row must satisfy all of them; `-` in front of a word turns it round:
+Words are separated by spaces, and a row must satisfy all of them; `-` in front of a word negates it:
 
-    attention                    the key of either side contains it (ASCII case does not matter)
+    attention                    the key of either side contains it (ASCII case is ignored)
     status:red,close             red, close, equal, only-a, only-b, other, or any status by name; also `is:`
-    role:origin  is:cause        where the row stands in the data flow; the first causes
-    cause:1                      the first of the first causes, and the red rows that follow from it
-    rule:3                       the rows that the third rule is about, as the list of rules counts them
+    role:origin  is:cause        role in the data flow; first causes
+    cause:1                      first cause number 1, and its red consequences
+    rule:3                       the rows that rule 3 of the list of rules covers
     phase:bwd  op:mm,bmm  module:layers.3  dtype:bfloat16  shape:4,64  file:attention.py  at:attention.py:92
-    method:values  conf<.8       how the pair was found, and how sure that is
-    error>1e-3  eps<10  row>500  relative error; the same in units of ε; the number of the row
-    largest>1e4  is:cast         the largest magnitude in the output; where the dtype changes
-    op:=mm  module:=layers.#.wq  the whole name; * stands for anything, ? for a character, # for a number
-    "two words"  module:"a b"    text with spaces, or with what else means something here
-    @name                        the filter that was saved under this name
+    method:values  conf<.8       method that found the pair, and its confidence
+    error>1e-3  eps<10  row>500  relative error; error in units of ε; row number
+    largest>1e4  is:cast         largest magnitude in the output; changes of dtype
+    op:=mm  module:=layers.#.wq  the whole name; * matches anything, ? a character, # a number
+    "two words"  module:"a b"    text with spaces or special characters
+    @name                        the filter saved under this name
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _VALUE = re.compile(r'(?:[^,"]|"[^"]*")*')
 
 
 class QueryError(UserError):
-    """A word of a filter query that means nothing; its text says what was expected.
+    """An invalid word of a filter query; the message gives what was expected.
 
-    `start` and `end` are the characters of the query that it is about.
+    `start` and `end` delimit the invalid characters of the query.
     """
 
     def __init__(self, message: str, start: int, end: int) -> None:
@@ -58,7 +58,7 @@ class QueryError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One word of a query: rows of `of`, or all others."""
+    """One word of a query: the rows of `of`, or all others."""
 
     of: Callable[[Comparison], Bool]
     negated: bool = False
@@ -66,7 +66,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parsed query. `text` is what was typed; the empty query wants every row."""
+    """A parsed query with its typed `text`; the empty query selects every row."""
 
     text: str = ""
     terms: tuple[Term, ...] = ()
@@ -75,7 +75,7 @@ class Query:
         return bool(self.terms)
 
     def mask(self, c: Comparison) -> Bool:
-        """bool[r]: the rows that satisfy every word."""
+        """bool[r]: rows that satisfy every word."""
         wanted = np.ones(len(c), bool)
         for term in self.terms:
             found = term.of(c)
@@ -87,23 +87,23 @@ NO_QUERY = Query()
 
 
 def parse_query(text: str, saved: Mapping[str, str] | None = None) -> Query:
-    """The query that `text` stands for; `saved` are queries by the names that `@name` calls them by.
+    """Parse a query; `saved` are the queries that `@name` refers to.
 
     Raises:
-        QueryError: a field, a status, a name, a number that is not known; a quotation mark without its other one.
+        QueryError: an unknown field, status, name or number; an unclosed quotation mark.
     """
     return Query(text.strip(), tuple(_terms(text, saved or {}, ())))
 
 
 def exactly(name: str, value: str) -> str:
-    """The word that wants the rows whose `name` (a field) is this; `*`, `?` and `#` stand for something."""
-    # A quotation mark cannot be quoted: one character, whatever it is.
+    """Return the word for rows whose field `name` equals this value, wildcards `*`, `?`, `#` included."""
+    # A quotation mark cannot be quoted: match any one character instead.
     plain = value.replace('"', "?")
     return f'{name}:"={plain}"' if re.search(r'[\s",]', value) else f"{name}:={plain}"
 
 
 def completions(c: Comparison, saved: Mapping[str, str]) -> tuple[str, ...]:
-    """The words that a query over this comparison can be made of."""
+    """Return all words that complete a query over this comparison."""
     words = []
     for name, field in FIELDS.items():
         words += [f"{name}:{value}" for value in (field.values or field.names(c))]
@@ -118,10 +118,10 @@ def _terms(text: str, saved: Mapping[str, str], within: tuple[str, ...]) -> Iter
 
 
 def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ...]) -> Term:
-    """A word of the query; `start` is where it stands."""
+    """Parse one word of the query; `start` is its position."""
     end = start + len(word)
     if word.count('"') % 2:
-        raise QueryError("the quotation mark has no other one", start + word.rindex('"'), end)
+        raise QueryError("unclosed quotation mark", start + word.rindex('"'), end)
     parts = _PARTS.fullmatch(word)
     assert parts is not None
     negated, name, sign, value = bool(parts["minus"]), parts["field"], parts["sign"], parts["value"]
@@ -137,10 +137,10 @@ def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ..
             raise QueryError(f"{name} is compared with a number, like {name}>1e-3", at[0], here)
         if name not in FIELDS:
             known = ", ".join(sorted(FIELDS))
-            raise QueryError(f'{name}: is no field; there are {known} (a key with a colon: "{name}:…")', at[0], here)
+            raise QueryError(f'{name}: is not a field; known are {known} (a key with a colon: "{name}:…")', at[0], here)
         return Term(_field(name, value, here), negated)
     if name not in NUMBERS:
-        raise QueryError(f"{name} is no number; there are {', '.join(NUMBERS)}", *at)
+        raise QueryError(f"{name} is not a number; known are {', '.join(NUMBERS)}", *at)
     return Term(_number(name, sign, value, here), negated)
 
 
@@ -178,7 +178,7 @@ def _field(name: str, value: str, start: int) -> Callable[[Comparison], Bool]:
 
 
 def _between_commas(value: str) -> list[tuple[int, str]]:
-    """The parts of a value, each with where it starts; a comma in quotation marks parts nothing."""
+    """Split a value at commas outside quotation marks, each item with its position."""
     out = []
     at = 0
     while True:
@@ -194,10 +194,10 @@ def _saved(
     name: str, start: int, end: int, saved: Mapping[str, str], within: tuple[str, ...]
 ) -> Callable[[Comparison], Bool]:
     if name not in saved:
-        known = f"; there are {', '.join(saved)}" if saved else ": F saves one"
-        raise QueryError(f"there is no saved filter {name!r}{known}", start, end)
+        known = f"; known are {', '.join(saved)}" if saved else "; F saves one"
+        raise QueryError(f"no saved filter {name!r}{known}", start, end)
     if name in within:
-        raise QueryError(f"the saved filter {name!r} is made of itself", start, end)
+        raise QueryError(f"the saved filter {name!r} refers to itself", start, end)
     try:
         query = Query(saved[name], tuple(_terms(saved[name], saved, (*within, name))))
     except QueryError as error:

@@ -1,4 +1,4 @@
-"""From the source line that a log names to a file on this machine, and the command that shows it."""
+"""Find the source file that a log names on this machine, and the editor command to open it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from matchers.errors import InputError
 
 __all__ = ["editor_command", "find_source", "source_lines", "split_location"]
 
-_MOST = 100_000
-"""Files that are looked at in search of one: seconds on a slow disk."""
+_MAX_FILES = 100_000
+"""Files visited in search of one: seconds on a slow disk."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist"})
 _COLON = ("code", "codium", "code-insiders", "cursor", "subl", "hx", "helix", "zed", "micro")
-"""Editors that take `file:line`; the others take `+line file`, as vi does."""
+"""Editors that take `file:line`; all others take `+line file`, like vi."""
 
 
 def source_lines(c: Comparison, row: int) -> tuple[str, ...]:
-    """Where the operations of a row stand in the source, a's line first; b's only where it is another one."""
+    """Return the source lines of a row, a's first; b's only where it differs."""
     if row < 0:
         return ()
     sides = ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
@@ -28,15 +28,15 @@ def source_lines(c: Comparison, row: int) -> tuple[str, ...]:
 
 
 def split_location(location: str) -> tuple[str, int]:
-    """`model.py`, 12 of `model.py:12`; line 1 where none is named."""
+    """Split `model.py:12` into `model.py` and 12; line 1 where none is named."""
     path, colon, line = location.rpartition(":")
     return (path, int(line)) if colon and line.isascii() and line.isdigit() else (location, 1)
 
 
 def find_source(name: str, folder: Path) -> Path | None:
-    """The file that a log calls `name`, which may be the end of its path only; None where it is not here.
+    """Find the file that a log calls `name`, possibly only the end of its path; None where it is missing.
 
-    Looked for as it stands, then below `folder`: hidden folders, caches and environments are passed over.
+    Tries `name` itself, then the tree below `folder` without hidden folders, caches and environments.
     """
     if not name or "\0" in name:
         return None
@@ -52,23 +52,23 @@ def find_source(name: str, folder: Path) -> Path | None:
         seen += len(files)
         if wanted[-1] in files and (Path(place) / wanted[-1]).parts[-len(wanted) :] == wanted:
             return Path(place) / wanted[-1]
-        if seen > _MOST:
+        if seen > _MAX_FILES:
             return None
     return None
 
 
 def editor_command(template: str | None, path: Path, line: int) -> list[str]:
-    """The command that shows a line of a file: that of the settings, else `$VISUAL`, `$EDITOR`, or `vi`.
+    """Build the command that opens a line of a file: from the settings, else `$VISUAL`, `$EDITOR`, or `vi`.
 
     Raises:
-        InputError: what it is set to is no command.
+        InputError: the setting is not a command.
     """
     try:
         words = shlex.split(template or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     except ValueError as error:
-        raise InputError(f"the editor is set to no command: {error}") from None
+        raise InputError(f"the editor setting is not a command: {error}") from None
     if not words:
-        raise InputError("the editor is set to no command")
+        raise InputError("the editor setting is empty")
     if any("{file}" in word for word in words):
         return [word.replace("{file}", str(path)).replace("{line}", str(line)) for word in words]
     if Path(words[0]).name in _COLON:

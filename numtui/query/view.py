@@ -1,7 +1,7 @@
-"""What of a comparison is on the list: filters, folded stretches, and the way from one row to the next.
+"""The listed rows of a comparison: filter, order, folded stretches, and steps from row to row.
 
-Everything here is a pure function from columns to columns. A million rows take milliseconds, because nothing is done
-row by row; the screen asks for the handful of lines that it shows.
+Pure functions from columns to columns. A million rows take milliseconds, because nothing works row by row; the screen
+requests only the lines that it shows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numtui.query.query import NO_QUERY, Query
 __all__ = [
     "FOLD_MIN",
     "Filter",
-    "Group",
+    "StatusGroup",
     "Order",
     "Severity",
     "View",
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 FOLD_MIN = 3
-"""The shortest stretch of equal rows that folds: a line in place of two saves too little to hide anything."""
+"""Shortest stretch of equal rows that folds: replacing two lines by one saves too little."""
 
 
-class Group(IntEnum):
-    """The six switches of the status filter, in the order of the keys `1` to `6`."""
+class StatusGroup(IntEnum):
+    """The six groups of the status filter, in the order of the keys `1` to `6`."""
 
     RED = 0
     CLOSE = 1
@@ -52,30 +52,30 @@ class Group(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-ALL_GROUPS = frozenset(Group)
+ALL_GROUPS = frozenset(StatusGroup)
 
 _GROUP_OF = np.array(
-    [next(g for g in Group if s in STATUS_WORDS[g.name.lower().replace("_", "-")]) for s in Status], np.int8
+    [next(g for g in StatusGroup if s in STATUS_WORDS[g.name.lower().replace("_", "-")]) for s in Status], np.int8
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows are wanted: the groups that are switched on, and a query."""
+    """Filter of rows: the status groups switched on, and a query."""
 
-    groups: frozenset[Group] = ALL_GROUPS
+    groups: frozenset[StatusGroup] = ALL_GROUPS
     query: Query = NO_QUERY
 
     def __bool__(self) -> bool:
         """True when something may be hidden."""
         return self.groups != ALL_GROUPS or bool(self.query)
 
-    def toggled(self, group: Group) -> Filter:
+    def toggled(self, group: StatusGroup) -> Filter:
         return Filter(self.groups ^ {group}, self.query)
 
     def mask(self, c: Comparison, queried: Bool | None = None) -> Bool:
-        """bool[r]: the rows that pass; `queried` is `query.mask(c)` where it is known already."""
-        shown = np.array([g in self.groups for g in Group], bool)
+        """bool[r]: rows that pass; `queried` is `query.mask(c)` if already computed."""
+        shown = np.array([g in self.groups for g in StatusGroup], bool)
         passing = shown[_GROUP_OF[c.status]]
         if not self.query:
             return passing
@@ -83,7 +83,7 @@ class Filter:
 
 
 class Order(IntEnum):
-    """What the list is sorted by; after that by order of dispatch."""
+    """Sort order of the list; ties keep dispatch order."""
 
     DISPATCH = 0
     ERROR = 1
@@ -99,11 +99,11 @@ class Order(IntEnum):
 
 
 def sorted_rows(c: Comparison, order: Order) -> Int32:
-    """int32[r]: all rows in an order: the largest errors first, the least sure pairs first; rows without one last."""
+    """int32[r]: all rows sorted: largest errors or least certain pairs first; rows without a value last."""
     if order is Order.DISPATCH:
         return np.arange(len(c), dtype=np.int32)
     if order is Order.ERROR:
-        # A difference of nought is as little to look at as none that is known.
+        # Zero errors sort with the unknown ones: neither needs a look.
         key = np.where(c.error > 0, -c.error, np.nan)
     else:
         key = np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
@@ -113,7 +113,7 @@ def sorted_rows(c: Comparison, order: Order) -> Int32:
 
 
 class Severity(IntEnum):
-    """How loud a row is on the map of the run."""
+    """Severity of a row on the map of the run."""
 
     NOTHING = 0
     OTHER = 1
@@ -145,11 +145,11 @@ class View:
     """The lines of the list; v lines.
 
     Attributes:
-        row: int32[v], the row of the comparison on each line; of a folded stretch the first. Rising in order of
-            dispatch.
-        fold: int32[v], how many rows the line stands for when it is a folded stretch, 0 for a plain row.
-        passing: bool[r], the rows that are listed, folded ones included.
-        order: what the lines are sorted by.
+        row: int32[v], the row of the comparison on each line; the first one of a folded stretch. Ascending in
+            dispatch order.
+        fold: int32[v], number of rows of a folded stretch, 0 for a plain row.
+        passing: bool[r], the listed rows, folded ones included.
+        order: sort order of the lines.
     """
 
     comparison: Comparison
@@ -162,7 +162,7 @@ class View:
         return len(self.row)
 
     def line_of(self, row: int) -> int:
-        """The line that shows a row; for a hidden row the line of the nearest. 0 in an empty view."""
+        """Return the line of a row; for a hidden row the line of the nearest. 0 in an empty view."""
         if not len(self.row):
             return 0
         if self.order is not Order.DISPATCH:
@@ -176,32 +176,32 @@ class View:
 
     @cached_property
     def _lines(self) -> Int32:
-        """int32[r]: the line of each row, -1 for those without one of their own."""
+        """int32[r]: line of each row, -1 for rows without their own."""
         lines = np.full(len(self.comparison), -1, np.int32)
         lines[self.row] = np.arange(len(self.row), dtype=np.int32)
         return lines
 
     def places(self, rows: Int32) -> Int32:
-        """Where rows that pass stand in the list: numbers that rise from line to line, also within a folded one."""
+        """Return sort keys of passing rows: ascending from line to line, also within a folded one."""
         return rows if self.order is Order.DISPATCH else self._lines[rows]
 
     def listed(self, rows: Int32) -> Int32:
-        """Those rows that pass, from the first in the list to the last."""
+        """Return the passing ones of `rows`, in list order."""
         rows = rows[self.passing[rows]]
         return rows if self.order is Order.DISPATCH else self.row[np.sort(self._lines[rows])]
 
     def row_at(self, line: int) -> int:
-        """The row on a line, -1 in an empty view."""
+        """Return the row on a line, -1 in an empty view."""
         return int(self.row[min(max(line, 0), len(self.row) - 1)]) if len(self.row) else -1
 
     @cached_property
     def reds(self) -> Int32:
-        """The red rows that pass, as they are listed."""
+        """The passing red rows, in list order."""
         return self.listed(_where(self.comparison.red))
 
     @cached_property
     def causes(self) -> Int32:
-        """The first causes that pass, as they are listed."""
+        """The passing first causes, in list order."""
         return self.listed(_where(self.comparison.cause))
 
     @cached_property
@@ -213,11 +213,11 @@ class View:
         return out
 
     def map(self, height: int) -> NDArray[np.int8]:
-        """int8[height] of `Severity`: the worst of each stretch, the whole view squeezed into `height` lines."""
+        """int8[height] of `Severity`: the worst of each stretch, the whole view scaled to `height` lines."""
         if height <= 0 or not len(self):
             return np.zeros(max(height, 0), np.int8)
         start = np.arange(height, dtype=np.int64) * len(self) // height
-        # With fewer lines than height a stretch is empty; reduceat then answers with the line at its start.
+        # With fewer lines than height some stretches are empty; reduceat then returns the line at the start.
         return np.asarray(np.maximum.reduceat(self.severity, start), np.int8)
 
 
@@ -232,13 +232,13 @@ def build_view(
     queried: Bool | None = None,
     ranked: Int32 | None = None,
 ) -> View:
-    """The lines to show.
+    """Build the list of lines to show.
 
     Args:
-        folded: equal stretches become one line, in order of dispatch: elsewhere there are no stretches. The row under
-            the cursor and first causes are never folded away.
-        opened: bool[r], rows that are listed in any case: of stretches opened by hand, or gone to.
-        queried, ranked: `wanted.query.mask(c)` and `sorted_rows(c, order)` where they are known already.
+        folded: fold equal stretches into one line each, in dispatch order only. The row under the cursor and first
+            causes are never folded.
+        opened: bool[r], rows that are always listed: unfolded by hand, or jumped to.
+        queried, ranked: `wanted.query.mask(c)` and `sorted_rows(c, order)` if already computed.
     """
     passing = wanted.mask(c, queried)
     if opened is not None:
@@ -271,15 +271,14 @@ def build_view(
 
 
 def step(view: View, rows: Int32, at: int, by: int) -> int | None:
-    """Of `rows`, as they are listed, the one `by` places after (or before) row `at`; the last one on the way if there
-    are fewer.
+    """Return the row of `rows` (in list order) `by` places after or before row `at`, or the last one in that direction.
 
-    None when there is none in that direction.
+    None when there is none.
     """
     places = view.places(rows)
     here = view.places(np.array([at], np.int32))[0] if 0 <= at < len(view.comparison) else -1
     if here < 0 <= at:
-        # The row itself is hidden: from the line that stands for it.
+        # The row itself is hidden: start from the nearest line.
         here = view.line_of(at)
     if by > 0:
         first = int(np.searchsorted(places, here, side="right"))
@@ -289,18 +288,17 @@ def step(view: View, rows: Int32, at: int, by: int) -> int | None:
 
 
 def with_error(view: View) -> Int32:
-    """The rows that pass and have an error, in order of dispatch."""
+    """Return the passing rows with an error, in dispatch order."""
     c = view.comparison
     with np.errstate(invalid="ignore"):
         return _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
 
 
 def step_error(error: Float64, rows: Int32, at: int, by: int) -> int | None:
-    """Of `rows` (rising), the one whose error is the next larger (`by` > 0) or smaller one, or that so many further.
+    """Return the row of `rows` (ascending) whose error ranks `by` places above (`by` > 0) or below that of row `at`.
 
-    Of equal errors, the one dispatched first counts as the larger. From a row without an error both directions start at
-    the largest: that is where one wants to look first. None when there are fewer. Nothing is sorted: a million rows
-    take no longer than a frame.
+    Of equal errors, the one dispatched first ranks higher. From a row without an error both directions start at the
+    largest. None when there are fewer. Nothing is sorted: a million rows take less than a frame.
     """
     if not len(rows):
         return None

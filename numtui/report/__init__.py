@@ -1,1 +1,1 @@
-"""What `numtui diff` writes: one model of a comparison, a module per format."""
+"""Reports of `numtui diff`: one model of a comparison, a module per format."""

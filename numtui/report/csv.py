@@ -1,8 +1,8 @@
-r"""CSV: a row of the comparison on each line, for spreadsheets, Python's csv and numpy.
+r"""CSV report: one line per row of the comparison, for spreadsheets, Python's csv and numpy.
 
-A field never holds a comma, a quote, a line end or `#`, so that readers who know no quotes (`numpy.genfromtxt`) read it
-too; what a log has of these is written `\xNN`. So is a first character that makes a spreadsheet take a name for a
-formula. docs/reports.md is the reference.
+A field never contains a comma, a quote, a line end or `#`, so that readers without quoting (`numpy.genfromtxt`) work
+too; such characters of a log become `\xNN`. So does a first character that would make a spreadsheet read a formula.
+docs/reports.md is the reference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS: Final = (
 
 _CHUNK: Final = 4096
 _FORMULA: Final = frozenset("=+-@'")
-"""What makes a spreadsheet take the rest of a cell for a formula."""
+"""First characters that make a spreadsheet read a cell as a formula."""
 
 
 def write(report: Report, out: TextIO) -> None:
@@ -43,7 +43,7 @@ def write(report: Report, out: TextIO) -> None:
 
 
 def field(text: str) -> str:
-    r"""Text of a log as a field: ASCII, with `\xNN`, `\uNNNN` or `\UNNNNNNNN` for what would mean something else."""
+    r"""Escape text of a log as a field: ASCII, with `\xNN`, `\uNNNN` or `\UNNNNNNNN` for special characters."""
     safe = text.translate(_ESCAPED)
     if safe[:1] in _FORMULA or safe[:1] == " ":
         safe = _escape(safe[0]) + safe[1:]
@@ -56,7 +56,7 @@ def _escape(character: str) -> str:
 
 
 class _Escaped(dict[int, str]):
-    """A table for `str.translate`, filled with the characters that occur."""
+    """Table for `str.translate`, filled with characters as they occur."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -69,7 +69,7 @@ _ESCAPED: Final = _Escaped()
 
 
 def _columns(c: Comparison, rows: Int64) -> Iterator[Iterable[str]]:
-    """The columns of some rows, as text, in the order of `COLUMNS`."""
+    """Return the columns of some rows as text, in the order of `COLUMNS`."""
     a, b = c.row_a[rows], c.row_b[rows]
     yield map(str, rows.tolist())
     yield map(str, a.tolist())
@@ -97,7 +97,7 @@ def _columns(c: Comparison, rows: Int64) -> Iterator[Iterable[str]]:
 
 
 def _keys(c: Comparison, rows: Int64) -> tuple[Iterable[str], Iterable[str]]:
-    """The keys of both sides; those of a group with ` + ` between them."""
+    """Return the keys of both sides; those of a group joined by ` + `."""
     members = [c.members(row) for row in rows.tolist()]
     return _joined(c.a, (a for a, _ in members)), _joined(c.b, (b for _, b in members))
 
@@ -107,12 +107,12 @@ def _joined(log: OpLog, members: Iterable[tuple[int, ...]]) -> Iterator[str]:
 
 
 def _of(column: NDArray[Any], records: Int32) -> NDArray[Any]:
-    """A column of a log for some of its records, -1 where there is no record."""
+    """Take a column of a log for some of its records, -1 where there is no record."""
     return np.append(column.astype(np.int64), -1)[records]
 
 
 def _labels(texts: list[str], codes: NDArray[Any]) -> Iterable[str]:
-    """Codes as text; -1 is nothing."""
+    """Return codes as text; -1 is empty."""
     return map([*texts, ""].__getitem__, codes.tolist())
 
 
@@ -121,5 +121,5 @@ def _flags(mask: Bool) -> Iterable[str]:
 
 
 def _shape(text: str) -> str:
-    """`256x768` for `[256, 768]`, `scalar` for `[]`."""
+    """Return `256x768` for `[256, 768]`, `scalar` for `[]`."""
     return "scalar" if text == "[]" else text.strip("[]").replace(", ", "x")

@@ -1,4 +1,4 @@
-"""What the outcome rests on: what was compared, by what, and what that can and cannot see."""
+"""Evidence behind the outcome: rows compared per method (digests, printed norms, tolerance), and its limits."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _AGREE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
 
 
 def agreement(c: Comparison) -> str:
-    """The outcome of a comparison in which nothing is red, in one sentence."""
+    """Return the outcome of a comparison without red rows, in one sentence."""
     if not len(c):
         return "Nothing to compare: both logs are empty."
     agree = sum(c.counts[status] for status in _AGREE)
     if not agree:
-        return "Nothing was compared: no operation of the one run is known in the other."
+        return "Nothing was compared: no operation of one run has a match in the other."
     agrees = "agrees" if agree == 1 else "agree"
-    bits = ", equal bits" if c.counts[Status.EQUAL] == agree else ""
+    bits = " bitwise" if c.counts[Status.EQUAL] == agree else ""
     return f"No divergence: {plural(agree, 'operation')} {agrees}{bits}."
 
 
 def certificate(c: Comparison) -> Iterator[str]:
-    """Sentences about what was compared; none where nothing was."""
+    """Yield sentences about the evidence; none where nothing was compared."""
     n = c.counts
     if n[Status.EQUAL]:
         what = plural(n[Status.EQUAL], "operation")
-        yield f"{what} by digests of inputs and results: no bit of them can differ unseen."
+        yield f"{what} by digest: inputs and outputs are bitwise equal."
     if n[Status.SAME_PRINT]:
         yield (
-            f"{plural(n[Status.SAME_PRINT], 'operation')} by printed norms alone: they cannot see another order of the "
-            "elements, signs that L1 and L2 do not know of, or a change below 5e-7."
+            f"{plural(n[Status.SAME_PRINT], 'operation')} by printed norms, which miss reordering, "
+            "sign flips (L1, L2) and changes below 5e-7."
         )
     if n[Status.CLOSE]:
-        yield f"{plural(n[Status.CLOSE], 'operation')} within a tolerance, {_largest(c)}."
+        yield f"{plural(n[Status.CLOSE], 'operation')} within tolerance, {_largest(c)}."
     left = {
-        "without partner": n[Status.ONLY_A] + n[Status.ONLY_B],
-        "run again on one side": n[Status.RECOMPUTE],
-        "of other shards": n[Status.SHARDED],
-        "parts of sums in another order": n[Status.PARTIAL],
-        "logged before they were done": n[Status.UNFINISHED],
+        "unpaired": n[Status.ONLY_A] + n[Status.ONLY_B],
+        "recomputed on one side": n[Status.RECOMPUTE],
+        "sharded differently": n[Status.SHARDED],
+        "partial sums in another reduction order": n[Status.PARTIAL],
+        "logged before they finished": n[Status.UNFINISHED],
         "ignored by rules": n[Status.IGNORED],
     }
     if any(left.values()):
@@ -58,6 +58,6 @@ def _largest(c: Comparison) -> str:
     close = np.flatnonzero(c.status == Status.CLOSE)
     error = c.error[close]
     if np.isnan(error).all():
-        return "whose errors are not known"
+        return "errors unknown"
     worst = int(close[np.nanargmax(error)])
-    return f"the largest error is {format_error(float(c.error[worst]), bool(c.bound[worst]))}"
+    return f"largest error {format_error(float(c.error[worst]), bool(c.bound[worst]))}"

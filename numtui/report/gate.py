@@ -1,4 +1,4 @@
-"""What a comparison fails on: the conditions that a merge is held up for."""
+"""Gate for CI: the conditions on which a comparison fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Allowed", "Failure", "failing_rows", "failures_of"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A condition (see `numtui.report.options.CONDITIONS`) that holds, and in what way."""
+    """A condition (see `numtui.report.options.CONDITIONS`) that is met, with its details."""
 
     condition: str
     text: str
@@ -27,19 +27,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What an `AllowList` lets pass: `rows` is bool[r]; `stale` says which entries no row needs, with their place."""
+    """Rows that an `AllowList` allows: `rows` is bool[r]; `stale` names the unused entries with their place."""
 
     rows: Bool
     stale: tuple[str, ...] = ()
 
 
 def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:
-    """Everything that a comparison fails on, in the order of the conditions that were asked for."""
+    """Return all failures of a comparison, in the order of `fail_on`."""
     return tuple(Failure(name, text) for name in fail_on for text in _FAILURES[name](c, allowed))
 
 
 def failing_rows(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> Bool:
-    """bool[r]: the rows that a comparison fails on."""
+    """bool[r]: rows on which a comparison fails."""
     found = np.zeros(len(c), bool)
     for name in fail_on:
         if name in _ROWS:
@@ -48,7 +48,7 @@ def failing_rows(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> Boo
 
 
 def _diverged(c: Comparison, allowed: Allowed) -> Bool:
-    """The red rows, and the first causes that they follow from: one of these can be an operation of one side only."""
+    """Red rows and their first causes; a first cause can be an operation of one side only."""
     red = c.red & ~allowed.rows
     return np.asarray(red | _origin(c, allowed)) if red.any() else np.asarray(red)
 
@@ -76,7 +76,7 @@ def _red_rows(c: Comparison, allowed: Allowed) -> Iterator[str]:
 
 def _causes(c: Comparison, allowed: Allowed) -> Iterator[str]:
     rows = _origin(c, allowed)
-    # Rows of one place in the program are one cause.
+    # Rows of one place in the program count as one cause.
     found = [[row for row in starts if rows[row]] for starts in c.consequences.starts]
     if n := sum(bool(starts) for starts in found):
         ignored = sum(bool((c.status[starts] == Status.IGNORED).any()) for starts in found if starts)
@@ -86,7 +86,7 @@ def _causes(c: Comparison, allowed: Allowed) -> Iterator[str]:
 
 def _alone(c: Comparison, allowed: Allowed) -> Iterator[str]:
     if n := int(np.count_nonzero(_unmatched(c, allowed))):
-        yield f"{plural(n, 'operation')} {'has' if n == 1 else 'have'} no partner"
+        yield f"{plural(n, 'operation')} {'is' if n == 1 else 'are'} unpaired"
 
 
 def _stale(c: Comparison, allowed: Allowed) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _incomplete(c: Comparison, _allowed: Allowed) -> Iterator[str]:
     for log in (c.a, c.b):
         yield from (f"{log.path}: {text}" for text in log_trouble(log))
         if log.problem_count:
-            yield f"{log.path}: {plural(log.problem_count, 'spot')} could not be read"
+            yield f"{log.path}: {plural(log.problem_count, 'unreadable spot')}"
 
 
 def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Annotations of a GitHub workflow: an error at each first cause, in the file and line that dispatched it.
+"""GitHub workflow annotations: an error at each first cause, in the file and line that dispatched it.
 
-A workflow reads commands (`::error …::text`) from standard output, so everything of a log is escaped as GitHub asks
-for; a name cannot become a command.
+A workflow reads commands (`::error …::text`) from standard output, so text of a log is escaped by GitHub's rules; a
+name cannot become a command.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r"(.+):([1-9][0-9]*)")
 
 
 def write(report: Report, out: TextIO) -> None:
-    """Write the report: what it fails on, then the first causes."""
+    """Write the report: failures, then first causes."""
     out.writelines(f"{line}\n" for line in _lines(report))
 
 

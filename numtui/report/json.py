@@ -1,4 +1,4 @@
-"""JSON: one object with all that is known, the rows of JSON Lines among it.
+"""JSON report: one object with everything, including the rows of JSON Lines.
 
 docs/schema/report.schema.json describes it.
 """
@@ -18,10 +18,10 @@ from numtui.report.parts import CauseFacts, Log, RowFacts
 __all__ = ["VERSION", "write"]
 
 VERSION: Final = 1
-"""Of the form. Fields are added; one that is renamed or taken away makes a new version."""
+"""Version of the format. New fields keep it; a renamed or removed one changes it."""
 
 _MAX_ROWS: Final = 1000
-"""First causes that are told in words; every row is in `rows`."""
+"""First causes described in words; every row is in `rows`."""
 
 
 def write(report: Report, out: TextIO) -> None:
@@ -34,14 +34,14 @@ def write(report: Report, out: TextIO) -> None:
 
 
 class _Rows(TextIOBase):
-    """Takes JSON Lines and hands them on as the elements of an array."""
+    """Writes JSON Lines as the elements of an array."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self.some = False
 
     def write(self, lines: str) -> int:
-        """Take whole lines."""
+        """Write whole lines."""
         elements = lines.removesuffix("\n").replace("\n", ",\n")
         self._out.write(f"{',' if self.some else ''}\n{elements}")
         self.some = True

@@ -1,7 +1,7 @@
-"""JSON Lines: one object per row of the comparison, in the order of the screen. docs/jsonl.md is the reference.
+"""JSON Lines report: one object per row of the comparison, in screen order. docs/jsonl.md is the reference.
 
-Whatever can be is made once per distinct value instead of once per row: most of a row (status, method, role, phase,
-location, shapes) is one of a few thousand combinations. What is left per row is one f-string.
+Fragments are made once per distinct value instead of once per row: most of a row (status, method, role, phase,
+location, shapes) is one of a few thousand combinations. One f-string per row remains.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Texts = NDArray[np.object_]
 
 _CHUNK = 4096
 _CONFIDENCE_STEPS = 1000
-"""Confidence is written to three decimals: more would be noise, and would differ between machines."""
+"""Three decimals of confidence: more would be noise, and would differ between machines."""
 ERROR = "%.6g"
-"""As many digits as the norms have that it is made of."""
+"""Error with as many digits as the norms behind it."""
 _SPREAD = 8
-"""Up to so many times as many records as are asked for are looked up in one go."""
+"""Maximum ratio of looked-up to requested records for a single lookup."""
 _DENSE = 1 << 22
-"""Up to so many codes a table of all of them is quicker than sorting the rows."""
+"""Maximum number of codes for which a full table is quicker than sorting the rows."""
 
 
 def write(report: Report, out: TextIO) -> None:
@@ -45,7 +45,7 @@ def write(report: Report, out: TextIO) -> None:
 
 
 def write_jsonl(c: Comparison, out: TextIO) -> None:
-    """Write every row of `c`. The text is pure ASCII, so no byte of a log reaches a terminal as it was."""
+    """Write every row of `c`. The text is pure ASCII, so no raw byte of a log reaches a terminal."""
     if len(c) == 0:
         return
     keys_a, keys_b = _Keys(c.a), _Keys(c.b)
@@ -75,7 +75,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
 
 
 def _special_rows(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> dict[int, str]:
-    """The fields `a`, `b`, `a_key`, `b_key` of the rows that are no plain pair: alone, or a group."""
+    """Return the fields `a`, `b`, `a_key`, `b_key` of unpaired rows and groups."""
     grouped = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair]) if len(c.pairing) else np.zeros(0, np.int64)
     alone = np.flatnonzero(c.pair < 0)
     rows = [*alone.tolist(), *grouped.tolist()]
@@ -91,7 +91,7 @@ def _special_rows(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> dict[int, str]
 
 
 def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
-    """Positions and keys of one side of a row, as JSON: null, a value, or a list."""
+    """Return positions and keys of one side of a row as JSON: null, a value, or a list."""
     if not members:
         return "null", "null"
     if len(members) == 1:
@@ -101,10 +101,10 @@ def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
 
 
 def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
-    """The records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
+    """Return the records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
     asked = np.zeros(int(pair_of.max(initial=-1)) + 2, bool)
     asked[pairs] = True
-    asked[-1] = False  # where -1, in no pair, is looked up
+    asked[-1] = False  # the entry of -1, no pair
     records = np.flatnonzero(asked[pair_of])
     order = records[np.argsort(pair_of[records], kind="stable")]
     in_order = pair_of[order]
@@ -113,7 +113,7 @@ def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
 
 
 def _verdict(c: Comparison) -> Texts:
-    """`status`, `method`, `confidence` and the name of what follows, as one fragment per distinct combination."""
+    """Return `status`, `method`, `confidence` and the next field's name, as one fragment per distinct combination."""
     paired = c.pair >= 0
     at = np.where(paired, c.pair, 0)
     method, step = np.zeros(len(c), np.int64), np.zeros(len(c), np.int64)
@@ -133,7 +133,7 @@ def _verdict(c: Comparison) -> Texts:
 
 
 def _errors(errors: Float64) -> list[str]:
-    """`error`. JSON has neither NaN nor infinity: both are null."""
+    """Return `error` as text. JSON has neither NaN nor infinity: both are null."""
     texts = np.full(len(errors), "0.0", object)
     finite = np.isfinite(errors)
     texts[~finite] = "null"
@@ -144,7 +144,7 @@ def _errors(errors: Float64) -> list[str]:
 
 
 def _place(c: Comparison) -> Texts:
-    """`error_is_bound` and all that follows it, as one fragment per distinct combination.
+    """Return `error_is_bound` and all later fields, as one fragment per distinct combination.
 
     Phase and location are those of a, or of b where a has no record.
     """
@@ -196,14 +196,14 @@ def _place(c: Comparison) -> Texts:
 
 
 def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., str]) -> Texts:
-    """`fragment(*values)` for every row, called once per distinct combination of the integer columns."""
+    """Return `fragment(*values)` for every row, called once per distinct combination of the integer columns."""
     code, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
         code = code * (high - low + 1) + (column.astype(np.int64) - low)
         size *= high - low + 1
         if size > _DENSE:
-            # Ranks instead of products of table sizes, which would leave 64 bits in the end.
+            # Ranks instead of products of table sizes, which would overflow 64 bits.
             distinct, code = np.unique(code, return_inverse=True)
             size, code = len(distinct), code.reshape(-1)
     example = np.full(size, -1)
@@ -216,7 +216,7 @@ def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., st
 
 
 class _Keys:
-    """The keys of a log as they stand between the quotes of a JSON string; never all of them at once."""
+    """Keys of a log escaped for JSON strings, on demand."""
 
     def __init__(self, log: OpLog) -> None:
         self._keys = log.keys
@@ -226,7 +226,7 @@ class _Keys:
         return self._quoted(self._keys[record])
 
     def of(self, records: list[int]) -> list[str]:
-        """The keys of some records; of -1, which a row without a record on this side has, any text."""
+        """Return the keys of some records; any text for -1 (no record on this side)."""
         first, last = min((r for r in records if r >= 0), default=0), max(records)
         if last - first > _SPREAD * len(records):
             return [self[record] for record in records]
@@ -240,7 +240,7 @@ class _Keys:
 
 
 def _values(column: NDArray[Any], row: Int32) -> Int64:
-    """A column of a log for each row of the comparison, -1 where the side has no record."""
+    """Take a column of a log for each row of the comparison, -1 where the side has no record."""
     out = np.full(len(row), -1, np.int64)
     has = row >= 0
     out[has] = column[row[has]]

@@ -1,7 +1,7 @@
-"""JUnit's XML, for the page that a CI server shows.
+"""JUnit XML report, for the page of a CI server.
 
-A case per operation would be ninety thousand; a case per module of each phase is what a person can look at. In front
-stand the gate (a case per condition) and the first causes, so that whoever opens the page sees why it failed first.
+A case per operation would be ninety thousand; a case per module of each phase stays readable. The gate (a case per
+condition) and the first causes come first, so that the page opens with the reason of a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["write"]
 
 _MAX_CAUSES: Final = 20
 _MAX_ROWS: Final = 5
-"""Rows that the failure of one module tells; the rest is counted."""
+"""Rows listed in the failure of one module; the rest is counted."""
 _MAX_TEXT: Final = 400
 
 _NOT_JUDGED: Final = (
@@ -39,7 +39,7 @@ _NOT_JUDGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A test case: `failure` is a line, `details` what stands under it; `skipped` says why nothing was judged."""
+    """A test case: `failure` is a line, `details` the text under it; `skipped` says why nothing was judged."""
 
     name: str
     failure: str = ""
@@ -65,7 +65,7 @@ def write(report: Report, out: TextIO) -> None:
 
 def _totals(cases: list[_Case]) -> str:
     failed, skipped = sum(bool(c.failure) for c in cases), sum(bool(c.skipped) for c in cases)
-    # What depends on the clock would make two reports of the same logs differ.
+    # No real time: two reports of the same logs must be equal.
     return f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="{skipped}" time="0"'
 
 
@@ -91,13 +91,13 @@ def _gate(r: Report) -> list[_Case]:
 
 
 def _causes(r: Report) -> list[_Case]:
-    """A case per first cause, those that explain most in front; the rows that one source line makes are one cause."""
+    """Return a case per first cause, those that explain most first; the rows of one source line are one cause."""
     causes = r.comparison.consequences.starts
     failing = [rows for starts in causes if (rows := [row for row in starts if r.failing[row]])]
     cases = [_cause(r, rows) for rows in failing[:_MAX_CAUSES]]
     if len(failing) > _MAX_CAUSES:
         more = f"{plural(len(failing) - _MAX_CAUSES, 'more first cause')}"
-        cases.append(_Case(more, more, "see another format of the report for all of them"))
+        cases.append(_Case(more, more, "the other report formats list all of them"))
     return cases
 
 
@@ -106,12 +106,12 @@ def _cause(r: Report, rows: list[int]) -> _Case:
     details = [_told(first), *(_told(r.row(row, explained=False)) for row in rows[1:_MAX_ROWS])]
     if len(rows) > _MAX_ROWS:
         details.append(f"… and {len(rows) - _MAX_ROWS:,} more")
-    many = f" and {plural(len(rows) - 1, 'more row')} of the same place" if len(rows) > 1 else ""
+    many = f" and {plural(len(rows) - 1, 'more row')} at the same place" if len(rows) > 1 else ""
     return _Case(safe_text(first.keys(str), _MAX_TEXT) + many, first.sentence, "\n".join(details))
 
 
 def _modules(r: Report) -> Iterator[tuple[str, list[_Case]]]:
-    """A suite per phase, a case per module in the order of first dispatch."""
+    """Yield a suite per phase, with a case per module in the order of first dispatch."""
     c = r.comparison
     has_a = c.row_a >= 0
     names = list(dict.fromkeys([*c.a.modules, *c.b.modules, ""]))

@@ -1,7 +1,6 @@
-"""Known differences: a file of rows that a comparison may show without failing, each with a reason.
+"""Known differences: a file of rows allowed to differ without failing the comparison, each with a reason.
 
-Unlike a rule it changes no verdict: what is allowed is as red as before, in every report; only the exit code lets it
-pass.
+Unlike a rule it changes no verdict: an allowed row stays red in every report; only the exit code ignores it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class AllowEntry:
     Attributes:
         match: glob over the keys of either side.
         why: the reason, in the user's words.
-        statuses: what the rows may be; empty for anything.
-        up_to: the relative error up to which they may be it; inf for any.
-        consequences: whether what only follows from these rows is allowed as well.
+        statuses: allowed statuses of the rows; empty for any.
+        up_to: largest allowed relative error; inf for any.
+        consequences: also allow rows that only follow from these.
         line: 1-based line of the file.
     """
 
@@ -47,13 +46,13 @@ class AllowEntry:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """The entries of a file of known differences."""
+    """Entries of a file of known differences."""
 
     path: str
     entries: tuple[AllowEntry, ...]
 
     def apply(self, c: Comparison) -> Allowed:
-        """The rows of a comparison that the entries let pass."""
+        """Return the rows of a comparison that the entries allow."""
         rows, explained, stale = np.zeros(len(c), bool), np.zeros(len(c), bool), []
         judged = c.red | c.cause | (c.status == Status.ONLY_A) | (c.status == Status.ONLY_B)
         for entry in self.entries:
@@ -62,28 +61,28 @@ class AllowList:
             if entry.consequences:
                 explained |= found
             if not found.any():
-                stale.append(f"{self.path}:{entry.line}: no row that would fail matches '{entry.match}'")
+                stale.append(f"{self.path}:{entry.line}: no failing row matches '{entry.match}'")
         return Allowed(rows | _consequences(c, explained), tuple(stale))
 
 
 def _matching(c: Comparison, entry: AllowEntry) -> Bool:
     found = np.zeros(len(c), bool)
     for log, records in ((c.a, c.row_a), (c.b, c.row_b)):
-        # The extra entry answers for record -1, a row that this side does not have.
+        # The extra entry serves record -1: no record on this side.
         found |= np.append(index_of(log, tuple(log.modules)).glob(entry.match), False)[records]
     if entry.statuses:
         found &= np.isin(c.status, list(entry.statuses))
     if entry.up_to < math.inf:
-        # Rows without an error (of one side only, of another shape) have none that is too large.
+        # Rows without an error (one side only, shape mismatch) exceed no limit.
         found &= ~(c.error > entry.up_to)
     return found
 
 
 def _consequences(c: Comparison, explained: Bool) -> Bool:
-    """The rows that are `explained`, and the red ones that follow from nothing else.
+    """Extend the `explained` rows by the red ones that follow from nothing else.
 
-    A receiver follows from the red rows that made its inputs. Where the log does not tell who made them, it may follow
-    from any first cause before it, so all of these have to be explained.
+    A receiver follows from the red producers of its inputs. Where the log does not name the producers, it may follow
+    from any first cause before it, so all of these must be explained.
     """
     if c.flow is None or not explained.any():
         return explained
@@ -106,15 +105,15 @@ def _consequences(c: Comparison, explained: Bool) -> Bool:
 _FIELDS: Final = ("match", "why", "status", "up_to", "consequences")
 
 _STATUSES: Final = {s.label: s for s in Status if s.red or s in (Status.ONLY_A, Status.ONLY_B)}
-"""What can be allowed: the other statuses fail nothing."""
+"""Statuses that can be allowed: the others never fail."""
 
 
 def load_allow_list(path: Path) -> AllowList:
-    """Read a file.
+    """Read a file of known differences.
 
     Raises:
-        RulesError: it cannot be read, or something in it is not understood: a gate that is not what its owner thinks
-            is none.
+        RulesError: the file cannot be read or contains an unknown entry: an entry that is silently skipped would
+            weaken the gate.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -153,14 +152,12 @@ def _entry(node: Node, lines: Lines) -> AllowEntry:
     values: dict[str, Node] = {}
     for key, value in node.pairs:
         if key.text not in _FIELDS or key.text in values:
-            again = (
-                " stands here a second time" if key.text in values else f" is unknown; known are {', '.join(_FIELDS)}"
-            )
+            again = " is given twice" if key.text in values else f" is unknown; known are {', '.join(_FIELDS)}"
             raise TreeError(f"'{key.text}'{again}", key.start)
         values[key.text] = value
     for name in ("match", "why"):
         if name not in values or values[name].kind != "text" or values[name].null:
-            raise TreeError(f"an allowed difference needs '{name}', a text", node.start)
+            raise TreeError(f"an allowed difference needs '{name}' as text", node.start)
     return AllowEntry(
         match=values["match"].text,
         why=values["why"].text,

@@ -1,7 +1,7 @@
-"""Markdown as GitHub reads it: the report as an issue that one would send.
+"""Markdown report for a GitHub issue.
 
-Names of a log stand in code spans. In sentences everything that Markdown or GitHub acts upon is escaped: a log can
-neither draw a picture nor mention a colleague.
+Names of a log are code spans. Sentences are escaped for Markdown and GitHub: a log can neither embed a picture nor
+mention a colleague.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def write(report: Report, out: TextIO) -> None:
 
 
 def code(text: str, limit: int = _MAX_KEY) -> str:
-    """Text as a code span, in a table too."""
+    """Format text as a code span, safe in a table too."""
     text = safe_text(text, limit)
-    # A span ends at a run of backticks as long as the one it began with.
+    # A span ends at a run of backticks as long as its opening one.
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     blank = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
@@ -39,19 +39,19 @@ def code(text: str, limit: int = _MAX_KEY) -> str:
 
 
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<>~|&]|(?<![^\W_])_|_(?![^\W_]))")
-"""What is mark-up in the middle of a line; an underscore within a word is none."""
+"""Mark-up within a line; an underscore within a word is none."""
 _LINKS: Final = re.compile(r"([@#])|(:)(?=//)|(www)(?=\.)", re.IGNORECASE)
 
 
 def plain(text: str, limit: int = _MAX_SENTENCE) -> str:
-    """Text as text: no mark-up, no link, no mention."""
+    """Escape text: no mark-up, no link, no mention."""
     escaped = _SPECIAL.sub(r"\\\1", safe_text(text, limit)).replace("\\<", "&lt;").replace("\\>", "&gt;")
-    # GitHub looks for mentions and addresses in what is left; a comment in between keeps it from finding any.
+    # GitHub still finds mentions and addresses; a comment in between prevents that.
     return _LINKS.sub(lambda found: f"{found[0]}<!-- -->", escaped.replace("\\&", "&amp;"))
 
 
 def row_markdown(row: RowFacts) -> str:
-    """One row, to paste into a discussion."""
+    """Format one row for a discussion."""
     facts = [row.status.label]
     if row.role_word:
         facts.append(row.role_word)
@@ -107,8 +107,8 @@ def _failures(r: Report) -> Iterator[str]:
 def _notes(r: Report) -> Iterator[str]:
     for heading, weight in (
         ("Why the two runs cannot be compared", "fatal"),
-        ("What to keep in mind: where the two runs differ as a whole", "suspicious"),
-        ("Also different, and nothing against comparing them", "harmless"),
+        ("Suspicious differences between the runs", "suspicious"),
+        ("Harmless differences between the runs", "harmless"),
     ):
         if texts := [plain(note.text) for note in r.notes if note.weight == weight]:
             yield from _list(heading, texts)

@@ -1,7 +1,7 @@
-"""What a report says, before it is text, Markdown, HTML or anything else: every format is written from a `Report`.
+"""Content of a report, independent of its format: every format is written from a `Report`.
 
-Text of a log stands here as it is in the log; each format makes it safe in its own way. Nothing depends on the clock,
-on the machine, or on the order of a dict: two reports of the same logs and rules are the same bytes.
+Text of a log is raw here; each format escapes it in its own way. Nothing depends on the clock, the machine, or the
+order of a dict: two reports of the same logs and rules are the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
 from numtui.report.options import ReportOptions
-from numtui.report.parts import CauseFacts, Doubt, Family, Log, Note, RowFacts, RuleUse, Weight, log_trouble, plural
+from numtui.report.parts import (
+    CauseFacts,
+    Doubt,
+    FamilyFacts,
+    Log,
+    Note,
+    RowFacts,
+    RuleUse,
+    Weight,
+    log_trouble,
+    plural,
+)
 
 __all__ = ["Report"]
 
@@ -35,11 +46,11 @@ _SEVERITIES: Final[dict[Grade, Weight]] = {
 }
 
 _UNSURE: Final = 0.5
-"""Pairs below this confidence are mentioned: a wrong pair is a false red row."""
+"""Pairs below this confidence are reported: a wrong pair is a false red row."""
 
 
 class Report:
-    """Everything that any format says of a comparison; computed when a format asks for it."""
+    """Content of all report formats for a comparison, computed on demand."""
 
     version = __version__
 
@@ -57,40 +68,40 @@ class Report:
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
-        """What is different about the two runs as a whole, gravest first."""
+        """Differences between the two runs as a whole, gravest first."""
         return tuple(Note(_SEVERITIES[note.severity], note.text) for note in self.comparison.comparability.notes)
 
     @property
     def warning(self) -> str:
-        """What is not harmless of the notes in one sentence; empty where there is nothing to warn of."""
+        """The fatal and suspicious notes in one sentence; empty without any."""
         return self.comparison.comparability.sentence
 
     @property
     def comparable(self) -> bool:
-        """Whether nothing fatal stands against comparing the two."""
+        """True without a fatal note."""
         return all(note.weight != "fatal" for note in self.notes)
 
     @cached_property
     def excluded(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Operations that the captures left out: both, only a, only b. Nothing is known about them."""
+        """Operations that the captures left out: both, only a, only b."""
         a, b = (dict.fromkeys(log.header.excluded) for log in (self.comparison.a, self.comparison.b))
         return tuple(o for o in a if o in b), tuple(o for o in a if o not in b), tuple(o for o in b if o not in a)
 
-    # -- what came out
+    # -- the outcome
 
     @cached_property
     def red(self) -> int:
-        """How many rows are red."""
+        """Number of red rows."""
         return int(np.count_nonzero(self.comparison.red))
 
     @cached_property
     def cause_rows(self) -> Int64:
-        """The rows of the first causes, in the order of the screen."""
+        """Rows of the first causes, in screen order."""
         return np.flatnonzero(self.comparison.cause)
 
     @cached_property
     def counts(self) -> tuple[tuple[Status, int], ...]:
-        """Rows per status that has any, red ones first."""
+        """Number of rows of each occurring status, red ones first."""
         n = self.comparison.counts
         return tuple((s, n[s]) for s in sorted(Status, key=lambda s: (not s.red, s)) if n[s])
 
@@ -105,27 +116,27 @@ class Report:
 
     @property
     def known(self) -> str:
-        """How many of the rows fail nothing because they are known to differ; empty for none."""
+        """Sentence on the rows allowed as known differences; empty for none."""
         n = int(np.count_nonzero(self.allowed.rows))
-        return f"{plural(n, 'row')} {'is' if n == 1 else 'are'} known and allowed." if n else ""
+        return f"{plural(n, 'row')} {'is' if n == 1 else 'are'} allowed as known differences." if n else ""
 
     @cached_property
     def certificate(self) -> tuple[str, ...]:
-        """What was compared, by what, and what that can and cannot see."""
+        """Evidence behind the outcome, a sentence each."""
         return tuple(certificate(self.comparison))
 
     @property
     def judged_by(self) -> str:
-        """What the user expects of the runs, as it was typed; empty where every pair was judged by itself."""
+        """The expectation options as typed; empty where every pair was judged by itself."""
         return " ".join(self.comparison.expectation.options)
 
     @property
     def cause_count(self) -> int:
-        """How many first causes there are; rows of one place in the program are one."""
+        """Number of first causes; rows of one place in the program count as one."""
         return len(self.comparison.consequences.starts)
 
     def causes(self, limit: int) -> tuple[CauseFacts, ...]:
-        """The first causes that explain most, of those that were followed."""
+        """Return the first causes that explain most, among those with known consequences."""
         from matchers.explain.row import format_error
 
         c = self.comparison
@@ -147,19 +158,17 @@ class Report:
         )
 
     def reds(self, limit: int, *, explained: bool = False) -> tuple[RowFacts, ...]:
-        """The first red rows."""
+        """Return the first red rows."""
         return tuple(self.row(row, explained=explained) for row in np.flatnonzero(self.comparison.red)[:limit].tolist())
 
     @cached_property
     def beginning_rows(self) -> Int64:
-        """Operations that make other bits of equal ones, within the tolerance: where rounding, or a small mistake,
-        begins.
-        """
+        """Rows within tolerance whose inputs are bitwise equal: origins of rounding, or of a small bug."""
         c = self.comparison
         return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
-        """One row of the comparison in words; `explained` with a sentence, which takes most of the time."""
+        """Describe one row; `explained` adds a sentence, which takes most of the time."""
         from matchers.explain.row import (
             format_eps,
             format_error,
@@ -192,29 +201,29 @@ class Report:
             sentence=headline(c, row) if explained else "",
         )
 
-    # -- what it fails on
+    # -- the gate
 
     @cached_property
     def allowed(self) -> Allowed:
-        """What the list of known differences lets pass."""
+        """Rows that the list of known differences allows."""
         c, known = self.comparison, self.options.allow
         return Allowed(np.zeros(len(c), bool)) if known is None else known.apply(c)
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """Everything that the comparison fails on; empty when it passes."""
+        """Failures of the comparison; empty when it passes."""
         return failures_of(self.comparison, self.options.fail_on, self.allowed)
 
     @cached_property
     def failing(self) -> Bool:
-        """bool[r]: the rows that it fails on."""
+        """bool[r]: failing rows."""
         return failing_rows(self.comparison, self.options.fail_on, self.allowed)
 
-    # -- what makes it less certain, or explains it
+    # -- doubts and explanations
 
     @cached_property
     def doubt(self) -> Doubt | None:
-        """The pair that is most likely to be wrong, when some are doubtful."""
+        """The least certain pair, when some are doubtful."""
         c, p = self.comparison, self.comparison.pairing
         unsure = np.flatnonzero((p.confidence < _UNSURE) & (p.method > Method.TEMPLATE))
         if len(unsure) == 0:
@@ -233,17 +242,17 @@ class Report:
         )
 
     @cached_property
-    def realignments(self) -> tuple[Family, ...]:
-        """Runs of red pairs that other partners make equal, and what mends them."""
+    def realignments(self) -> tuple[FamilyFacts, ...]:
+        """Mispaired runs: red pairs that other partners make equal, with their fix."""
         from matchers.drift.realign import realignments
 
-        return tuple(Family(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
+        return tuple(FamilyFacts(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
 
     @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """The known kinds of drift that the comparison shows, the one with most rows first.
+    def families(self) -> tuple[FamilyFacts, ...]:
+        """Known kinds of drift in the comparison, most rows first.
 
-        While there are pairs to realign, only those: wrong pairs look like drift.
+        Only realignments while there are any: wrong pairs look like drift.
         """
         from matchers.drift.naming import name_families
         from matchers.drift.pair_names import PairNames
@@ -253,12 +262,12 @@ class Report:
         if c.matching is None or self.realignments:
             return self.realignments
         names = PairNames(c, c.matching)
-        found = [Family(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
+        found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
         return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
 
     @cached_property
     def rules(self) -> tuple[RuleUse, ...]:
-        """The rules in force, in the order they are looked at."""
+        """The rules in force, in the order of application."""
         c = self.comparison
         return tuple(
             RuleUse(rule.section, flow_item(rule), rule.line, used.matched, used.problem or "", used.hint or "")
@@ -269,43 +278,42 @@ class Report:
 
     @cached_property
     def broken_rules(self) -> tuple[str, ...]:
-        """What of the rule file is not understood, with its place."""
+        """The broken entries of the rule file, with their place."""
         return tuple(str(problem) for problem in self.comparison.rules.problems)
 
 
 def _follows(c: Comparison, cause: Cause) -> str:
-    """How much a first cause explains, and how large it gets, in a sentence; empty where it is the only red row."""
+    """Describe the consequences of a first cause in a sentence; empty where it is the only red row."""
     told = [*_explained(c, cause)]
     if len(cause.rows) > 1:
-        told.append(f"{len(cause.rows):,} rows of one place in the program start it")
+        told.append(f"starts in {len(cause.rows):,} rows of one place in the program")
     worst = max(cause.growth, key=lambda step: step.error, default=None)
     if worst is not None and len(cause.growth) > 1:
         from matchers.explain.row import format_error
 
         error = format_error(worst.error, bool(c.bound[worst.row]))
-        told.append(f"the largest error is {error}, at {_key(c, worst.row)}")
+        told.append(f"largest error {error} at {_key(c, worst.row)}")
     if cause.after >= 0:
-        told.append(f"it may be a consequence of {cause.after + 1}, over rows that agree in print")
+        told.append(f"possibly a consequence of cause {cause.after + 1}, through rows with the same printed values")
     if cause.masked:
-        rows = "row that reads" if cause.masked == 1 else "rows that read"
-        agree = "agrees" if cause.masked == 1 else "agree"
-        told.append(f"{cause.masked:,} {rows} what differs {agree} in print all the same, and need not be sound")
+        rows = "downstream row matches" if cause.masked == 1 else "downstream rows match"
+        told.append(f"{cause.masked:,} {rows} in every printed digit but may still differ")
     return "; ".join(told)
 
 
 def _explained(c: Comparison, cause: Cause) -> Iterator[str]:
-    """How many red rows follow from a first cause; a single one by its name, which stands nowhere else."""
+    """Count the red rows that a first cause explains; a single one by its key, which is shown nowhere else."""
     reds = np.flatnonzero(c.red)
     if len(reds) > 1:
         many = "all" if cause.red == len(reds) else f"{cause.red:,} of {len(reds):,}"
-        by_place = f" ({cause.assumed:,} by their place alone: what made their inputs was not captured)"
+        by_place = f"; {plural(cause.assumed, 'row')} attributed by position only (producers not captured)"
         yield f"explains {many} red rows, in {plural(cause.modules, 'module')}{by_place if cause.assumed else ''}"
     elif cause.red and int(reds[0]) not in cause.rows:
         yield f"explains the one red row, {_key(c, int(reds[0]))}"
 
 
 def _key(c: Comparison, row: int) -> str:
-    """The key of a row in a, or in b where only b has it."""
+    """Return the key of a row in a, or in b where only b has it."""
     return c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
 
 
@@ -324,7 +332,7 @@ def _log(side: str, name: str, log: OpLog) -> Log:
 
 
 def _other_location(c: Comparison, i: int, j: int) -> str:
-    """The source line of record j of b, where record i of a has another."""
+    """Return the source line of record j of b where it differs from that of record i of a."""
     if i < 0 or j < 0:
         return ""
     one, other = c.a.location_text(i), c.b.location_text(j)

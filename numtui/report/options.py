@@ -1,4 +1,4 @@
-"""How a report is written: formats, conditions that fail a comparison, names and paths."""
+"""Options of a report: formats, conditions that fail a comparison, names and paths."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FORMATS = MappingProxyType(
     {
         "text": "for people, one screen",
         "jsonl": "for programs, an object per row",
-        "json": "for programs, all that is known",
+        "json": "for programs, everything",
         "csv": "for tables and numpy",
         "markdown": "for an issue",
-        "html": "a page to look around in, in one file",
+        "html": "an interactive page in one file",
         "junit": "for CI",
         "github": "annotations of a GitHub workflow",
     }
 )
-"""The formats, and whom each is for."""
+"""The formats, and the purpose of each."""
 
 SUFFIXES = MappingProxyType(
     {
@@ -38,31 +38,31 @@ SUFFIXES = MappingProxyType(
         ".xml": "junit",
     }
 )
-"""The format that the end of a file's name asks for."""
+"""Format by the suffix of a file name."""
 
 CONDITIONS = MappingProxyType(
     {
         "diverged": "a row is red",
         "origin": "there is a first cause",
-        "unmatched": "an operation has no partner",
-        "stale-rule": "a rule, or an allowed difference, is broken or of no use",
+        "unmatched": "an operation is unpaired",
+        "stale-rule": "a rule or an allowed difference is broken or unused",
         "incomplete": "a log is cut off or damaged",
         "not-comparable": "the two runs cannot be compared",
     }
 )
-"""What a comparison can fail on, and when it does."""
+"""Conditions on which a comparison can fail, with their meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """How a report is written.
+    """Options of a report.
 
     Attributes:
-        names: what the sides are called.
-        paths: the two logs as they can be opened again, None where they cannot (standard input).
-        rules_path: the file that the rules came from, None without one.
+        names: names of the sides.
+        paths: paths to reopen the two logs, None where impossible (standard input).
+        rules_path: the rule file, None without one.
         fail_on: some of `CONDITIONS`.
-        allow: known differences that the comparison does not fail on, None without any.
+        allow: known differences that do not fail the comparison, None without any.
     """
 
     names: tuple[str, str] = ("a", "b")
@@ -73,12 +73,12 @@ class ReportOptions:
 
 
 class Target(NamedTuple):
-    """A report to be written: its format, and the file; None for standard output."""
+    """Format and file of a report; a file of None is standard output."""
 
     form: str
     path: Path | None = None
 
 
 def format_of(path: str) -> str | None:
-    """The format that a file's name asks for, None where it says nothing."""
+    """Return the format by the suffix of a file name, None where unknown."""
     return SUFFIXES.get(PurePath(path).suffix.lower())

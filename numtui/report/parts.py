@@ -1,4 +1,4 @@
-"""The pieces that a report is made of. Text of a log stands in them as it is in the log."""
+"""Data classes of a report. Text of a log in them is raw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
     "MEANING",
     "CauseFacts",
     "Doubt",
-    "Family",
+    "FamilyFacts",
     "Log",
     "Note",
     "RowFacts",
@@ -24,30 +24,30 @@ __all__ = [
 ]
 
 Weight = Literal["fatal", "suspicious", "harmless"]
-"""How much a difference between the runs, or a flaw of a log, takes away from what the comparison says."""
+"""Severity of a difference between the runs, or of a flaw of a log."""
 
 MEANING: Final = {
     Status.PENDING: "not compared yet",
-    Status.EQUAL: "the bits are the same",
-    Status.SAME_PRINT: "every printed number is the same",
-    Status.CLOSE: "different, within tolerance",
+    Status.EQUAL: "bitwise equal",
+    Status.SAME_PRINT: "same printed values",
+    Status.CLOSE: "differs within tolerance",
     Status.SHARDED: "different shards of one tensor, not judged",
-    Status.UNFINISHED: "collectives logged before they had finished, not judged",
-    Status.PARTIAL: "parts of sums that are added up in another order, whose totals agree",
-    Status.RECOMPUTE: "run again in the backward pass (checkpointing) on one side only",
+    Status.UNFINISHED: "collectives logged before they finished, not judged",
+    Status.PARTIAL: "partial sums in another reduction order, totals agree",
+    Status.RECOMPUTE: "recomputed in the backward pass (checkpointing) on one side only",
     Status.IGNORED: "ignored by a rule",
     Status.ONLY_A: "no partner in b",
     Status.ONLY_B: "no partner in a",
-    Status.SHAPE: "shape or dtype differ",
-    Status.DIVERGED: "different beyond tolerance",
-    Status.NAN: "NaN in either run, or Inf that only one has",
+    Status.SHAPE: "shape or dtype mismatch",
+    Status.DIVERGED: "differs beyond tolerance",
+    Status.NAN: "NaN in either run, or Inf in only one",
 }
-"""What each status says about a row."""
+"""Meaning of each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that makes the comparison say less than it seems to; `weight` is how much."""
+    """A caveat of the comparison, with its severity `weight`."""
 
     weight: Weight
     text: str
@@ -58,12 +58,12 @@ class Log:
     """One of the two logs.
 
     Attributes:
-        name: what the side is called.
-        path: as the user gave it.
-        declared: how many operations its header promises, None where it says nothing.
-        complete: False when it is known to be cut off, None when its format cannot tell.
-        trouble: what is wrong with it, a sentence each.
-        problems: the first spots that could not be read, as (line, what was wrong); `problem_count` counts all.
+        name: name of the side.
+        path: as given by the user.
+        declared: number of operations in its header, None where it has none.
+        complete: False when cut off, None when its format cannot tell.
+        trouble: problems of the log as a whole, a sentence each.
+        problems: the first unreadable spots, as (line, problem); `problem_count` counts all.
     """
 
     side: str
@@ -79,17 +79,17 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class RowFacts:
-    """One row in words.
+    """Facts of one row as text.
 
     Attributes:
         row: index into the comparison.
         a_keys, b_keys: the operations of each side; empty where it has none, several for a group.
-        error: as it is shown everywhere, `≥1.2e-03`; empty when there is nothing to compare.
-        in_eps: the same in units of the dtype's ε; empty where that says nothing.
+        error: as shown everywhere, `≥1.2e-03`; empty when nothing was compared.
+        in_eps: the same in units of the dtype's ε; empty where meaningless.
         location: of a's record, of b's where a has none; so are phase, shape and dtype.
-        location_b: of b's record, where it is another than a's; else empty.
+        location_b: of b's record where it differs from a's; else empty.
         line_a, line_b: 1-based line of the log, 0 where the side has no record.
-        sentence: what is known about it; empty where nobody asked for it.
+        sentence: explanation; empty where not requested.
     """
 
     row: int
@@ -112,11 +112,11 @@ class RowFacts:
 
     @property
     def role_word(self) -> str:
-        """What it is in the data flow, as a person reads it; empty where there is nothing to say."""
+        """Return the role in the data flow in words; empty without one."""
         return "first cause" if self.cause else self.role.word if self.role else ""
 
     def place(self, safe: Callable[[str], str]) -> str:
-        """The source line, of both sides where they differ, each as `safe` writes it; empty where none is known."""
+        """Return the source line, of both sides where they differ, escaped by `safe`; empty where unknown."""
         if not self.location_b:
             return safe(self.location) if self.location else ""
         (file_a, _, _), (file_b, _, line_b) = self.location.rpartition(":"), self.location_b.rpartition(":")
@@ -125,7 +125,7 @@ class RowFacts:
         return f"{safe(self.location)} in a and {safe(self.location_b)} in b"
 
     def keys(self, safe: Callable[[str], str]) -> str:
-        """`key`, `key of a <-> key of b`, or `key (only in b)`; each key as `safe` writes it."""
+        """Return `key`, `key of a <-> key of b`, or `key (only in b)`; keys are escaped by `safe`."""
         a, b = (" + ".join(map(safe, keys)) for keys in (self.a_keys, self.b_keys))
         if not a or not b:
             return f"{a or b} (only in {'a' if a else 'b'})"
@@ -134,12 +134,12 @@ class RowFacts:
 
 @dataclass(frozen=True, slots=True)
 class CauseFacts:
-    """One first cause and what follows from it, see `matchers.causes.consequences.Cause`.
+    """A first cause and its consequences, see `matchers.causes.consequences.Cause`.
 
     Attributes:
         row: the first row that starts it; `rows` are all of them.
-        growth: (phase, index in the module's name or empty, largest error as it is shown) along the step.
-        follows: the same in a sentence.
+        growth: (phase, index in the module's name or empty, largest error as shown) along the step.
+        follows: the consequences in a sentence.
     """
 
     row: RowFacts
@@ -153,8 +153,8 @@ class CauseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A known kind of drift between the names or the operations of the two runs, and how many rows show it."""
+class FamilyFacts:
+    """A known kind of drift between names or operations of the two runs, with its number of rows."""
 
     name: str
     rows: int
@@ -163,9 +163,9 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class RuleUse:
-    """A rule in force, as it would stand in a file, and what became of it.
+    """A rule in force, as in a file, and its matches.
 
-    `problem` is empty when all is well, `hint` when nothing suggests that the rule could go.
+    `problem` is empty without trouble, `hint` unless the rule seems unneeded.
     """
 
     section: str
@@ -178,7 +178,7 @@ class RuleUse:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """How many pairs are uncertain, and the one that is most likely to be wrong; `runner_up` may be empty."""
+    """Number of uncertain pairs, and the least certain one; `runner_up` may be empty."""
 
     pairs: int
     below: float
@@ -191,20 +191,20 @@ class Doubt:
 
 
 def plural(n: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `2 rows`."""
+    """Return `1 row`, `2 rows`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def log_trouble(log: OpLog) -> Iterator[str]:
-    """Sentences about operations that a log lacks: it was cut off, or its header promises others."""
+    """Yield sentences about operations missing from a log: cut off, or unlike the header's count."""
     declared = log.header.declared
     if log.complete is False:
         missing = (
-            f"{len(log):,} of {declared:,} operations are there"
+            f"{len(log):,} of {declared:,} operations are present"
             if declared is not None and declared > len(log)
-            else "operations are missing at its end"
+            else "operations at its end are missing"
         )
         why = f": {log.header.incomplete}" if log.header.incomplete else ""
         yield f"the log is cut off, {missing}{why}"
     elif declared is not None and declared != len(log):
-        yield f"the header promises {plural(declared, 'operation')}, there are {len(log):,}"
+        yield f"the header declares {plural(declared, 'operation')}, the log has {len(log):,}"

@@ -1,4 +1,4 @@
-"""What rules could settle: as text for people, and as a rule file."""
+"""Suggested rules, as text or as a rule file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from numtui.text.safe import safe_text
 __all__ = ["write_suggestions"]
 
 _WIDTH: Final = 118
-_MOST_RULES: Final = 8
-_LONGEST: Final = 400
+_MAX_RULES: Final = 8
+_MAX_TEXT: Final = 400
 
 
 def write_suggestions(
     comparison: Comparison, suggestions: Sequence[Suggestion], out: TextIO, form: str, names: tuple[str, str]
 ) -> None:
-    """Write suggestions as `text`, or as `yaml`: a rule file with the rules that can all be in force at once."""
+    """Write suggestions as `text`, or as `yaml`: a rule file with compatible rules."""
     title = f"{safe_text(names[0])} <-> {safe_text(names[1])}"
     lines = _yaml(comparison, suggestions, title) if form == "yaml" else _text(comparison, suggestions, title)
     out.writelines(f"{line}\n" for line in lines)
@@ -41,20 +41,20 @@ def _text(comparison: Comparison, suggestions: Sequence[Suggestion], title: str)
             yield from _wrapped(f"{'Not all' if s.rules else 'No rule'}: {s.no_rule}.")
         if s.changes:
             yield from _wrapped(f"Effect: {_effect(s)}.")
-        yield from _listed([f"take back {line}" for line in _taken_back(comparison, s)], "rules to take back")
-        yield from _listed([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}" for rule in s.rules], "rules")
+        yield from _listed([f"drop {line}" for line in _dropped(comparison, s)], "rules to drop")
+        yield from _listed([f"{rule.section}: {safe_text(flow_item(rule), _MAX_TEXT)}" for rule in s.rules], "rules")
 
 
 def _listed(lines: Sequence[str], what: str) -> Iterator[str]:
-    yield from (f"     {line}" for line in lines[:_MOST_RULES])
-    if len(lines) > _MOST_RULES:
-        yield f"     … {len(lines) - _MOST_RULES} more {what} are in --format yaml"
+    yield from (f"     {line}" for line in lines[:_MAX_RULES])
+    if len(lines) > _MAX_RULES:
+        yield f"     … {len(lines) - _MAX_RULES:,} more {what} are in --format yaml"
 
 
-def _taken_back(comparison: Comparison, s: Suggestion) -> list[str]:
-    """The rules that a suggestion takes back: where each stands, and what it says."""
+def _dropped(comparison: Comparison, s: Suggestion) -> list[str]:
+    """Return the rules that a suggestion drops, each with its place."""
     return [
-        safe_text(f"{comparison.rules.where(rule)}: {rule.section}: {flow_item(rule)}", _LONGEST) for rule in s.drops
+        safe_text(f"{comparison.rules.where(rule)}: {rule.section}: {flow_item(rule)}", _MAX_TEXT) for rule in s.drops
     ]
 
 
@@ -64,7 +64,7 @@ def _yaml(comparison: Comparison, suggestions: Sequence[Suggestion], title: str)
         yield f"# {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
     chosen = compatible(comparison, suggestions)
     for s in chosen:
-        yield from (f"# take back {line}" for line in _taken_back(comparison, s))
+        yield from (f"# drop {line}" for line in _dropped(comparison, s))
     yield new_file([rule for s in chosen for rule in s.rules]).rstrip("\n") or "version: 1"
 
 
@@ -72,14 +72,14 @@ def _settled(s: Suggestion) -> str:
     if not s.changes:
         return "no rule"
     if not s.rules:
-        return f"{_count(len(s.drops), 'rule')} taken back {'settles' if len(s.drops) == 1 else 'settle'} {s.settles}"
-    instead = f" instead of {len(s.drops)}" if s.drops else ""
-    return f"{_count(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles}"
+        return f"dropping {_count(len(s.drops), 'rule')} settles {s.settles:,}"
+    instead = f" instead of {len(s.drops):,}" if s.drops else ""
+    return f"{_count(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles:,}"
 
 
 def _effect(s: Suggestion) -> str:
-    changes = [f"{abs(n)} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
-    return ", ".join(changes) or "pairs are the user's word and no guess any more; every verdict stays as it is"
+    changes = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
+    return ", ".join(changes) or "no verdict changes; existing pairs become fixed"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -94,4 +94,4 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The text report: one screen that a person can read, or paste to colleagues, without the logs at hand."""
+"""Text report: one screen to read or paste, self-contained without the logs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _MAX_KEY = 100
 _MAX_WARNING = 1500
 _MAX_HARMLESS = 12
 _WIDTH = 118
-"""Longer sentences and lists are wrapped; keys and paths are never broken."""
+"""Line width. Longer sentences and lists are wrapped; keys and paths are never broken."""
 
 _RED, _BOLD, _OFF = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
 def write_text(report: Report, out: TextIO, *, color: bool = False) -> None:
-    """Write the report: counts, first causes, and everything that makes the result less certain."""
+    """Write the report: counts, first causes, and all caveats."""
     paint = _Paint(color)
     out.writelines(f"{line}\n" for line in _lines(report, paint))
 
 
 class _Paint:
-    """Wraps text in ANSI colours, or leaves it alone."""
+    """Wraps text in ANSI colours, or returns it unchanged."""
 
     def __init__(self, color: bool) -> None:
         self._color = color
@@ -93,10 +93,10 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
 
 
 def _realignments(r: Report) -> Iterator[str]:
-    """Pairs that say nothing about the runs stand before all causes."""
+    """Yield the mispaired runs; they come before the causes, because their red rows are not real."""
     if not r.realignments:
         return
-    yield "Paired past each other (a in the explorer, or numtui suggest, mends it)"
+    yield "Mispaired runs (fix: a in the explorer, or numtui suggest)"
     for found in r.realignments[:_MAX_REALIGNMENTS]:
         yield from _wrapped(found.explanation, "  ", "  ")
     if len(r.realignments) > _MAX_REALIGNMENTS:
@@ -122,11 +122,11 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
         yield f"  ... and {total - len(told):,} more"
     left = r.comparison.consequences.unexplained if causes else 0
     if left:
-        yield f"  {plural(left, 'red row')} {'comes' if left == 1 else 'come'} before all of them in the data flow"
+        yield f"  {plural(left, 'red row')} {'lies' if left == 1 else 'lie'} upstream of all of them"
 
 
 def _certificate(r: Report) -> Iterator[str]:
-    """What a result without anything red rests on; beside causes it would only be in the way."""
+    """Yield the evidence of a result without red rows; beside causes it would only distract."""
     if r.red or not r.certificate:
         return
     yield "Compared"
@@ -138,7 +138,7 @@ def _beginnings(r: Report) -> Iterator[str]:
     rows = r.beginning_rows
     if len(rows) == 0:
         return
-    yield f"Differences begin, within the tolerance, in {plural(len(rows), 'row')} whose inputs are equal to the bit"
+    yield f"Differences within tolerance begin in {plural(len(rows), 'row')} with bitwise equal inputs"
     for number in rows[:_MAX_BEGINNINGS].tolist():
         row = r.row(number, explained=False)
         yield f"  {_keys(row)}"
@@ -152,7 +152,7 @@ def _keys(row: RowFacts) -> str:
 
 
 def _facts(row: RowFacts) -> str:
-    """Status, error, phase, shape and place of a first cause, as far as the logs say."""
+    """Return status, error, phase, shape and place of a row, as far as logged."""
     parts = [row.status.label]
     if row.error:
         parts.append(f"error {_plain(row.error)}")
@@ -165,7 +165,7 @@ def _facts(row: RowFacts) -> str:
 
 
 def _plain(error: str) -> str:
-    """An error in the signs that every terminal and mail has."""
+    """Return an error in characters that every terminal and mail has."""
     return error.replace("≥", ">=").replace("≈", "~").replace("∞", "inf")
 
 
@@ -180,7 +180,7 @@ def _certainty(r: Report) -> Iterator[str]:
 
 
 def _families(r: Report) -> Iterator[str]:
-    if not r.families or r.realignments:  # which have been told
+    if not r.families or r.realignments:  # already reported
         return
     yield "Known kinds of drift (numtui suggest explains them and proposes rules)"
     told = [f"{f.name} ({plural(f.rows, 'row')})" for f in r.families[:_MAX_FAMILIES]]
@@ -199,11 +199,11 @@ def _excluded(r: Report) -> Iterator[str]:
 
 
 def _harmless(r: Report) -> Iterator[str]:
-    """What is different about the runs and changes at most the order of a sum."""
+    """Yield harmless differences between the runs: they change at most a reduction order."""
     notes = [note.text for note in r.notes if note.weight == "harmless"]
     if not notes:
         return
-    yield "Also different, and nothing against comparing them"
+    yield "Harmless differences between the runs"
     for text in notes[:_MAX_HARMLESS]:
         yield from _wrapped(text, "  ", "    ")
     if len(notes) > _MAX_HARMLESS:
@@ -224,7 +224,7 @@ def _problems_of(log: Log) -> Iterator[str]:
     for line, message in log.problems[:_MAX_PROBLEMS]:
         yield f"  {path}:{line}: {safe_text(message, 200)}"
     if log.problem_count > _MAX_PROBLEMS:
-        yield f"  {path}: {log.problem_count:,} spots in all that could not be read"
+        yield f"  {path}: {log.problem_count:,} unreadable spots in all"
 
 
 def _rules(r: Report) -> Iterator[str]:
@@ -234,29 +234,29 @@ def _rules(r: Report) -> Iterator[str]:
     hints = [used.hint for used in r.rules if used.hint]
     dead = sum(not used.matched for used in r.rules)
     told = f"Rules: {plural(len(r.rules), 'rule')} from {safe_text(r.options.rules_path)}"
-    told += f", {dead} of them used nowhere" if dead else ""
-    told += f", {len(hints)} not needed here" if hints else ""
-    told += f", {len(r.broken_rules)} broken" if r.broken_rules else ""
+    told += f", {dead:,} unused" if dead else ""
+    told += f", {len(hints):,} not needed here" if hints else ""
+    told += f", {len(r.broken_rules):,} broken" if r.broken_rules else ""
     yield told
     yield from (f"  {safe_text(n, 300)}" for n in notes[:_MAX_RULE_NOTES])
     if len(notes) > _MAX_RULE_NOTES:
-        yield f"  ... and {len(notes) - _MAX_RULE_NOTES} more"
+        yield f"  ... and {len(notes) - _MAX_RULE_NOTES:,} more"
     yield from (f"  {safe_text(n, 300)}" for n in hints[:_MAX_RULE_HINTS])
     if len(hints) > _MAX_RULE_HINTS:
-        yield f"  ... and {len(hints) - _MAX_RULE_HINTS} more that are not needed here"
+        yield f"  ... and {len(hints) - _MAX_RULE_HINTS:,} more not needed here"
 
 
 def _next(r: Report) -> Iterator[str]:
-    """What to type to look closer; nothing where nothing is red."""
+    """Yield the next command to type; nothing without red rows."""
     if r.red and r.options.paths is not None:
         yield f"Next: numtui {safe_text(shlex.join([*r.options.paths, *r.comparison.expectation.options]))}"
-        yield "  (o goes to the first cause, p to what went into it; numtui diff --format html writes a page to send)"
+        yield "  (o goes to the first cause, p to its producer; numtui diff --format html writes a page to send)"
         if r.comparison.expectation.is_open and r.comparison.counts[Status.CLOSE]:
-            yield "  (--expect reduction-order tells what float arithmetic explains of it from what it does not)"
+            yield "  (--expect reduction-order separates rounding from other differences)"
 
 
 def _wrapped(text: str, first: str, rest: str, longest: int = 600) -> list[str]:
-    """A sentence or a list in lines of `_WIDTH`, with what stands before the first and before the others."""
+    """Wrap a sentence or list to `_WIDTH`, with an indent for the first and for the other lines."""
     return textwrap.wrap(
         safe_text(text, longest),
         _WIDTH,

@@ -1,4 +1,4 @@
-"""Where logs of weights over steps part, as text for people and as JSON Lines (docs/weights.md is the reference)."""
+"""Report on diverging weights over steps, as text and JSON Lines (docs/weights.md is the reference)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numtui.text.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]
 
-_MOST_NAMES = 3
-_MOST_STEPS = 20
-_NAME = 100
+_MAX_NAMES = 3
+_MAX_STEPS = 20
+_MAX_NAME = 100
 
 
 def write_text(comparison: WeightsComparison, out: TextIO) -> None:
-    """Write the comparison of two logs for people."""
+    """Write the comparison of two logs as text."""
     out.writelines(f"{line}\n" for line in _lines(comparison))
 
 
@@ -28,7 +28,7 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
     yield f"b  {_log(c.b)}"
     yield ""
     if c.starts_differ:
-        yield f"Before the first step {_count(len(c.starts_differ), 'parameter')} differed: {_names(c.starts_differ)}"
+        yield f"{_count(len(c.starts_differ), 'parameter')} differed before the first step: {_names(c.starts_differ)}"
     if c.first is None:
         compared = max((step.compared for step in c.steps), default=0)
         yield f"No difference in {_count(len(c.steps), 'step')} and {_count(compared, 'parameter')}."
@@ -37,31 +37,31 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
         yield f"  a  {_state(c.first.a)}"
         yield f"  b  {_state(c.first.b)}"
         yield ""
-        yield " step  parameters that differ  largest error"
+        yield " step    differing parameters  largest error"
         yield from map(_step, _shown(c.steps))
-        if len(c.steps) > _MOST_STEPS:
-            yield f"  … {len(c.steps) - _MOST_STEPS} more steps are in --format jsonl"
+        if len(c.steps) > _MAX_STEPS:
+            yield f"  … {len(c.steps) - _MAX_STEPS:,} more steps are in --format jsonl"
     if c.not_comparable:
         owners = _names(dict.fromkeys(name for _, name, _ in c.not_comparable))
-        yield f"Not compared, as shapes or shards differ: {_count(len(c.not_comparable), 'tensor')} of {owners}"
+        yield f"Not compared, different shapes or shards: {_count(len(c.not_comparable), 'tensor')} of {owners}"
     for side, names, steps in (("a", c.only_a, c.steps_only_a), ("b", c.only_b, c.steps_only_b)):
         if names:
             yield f"Only in {side}: {_count(len(names), 'parameter')}: {_names(names)}"
         if steps:
-            some = ", ".join(map(str, steps[:_MOST_STEPS])) + ("…" if len(steps) > _MOST_STEPS else "")
+            some = ", ".join(map(str, steps[:_MAX_STEPS])) + ("…" if len(steps) > _MAX_STEPS else "")
             yield f"Only in {side}: {_count(len(steps), 'step')}: {some}"
 
 
 def _shown(steps: Sequence[StepSummary]) -> Sequence[StepSummary]:
-    """The steps around the first difference, when there are many."""
+    """Return the steps around the first difference, when there are many."""
     first = next((i for i, step in enumerate(steps) if step.different), 0)
-    start = max(0, min(first - 2, len(steps) - _MOST_STEPS))
-    return steps[start : start + _MOST_STEPS]
+    start = max(0, min(first - 2, len(steps) - _MAX_STEPS))
+    return steps[start : start + _MAX_STEPS]
 
 
 def _log(log: WeightLog) -> str:
     steps = f"{_count(len(log.steps), 'step')}" + (f" ({min(log.steps)} to {max(log.steps)})" if log.steps else "")
-    unfinished = "" if log.complete else ", no footer: the run was cut off or goes on"
+    unfinished = "" if log.complete else ", no footer: the run was cut off or continues"
     return f"{safe_text(log.path)}  {steps}, {_count(len(log.parameters), 'parameter')}{unfinished}"
 
 
@@ -71,17 +71,17 @@ def _step(step: StepSummary) -> str:
 
 
 def _tensor(found: Divergence) -> str:
-    return f"{safe_text(found.part, 40)} of {safe_text(found.parameter, _NAME)}"
+    return f"{safe_text(found.part, 40)} of {safe_text(found.parameter, _MAX_NAME)}"
 
 
 def _error(found: Divergence) -> str:
     if math.isnan(found.error):
-        return "by its bits; nothing tells how much"
+        return "bits differ, size unknown"
     if found.error == 0:
-        return "by its bits only"
+        return "only bits differ"
     if math.isinf(found.error) and found.b.l2 != 0:
         return "NaN or infinity on one side only"
-    how = "" if found.a.sketch is not None and found.b.sketch is not None else ", by the norms alone"
+    how = "" if found.a.sketch is not None and found.b.sketch is not None else ", from norms only"
     return f"relative error {_ratio(found.error)}{how}"
 
 
@@ -98,12 +98,12 @@ def _state(state: TensorState) -> str:
 
 def _names(names: Any) -> str:
     names = list(names)
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(safe_text(name, _NAME) for name in names[:_MOST_NAMES]) + more
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(safe_text(name, _MAX_NAME) for name in names[:_MAX_NAMES]) + more
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def write_jsonl(c: WeightsComparison, out: TextIO) -> None:
@@ -126,7 +126,7 @@ def _write(value: dict[str, Any], out: TextIO) -> None:
 
 
 def write_matrix_text(paths: Sequence[str], steps: Sequence[Sequence[int | None]], out: TextIO) -> None:
-    """Write, for every pair of logs, the step at which they part first; `=` where they never do."""
+    """Write the first diverging step of every pair of logs; `=` where there is none."""
     cells = [
         ["·" if i == j else "=" if step is None else str(step) for j, step in enumerate(row)]
         for i, row in enumerate(steps)
@@ -142,7 +142,7 @@ def write_matrix_text(paths: Sequence[str], steps: Sequence[Sequence[int | None]
 
 
 def write_matrix_jsonl(paths: Sequence[str], steps: Sequence[Sequence[int | None]], out: TextIO) -> None:
-    """Write one object per pair of logs: their paths, and the step at which they part first or null."""
+    """Write one object per pair of logs: their paths, and the first diverging step or null."""
     for i, a in enumerate(paths):
         for j in range(i + 1, len(paths)):
             _write({"a": a, "b": paths[j], "step": steps[i][j]}, out)

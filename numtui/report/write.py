@@ -1,4 +1,4 @@
-"""Write a comparison in one of the formats; each has a module of its own, imported when it is asked for."""
+"""Write a report in any format; each has its own module, imported on demand."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def write(report: Report, out: TextIO, form: str, *, color: bool = False) -> Non
 
         write_text(report, out, color=color)
     else:
-        # Each has a module of its name.
+        # The module has the name of the format.
         import_module(f"numtui.report.{form}").write(report, out)

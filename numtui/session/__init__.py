@@ -1,1 +1,1 @@
-"""A sitting over one comparison, without a screen: what a key press can change."""
+"""Session on one comparison, without a screen: state that key presses change."""

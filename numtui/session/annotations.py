@@ -1,4 +1,4 @@
-"""What a person puts on rows, to find them again: marks with a letter, and notes."""
+"""Annotations of rows: letter marks and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Annotations", "Lost", "row_of"]
 
 
 def row_of(c: Comparison, spot: RecordPair) -> int:
-    """The row that shows these records now; -1 when none does."""
+    """Return the row of these records; -1 without one."""
     for record, at in ((spot[0], c.at_a), (spot[1], c.at_b)):
         if 0 <= record < len(at):
             return int(at[record])
@@ -22,7 +22,7 @@ def row_of(c: Comparison, spot: RecordPair) -> int:
 
 @dataclass(frozen=True)
 class Lost:
-    """Marks and notes on rows that these logs do not have (any more): kept all the same."""
+    """Marks and notes on rows missing from these logs, kept for later."""
 
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
@@ -30,28 +30,28 @@ class Lost:
 
 @dataclass
 class Annotations:
-    """Marks by their letter, notes by the records they are on: a note stays where it is when rules change the rows."""
+    """Marks by letter, notes by record pair: a note stays in place when rules change the rows."""
 
     marks: dict[str, RecordPair] = field(default_factory=dict)
     notes: dict[RecordPair, str] = field(default_factory=dict)
     lost: Lost = field(default_factory=Lost)
 
     def note(self, c: Comparison, row: int) -> str:
-        """The note on a row, empty where there is none; all of them, where rules have brought several together."""
+        """Return the note on a row, empty without one; several that rules brought together are joined."""
         return "; ".join(text for noted, text in self.noted(c) if noted == row)
 
     def set_note(self, c: Comparison, row: int, spot: RecordPair, text: str) -> None:
-        """Put a note on a row in place of the one that it has; an empty one takes that away."""
+        """Replace the note on a row; an empty text deletes it."""
         self.notes = {of: old for of, old in self.notes.items() if row_of(c, of) != row}
         if text:
             self.notes[spot] = text
 
     def noted(self, c: Comparison) -> list[tuple[int, str]]:
-        """The rows with a note, in the order of the step, and their notes."""
+        """Return the rows with a note, in dispatch order, and their notes."""
         return sorted((row, text) for spot, text in self.notes.items() if (row := row_of(c, spot)) >= 0)
 
     def letters(self, c: Comparison) -> dict[int, str]:
-        """The letters of the marked rows."""
+        """Return the letters of the marked rows."""
         found: dict[int, str] = {}
         for letter, spot in sorted(self.marks.items()):
             if (row := row_of(c, spot)) >= 0:

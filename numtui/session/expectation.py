@@ -12,7 +12,7 @@ __all__ = ["expectation_of"]
 
 
 def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress) -> Expectation:
-    """The expectation that a request speaks of; the third log is read and paired for it.
+    """Return the expectation of a request; its third log is read and paired.
 
     Raises:
         LogError: the third log cannot be read.

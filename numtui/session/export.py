@@ -1,4 +1,4 @@
-"""What one sends on from the explorer: a page of what is on the screen, a row for a discussion. No screen here."""
+"""Export from the explorer: the current view as an HTML page, a row as Markdown, texts to copy. No screen here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.errors import InputError
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown
 from numtui.report.model import Report
@@ -17,23 +17,23 @@ from numtui.report.options import ReportOptions
 from numtui.session.rule_edits import RecordPair
 from numtui.session.session import Session
 
-__all__ = ["Page", "copies_of", "free_path", "page_of", "row_of"]
+__all__ = ["HtmlPage", "copies_of", "free_path", "page_of", "row_of"]
 
 _NAME = "numtui"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """The HTML report of a moment; nothing that is done in the explorer afterwards changes it."""
+class HtmlPage:
+    """Snapshot of the explorer's view for the HTML report; later changes do not affect it."""
 
     report: Report
     view: View
 
     def write(self, path: Path) -> None:
-        """Write it, whole or not at all. Takes a second for a large log: not for the screen's own thread.
+        """Write the page atomically. Takes a second for a large log: not for the screen's own thread.
 
         Raises:
-            InputError: it cannot be written there.
+            InputError: the file cannot be written.
         """
         try:
             with atomic_writer(path) as out:
@@ -42,11 +42,11 @@ class Page:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def page_of(session: Session) -> Page:
-    """The page of what is on the screen: the same rules, filters, folds, search, notes, and row."""
+def page_of(session: Session) -> HtmlPage:
+    """Return the page of the current view: the same rules, filters, folds, search, notes, and row."""
     shown = session.listing.filter
     view = View(
-        hidden=frozenset(Group) - shown.groups,
+        hidden=frozenset(StatusGroup) - shown.groups,
         query=shown.query.text,
         search="" if session.listing.search is None else session.listing.search.text,
         saved=session.listing.saved,
@@ -55,11 +55,11 @@ def page_of(session: Session) -> Page:
         cursor=session.listing.cursor,
         notes=tuple(session.listing.annotations.noted(session.comparison)),
     )
-    return Page(_report(session), view)
+    return HtmlPage(_report(session), view)
 
 
 def row_of(session: Session) -> str:
-    """The row under the cursor as Markdown, with the note on it; empty where there is none."""
+    """Return the row under the cursor as Markdown, with its note; empty without a row."""
     if session.listing.cursor < 0:
         return ""
     note = session.listing.annotations.note(session.comparison, session.listing.cursor)
@@ -67,19 +67,19 @@ def row_of(session: Session) -> str:
 
 
 def _report(session: Session) -> Report:
-    # The rules that made what is shown; the file may not have them yet.
+    # The rules of the shown comparison; the file may lack them.
     rules_path = str(session.file.path) if session.comparison.rules.rules else None
     return Report(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
 
 
 def free_path(folder: Path = Path()) -> Path:
-    """A name that no file of the folder has: `numtui.html`, `numtui-2.html`, …"""
+    """Return an unused file name of the folder: `numtui.html`, `numtui-2.html`, …"""
     names = (f"{_NAME}.html" if n == 1 else f"{_NAME}-{n}.html" for n in count(1))
     return next(folder / name for name in names if not (folder / name).exists())
 
 
 def copies_of(c: Comparison, spot: RecordPair) -> list[tuple[str, str]]:
-    """(what it is, the text) of the records of a and of b (-1: none), each text once; the key of a comes first."""
+    """Return (description, text) of what can be copied of two records (-1: none), each text once, a's key first."""
     sides = [(side, log, record) for (side, log), record in zip(c.logs, spot, strict=False) if record >= 0]
     found: dict[str, str] = {}
     for what, texts in (

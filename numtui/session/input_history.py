@@ -1,4 +1,4 @@
-"""What was typed as the answer to a question, by the kind of the question: the arrow keys bring it back."""
+"""History of typed lines by kind of prompt, for the arrow keys."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Iterable, Mapping
 
 __all__ = ["TypedLines", "joined"]
 
-_MOST = 50
-"""Lines of a kind that are kept."""
+_MAX_LINES = 50
+"""Lines kept per kind."""
 
 
 class TypedLines:
-    """The lines of a sitting and of those before it, the last one of each kind at the end."""
+    """Lines of this session and earlier ones by kind, latest last."""
 
     def __init__(self) -> None:
         self.lines: Mapping[str, tuple[str, ...]] = {}
 
     def of(self, kind: str) -> tuple[str, ...]:
-        """The lines of a kind."""
+        """Return the lines of a kind."""
         return self.lines.get(kind, ())
 
     def add(self, kind: str, text: str) -> None:
-        """Keep a line, once; a blank one is none."""
+        """Add a line, once; a blank one is skipped."""
         if text.strip():
             self.lines = joined(self.lines, {kind: (text,)})
 
 
 def joined(older: Mapping[str, tuple[str, ...]], newer: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The lines of both, each once, at its last place."""
+    """Merge two histories; each line once, at its latest place."""
     kinds = dict.fromkeys((*older, *newer))
     return {kind: _once((*older.get(kind, ()), *newer.get(kind, ()))) for kind in kinds}
 
 
 def _once(lines: Iterable[str]) -> tuple[str, ...]:
     last_first = dict.fromkeys(reversed(tuple(lines)))
-    return tuple(reversed(tuple(last_first)[:_MOST]))
+    return tuple(reversed(tuple(last_first)[:_MAX_LINES]))

@@ -1,4 +1,4 @@
-"""Work that a session asks for and a thread does."""
+"""Jobs of a session that run in a thread."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Job", "RealignmentSearch", "Proposal"]
 
 @dataclass
 class Job:
-    """A comparison to be made: `run` it anywhere, then give it to `Session.accept`."""
+    """A comparison to compute: `run` it in any thread, then pass it to `Session.accept`."""
 
     generation: int
     base: Comparison
     rules: RuleSet
     preview: int = 0
-    """Which proposal the result is for; 0 when it is to be shown."""
+    """Number of the proposal that the result belongs to; 0 for the shown comparison."""
     result: Comparison | None = None
 
     def run(self, progress: Progress | None = None) -> Comparison:
-        """Match again with the rules of this job. Touches nothing but the job."""
+        """Match again with the rules of this job. Changes only the job."""
         if self.result is None:
             self.result = self.base.with_rules(self.rules, progress=progress)
         return self.result
@@ -36,21 +36,21 @@ class Job:
 
 @dataclass
 class RealignmentSearch:
-    """A search for pairs made past each other: `run` it anywhere, then give it to `Session.take`."""
+    """A search for mispaired runs: `run` it in any thread, then pass it to `Session.take`."""
 
     comparison: Comparison
     found: tuple[Suggestion, ...] = ()
 
     def run(self) -> None:
-        """Touches nothing but the look."""
+        """Search. Changes only this object."""
         self.found = realignments(self.comparison)
 
 
 @dataclass
 class Proposal:
-    """A change of the rules that waits for a yes: its alternatives, and what the chosen one would do.
+    """A proposed rule change: its alternatives, and the effect of the chosen one.
 
-    `effect` is None until its preview job has been accepted.
+    `effect` is None until the preview job is accepted.
     """
 
     key: str

@@ -1,10 +1,9 @@
-"""Rules that were not saved yet, kept where a lost connection does not lose them.
+"""Journal of unsaved rules, so that a lost connection does not lose them.
 
-Every change of the rules is written to a journal in the state folder. A session that ends in order removes its
-journal; what a killed one leaves behind is offered to the next session on the same logs and rule file. Each session
-has a journal of its own, so two that look at the same logs at once do not overwrite each other, and holds a lock on
-a file beside it for as long as it lives: the kernel releases that lock however the process ends, and a process id
-that was given out again cannot be mistaken for a live session.
+Every rule change is written to a journal in the state folder. A session that exits normally removes its journal; that
+of a killed one is offered to the next session on the same logs and rule file. Each session has its own journal, so two
+sessions on the same logs do not overwrite each other, and locks a file beside it for its lifetime: the kernel releases
+that lock however the process ends, and a reused process id cannot be mistaken for a live session.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["Journal", "Recovered"]
 class Recovered:
     """Rules of an earlier session that ended without saving.
 
-    `time` is when they last changed, in seconds since 1970; `path` the journal that holds them.
+    `time` is their last change in seconds since 1970; `path` the journal.
     """
 
     rules: str
@@ -41,8 +40,8 @@ class Recovered:
 class Journal:
     """The journal of one session on one pair of logs and one rule file.
 
-    Nothing here stops a session: a full disk or a folder that cannot be written is told in `problem` (one sentence,
-    None while all is well), because work that cannot be journaled can still be saved.
+    Nothing here stops a session: a full disk or an unwritable folder is reported in `problem` (one sentence, None
+    without trouble), because rules that cannot be journaled can still be saved.
     """
 
     def __init__(self, path_a: str, path_b: str, rules_path: Path, *, folder: Path | None = None) -> None:
@@ -58,9 +57,9 @@ class Journal:
         self._offered: list[Path] = []
 
     def pending(self) -> Recovered | None:
-        """The newest rules that an earlier session left unsaved; None when there are none.
+        """Return the newest rules that an earlier session left unsaved; None without any.
 
-        Journals of sessions that are still alive are not offered.
+        Journals of live sessions are not offered.
         """
         found: list[Recovered] = []
         for path in (path for folder in self._folders for path in folder.glob(f"{self._name}-*.json")):
@@ -71,7 +70,7 @@ class Journal:
         return max(found, key=lambda r: r.time, default=None)
 
     def write(self, rules: str) -> None:
-        """Keep this text of the rule file; a crash from here on does not lose it."""
+        """Write this text of the rule file; a later crash does not lose it."""
         try:
             self._take_lock()
             with atomic_writer(self._own, mode=0o600) as out:
@@ -91,7 +90,7 @@ class Journal:
             self.problem = None
 
     def clear(self) -> None:
-        """Forget everything that is unsaved: this session's, and what `pending` found."""
+        """Forget all unsaved rules: this session's, and those that `pending` found."""
         for path in [self._own, *self._offered]:
             with suppress(OSError):
                 path.unlink()
@@ -101,11 +100,11 @@ class Journal:
         self._offered = []
 
     def postpone(self) -> None:
-        """Leave what `pending` found to the next session, whatever becomes of this one's rules."""
+        """Leave the rules that `pending` found to the next session."""
         self._offered = []
 
     def close(self) -> None:
-        """End of the session; what was written and not cleared is offered to the next one."""
+        """End the session; rules written and not cleared are offered to the next one."""
         if self._lock is None:
             return
         with suppress(OSError):
@@ -121,7 +120,7 @@ class Journal:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            # Some network file systems have no locks; then the process id has to do.
+            # Some network file systems have no locks; the process id is the fallback.
             os.close(descriptor)
             with suppress(OSError):
                 _lock_path(self._own).unlink()
@@ -130,7 +129,7 @@ class Journal:
 
     @staticmethod
     def _alive(path: Path, record: dict[str, Any]) -> bool:
-        """Whether the session that wrote a journal still runs."""
+        """True while the session that wrote a journal runs."""
         if record.get("locked"):
             try:
                 descriptor = os.open(_lock_path(path), os.O_RDWR)
@@ -167,7 +166,7 @@ def _process_exists(pid: int) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A journal's record; None for what is none (another version's, damaged by hand)."""
+    """Read a journal's record; None for an invalid one (of another version, or damaged)."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -18,7 +18,7 @@ from matchers.single_run import explained
 from numtui.query.fields import keys_containing
 from numtui.query.grouping import By
 from numtui.query.query import Query, parse_query
-from numtui.query.view import Filter, Group, Order, build_view, sorted_rows, step, step_error, with_error
+from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_rows, step, step_error, with_error
 from numtui.session.annotations import Annotations, row_of
 from numtui.session.jumps import Jumps
 from numtui.session.rule_edits import RecordPair, record_pair_of
@@ -124,7 +124,7 @@ class Listing:
     def _on_fold(self) -> bool:
         return bool(len(self.view)) and bool(self.view.fold[self.line])
 
-    def toggle(self, group: Group) -> None:
+    def toggle(self, group: StatusGroup) -> None:
         """Show or hide a group of statuses."""
         self._set_filter(self.filter.toggled(group))
 

@@ -1,7 +1,7 @@
-"""Opening two logs: their heads at once, the whole of them in a thread.
+"""Open two logs: their heads at once, all of them in a thread.
 
-The head of each log is read before the first frame, so that a person sees rows of both runs immediately, however
-large the logs are; pairs and verdicts come when everything has been read.
+The head of each log is read before the first frame, so that rows of both runs appear immediately, however large the
+logs are; pairs and verdicts follow when everything is read.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from numtui.session.store import SessionStore
 __all__ = ["Cancelled", "Loaded", "Stamps", "Throttled", "load", "open_heads", "stamps_of", "warm"]
 
 HEAD = 96 << 10
-"""Bytes of each log that are read for the first screen: some 280 operations, more than any terminal has lines."""
+"""Bytes of each log read for the first screen: about 280 operations, more than any terminal has lines."""
 
 
 class Cancelled(Exception):
-    """The work was given up because nobody waits for it any more."""
+    """Raised in work that was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a session needs of the disk."""
+    """Content of the disk for a session."""
 
     comparison: Comparison
     file: RuleFile
@@ -43,10 +43,10 @@ class Loaded:
 
 
 def open_heads(request: OpenRequest) -> Session:
-    """A session over the heads of the logs, nothing paired yet.
+    """Open a session on the heads of the logs, without pairs.
 
     Raises:
-        LogError: one of them is no log.
+        LogError: a file is not a log.
     """
     heads = [read_log(path, head=HEAD) for path in (request.path_a, request.path_b) if path]
     journal = Journal(request.path_a, request.path_b, request.rules_path)
@@ -59,11 +59,11 @@ def open_heads(request: OpenRequest) -> Session:
 
 
 Stamps = tuple[tuple[int, int], ...]
-"""Size and time (ns) of the last change of each log."""
+"""Size and modification time (ns) of each log."""
 
 
 def stamps_of(request: OpenRequest) -> Stamps:
-    """The stamps of the logs as they are now; (-1, -1) for one that is not there at the moment."""
+    """Return the current stamps of the logs; (-1, -1) for a missing one."""
     found = []
     for path in filter(None, (request.path_a, request.path_b)):
         try:
@@ -76,13 +76,13 @@ def stamps_of(request: OpenRequest) -> Stamps:
 
 
 def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None) -> Loaded:
-    """Read and compare everything. Touches nothing but the disk, so that any thread may do it.
+    """Read and compare everything. Touches only the disk, so any thread may call it.
 
     Args:
-        rules: to compare under in place of those of the file.
+        rules: rules in place of those of the file.
 
     Raises:
-        LogError, RulesError: something cannot be read.
+        LogError, RulesError: a log or the rule file cannot be read.
     """
     stamps = stamps_of(request)
     if request.single:
@@ -91,7 +91,7 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
     file = RuleFile.open(request.rules_path)
 
     def reading(name: str, start: float) -> Progress:
-        # Reading both logs is about as much work as comparing them.
+        # Reading both logs takes about as long as comparing them.
         return lambda _what, fraction: progress(f"reading {name}", start + fraction / 4)
 
     a = read_log(request.path_a, progress=reading(request.name_a, 0.0))
@@ -102,15 +102,13 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
         progress(what, 0.5 + fraction / 2)
 
     comparison = compare(a, b, file.rules if rules is None else rules, expectation=expectation, progress=comparing)
-    _ = comparison.comparability  # asked for on the screen's own thread, where nothing may take long
+    _ = comparison.comparability  # cached here, because the screen's own thread reads it
     give_memory_back()
     return Loaded(comparison, file, stamps)
 
 
 def warm(loaded: Loaded) -> None:
-    """Make what takes long on large logs: the index of keys, which the first change of a rule needs, and what follows
-    from the first causes.
-    """
+    """Compute what is slow on large logs: the key index for rule changes, and the consequences of the causes."""
     _ = loaded.comparison.consequences
     for log in (loaded.comparison.a, loaded.comparison.b):
         key_index.warm(log)
@@ -118,7 +116,7 @@ def warm(loaded: Loaded) -> None:
 
 
 class Throttled:
-    """A `Progress` that passes on at most ten reports a second, and gives the work up when told to."""
+    """A `Progress` that forwards at most ten reports a second, and can cancel the work."""
 
     def __init__(self, report: Progress) -> None:
         self._report = report

@@ -1,4 +1,4 @@
-"""From a session to what is kept of it, and back: the next sitting over the same logs goes on where this one ended."""
+"""Save and restore the state of a session, so that the next one on the same logs continues where it ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from matchers.comparison import Comparison
 from numtui.query.query import QueryError
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.annotations import Annotations, Lost
 from numtui.session.input_history import joined
 from numtui.session.listing import Details, Listing
@@ -18,7 +18,7 @@ __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
 
 _GONE = (-1, -1)
-"""Where a record is that neither log has."""
+"""Place of a record that is in neither log."""
 
 
 def sitting_of(
@@ -26,15 +26,15 @@ def sitting_of(
     rejected: Iterable[str] = (),
     typed: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SavedSession:
-    """What is to be kept. Takes milliseconds for every mark and note on a log of a million records."""
+    """Return the state to save. Takes milliseconds per mark and note on a log of a million records."""
     c, annotations = listing.comparison, listing.annotations
-    # Copies, because this may be another thread than the one in which a person writes.
+    # Copies, because this may run in another thread than the edits.
     marks = {name: anchor_of(c, spot) for name, spot in dict(annotations.marks).items()}
     notes = {anchor_of(c, spot): text for spot, text in dict(annotations.notes).items()}
     return SavedSession(
         cursor=anchor_of(c, record_pair_of(c, listing.cursor)),
         query=listing.filter.query.text,
-        hidden=tuple(group.label for group in Group if group not in listing.filter.groups),
+        hidden=tuple(group.label for group in StatusGroup if group not in listing.filter.groups),
         order=listing.order.label,
         folded=listing.folded,
         details=listing.details.label,
@@ -47,7 +47,7 @@ def sitting_of(
 
 
 def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
-    """What was kept, with what has been written since then while the logs were read."""
+    """Merge the saved state with the marks and notes made while the logs were read."""
     return replace(
         kept,
         filters={**kept.filters, **now.filters},
@@ -58,9 +58,9 @@ def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
 
 
 def resume(listing: Listing, kept: SavedSession) -> str:
-    """Go on from a sitting; what is as it was, in words, empty when nothing is worth saying.
+    """Restore a saved session; return a message about what was restored, empty for nothing.
 
-    Where the person has begun already (moved, filtered, written) while the logs were read, that stands.
+    Changes made while the logs were read (moves, filters, notes) take precedence.
     """
     c, annotations = listing.comparison, listing.annotations
     kept = written_meanwhile(kept, sitting_of(listing))
@@ -74,8 +74,8 @@ def resume(listing: Listing, kept: SavedSession) -> str:
     try:
         listing.set_query(kept.query)
     except QueryError:
-        told.append(f"its filter is not understood: {kept.query}")
-    for group in Group:
+        told.append(f"invalid filter: {kept.query}")
+    for group in StatusGroup:
         if group.label in kept.hidden and group in listing.filter.groups:
             listing.toggle(group)
     order = next((order for order in Order if order.label == kept.order), Order.DISPATCH)
@@ -90,12 +90,12 @@ def resume(listing: Listing, kept: SavedSession) -> str:
     if listing.filter:
         told.append(f"{len(listing.view):,} of {len(c):,} rows listed, esc lists all")
     if annotations.notes:
-        told.append(f"{len(annotations.notes)} note{'s' * (len(annotations.notes) != 1)}")
-    return f"as the last session left it: {', '.join(told)}" if told else ""
+        told.append(f"{len(annotations.notes):,} note{'s' * (len(annotations.notes) != 1)}")
+    return f"last session restored: {', '.join(told)}" if told else ""
 
 
 def find_again(listing: Listing, kept: SavedSession) -> None:
-    """The same logs have been read again, and may hold more or other records: the cursor, marks and notes go along."""
+    """Move cursor, marks and notes to the reloaded logs, which may have more or other records."""
     c = listing.comparison
     _annotate(c, listing.annotations, kept)
     row = row_of_anchor(c, kept.cursor)
@@ -104,8 +104,8 @@ def find_again(listing: Listing, kept: SavedSession) -> None:
 
 
 def _annotate(c: Comparison, annotations: Annotations, kept: SavedSession) -> None:
-    # On the records they were written for, not on those of the row that shows them now: when other rules bring two
-    # rows together, what stood on each of them stays.
+    # On the records they were written for, not on those of their current row: when other rules merge two rows, the
+    # annotations of both stay.
     marks = {name: record_pair_of_anchor(c, anchor) for name, anchor in kept.marks.items()}
     notes = {anchor: record_pair_of_anchor(c, anchor) for anchor in kept.notes}
     annotations.marks = {name: spot for name, spot in marks.items() if spot != _GONE}

@@ -1,6 +1,6 @@
-"""What `tab` completes while a rule is typed: fields, their words, and the names that the two logs have.
+"""Completion in the rule editor: fields, their words, and names of the two logs.
 
-Names are looked up module by module, so that it takes no longer in a large log.
+Names are looked up module by module, so that a large log takes no longer.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["complete"]
 _FIELD: Final = re.compile(r"([A-Za-z]+):\s")
 _VALUE: Final = re.compile(r"[^\s,\[{\"']*$")
 _NAME: Final = re.compile(r"\s*([A-Za-z]*)")
-_TOLD: Final = 6
-"""Candidates that are told where `tab` cannot decide among them."""
+_MAX_CANDIDATES: Final = 6
+"""Candidates listed when `tab` is ambiguous."""
 
 
 def complete(kind: type[Rule], before: str, c: Comparison) -> tuple[str, str]:
-    """What to type behind the text before the cursor; and the candidates, in words, where they part."""
+    """Return the completion of the text before the cursor, or else the candidates in words."""
     value, name = _VALUE.search(before), _NAME.fullmatch(_since_field(before))
     assert value is not None
     typed = value.group() if name is None else name.group(1)
@@ -37,18 +37,18 @@ def complete(kind: type[Rule], before: str, c: Comparison) -> tuple[str, str]:
         found = list(_values(kind, fields[-1] if fields else "", typed, c))
     fitting = sorted({word for word in found if word.startswith(typed)})
     if not fitting:
-        return "", "nothing begins like this"
+        return "", "no completion"
     first, last = fitting[0], fitting[-1]
     same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
     more = first[len(typed) : same]
     if more or len(fitting) == 1:
         return more, ""
-    rest = f"  … {len(fitting):,} in all" if len(fitting) > _TOLD else ""
-    return "", "  ".join(fitting[:_TOLD]) + rest
+    rest = f"  … {len(fitting):,} in all" if len(fitting) > _MAX_CANDIDATES else ""
+    return "", "  ".join(fitting[:_MAX_CANDIDATES]) + rest
 
 
 def _since_field(before: str) -> str:
-    """The text since a field may have begun."""
+    """Return the text since the last possible start of a field."""
     line = before.rpartition("\n")[2]
     if before.rfind("[") > before.rfind("]") or "{" not in line:
         return line
@@ -56,7 +56,7 @@ def _since_field(before: str) -> str:
 
 
 def _values(kind: type[Rule], field: str, typed: str, c: Comparison) -> Iterator[str]:
-    """The words that may stand in a field, as far as they can begin like what is typed."""
+    """Yield the words of a field that may begin with the typed text."""
     if field == "phase":
         yield from PHASES
     elif field == "side":
@@ -73,7 +73,7 @@ def _values(kind: type[Rule], field: str, typed: str, c: Comparison) -> Iterator
 
 
 def _keys(log: OpLog, typed: str) -> Iterable[str]:
-    """Module paths with a slash behind them; behind the slash the operations of the module."""
+    """Yield module paths with a trailing slash; behind the slash, the operations of the module."""
     module, slash, _ = typed.partition("/")
     if not slash:
         return (f"{name}/" for name in log.modules)

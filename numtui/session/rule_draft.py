@@ -1,6 +1,6 @@
-"""A rule as it is being typed: its text, what is wrong with it, and the rules with it.
+"""Draft of a rule in the editor: its text, its error, and the resulting rules.
 
-The text is read at every key by the grammar of rule files, so that what is accepted here is what a file may hold.
+The parser of rule files reads the text at every key, so that the editor accepts exactly what a file may contain.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Draft:
     """One rule in the editor.
 
     Attributes:
-        kind: the section that it is a rule of.
-        first: the text as it was at first.
-        base: the rule that is edited, an index into the rules; -1 for a new one.
-        behind: a new one comes behind the rule of this index; -1: behind all others of its kind.
-        line: where it stands in its file, None for a new one.
-        mends: what of the file is not understood, and will be.
-        saved: the text that its file has for the rule, empty for none.
-        text: the text as it is now.
-        read: the rule that the text says, or what is wrong with it.
+        kind: the section of the rule.
+        first: the initial text.
+        base: index of the edited rule; -1 for a new one.
+        behind: index of the rule before a new one; -1 puts it behind all others of its kind.
+        line: line in its file, None for a new one.
+        mends: the broken entry of the file that it fixes.
+        saved: the text of the rule in its file, empty for none.
+        text: the current text.
+        read: the parsed rule, or the error in the text.
     """
 
     kind: type[Rule]
@@ -65,39 +65,38 @@ class Draft:
 
     @property
     def title(self) -> str:
-        """What is edited."""
+        """Return a title for the editor."""
         return f"{self.kind.section}: {'a new rule' if self.line is None and self.base < 0 else 'the rule'}" + (
             "" if self.line is None else f" of line {self.line}"
         )
 
     @property
     def fields(self) -> str:
-        """What may be written, in a sentence."""
+        """Return the fields of the section, in a sentence."""
         known, needed = fields_of(self.kind)
         told = [name + "*" * (name in needed) for name in known]
-        return f"fields of {self.kind.section}: {', '.join(told)}" + ("  (* is needed)" if needed else "")
+        return f"fields of {self.kind.section}: {', '.join(told)}" + ("  (* required)" if needed else "")
 
     @property
     def changed(self) -> bool:
-        """Whether anything was typed."""
+        """True when the text differs from the initial one."""
         return self.text != self.first
 
     @property
     def problem(self) -> RuleProblem | None:
-        """What is wrong with the text, with its place in it."""
+        """Return the error in the text, with its place."""
         return self.read.problem
 
     def retype(self, text: str) -> None:
-        """Take this text in place of the one before, and read it."""
+        """Replace the text and parse it."""
         self.text = text
         self.read = read_item(self.kind, text)
 
     def edit(self, rules: RuleSet) -> tuple[Edit, int] | None:
-        """The change of the rules, and the index of the rule then; None where the text means nothing, or changes
-        nothing.
+        """Return the rule change and the new index of the rule; None where the text is invalid or changes nothing.
 
         Raises:
-            EditError: the rule that was edited is not there any more.
+            EditError: the edited rule no longer exists.
         """
         read = self.read.rule
         if read is None or (self.base >= 0 and not self.changed):
@@ -107,16 +106,16 @@ class Draft:
         title = f"{rule.section}: {rule_text(rule)}"
         if self.base >= 0:
             if not (self.base < len(rules) and rules.rules[self.base].section == self.kind.section):
-                raise EditError("the rule that was edited is not there any more: esc leaves")
+                raise EditError("the edited rule no longer exists: esc closes")
             return Edit(f"change {title}", rules.with_at(self.base, rule)), self.base
         at = self._place(rules)
         problems = tuple(problem for problem in rules.problems if problem != self.mends)
         changed = RuleSet((*rules.rules[:at], rule, *rules.rules[at:]), problems, rules.path)
         at = next(number for number, other in enumerate(changed) if other is rule)
-        return Edit(f"{'mend' if self.mends is not None else 'add'} {title}", changed), at
+        return Edit(f"{'fix' if self.mends is not None else 'add'} {title}", changed), at
 
     def _place(self, rules: RuleSet) -> int:
-        """The index that a new rule gets; what is mended stays in the order of the file."""
+        """Return the index of a new rule; a fixed entry keeps its place in the file."""
         if self.mends is None:
             return self.behind + 1 if self.behind >= 0 else len(rules)
         alike = [at for at, rule in enumerate(rules) if isinstance(rule, self.kind)]
@@ -125,7 +124,7 @@ class Draft:
 
 
 def draft_of(file: RuleFile, rules: RuleSet, at: int) -> Draft:
-    """To edit a rule."""
+    """Create a draft of an existing rule."""
     rule = rules.rules[at]
     there = (old for old in file.rules if type(old) is type(rule) and old.line == rule.line)
     saved = next((text_of(file.document, old) for old in there), "")
@@ -133,29 +132,29 @@ def draft_of(file: RuleFile, rules: RuleSet, at: int) -> Draft:
 
 
 def mending(file: RuleFile, problem: RuleProblem) -> Draft:
-    """To edit what is not understood.
+    """Create a draft of a broken entry of the file.
 
     Raises:
-        EditError: it is no entry of a section.
+        EditError: it is not an entry of a section.
     """
     broken = broken_item(file.document, problem)
     if broken is None:
-        raise EditError("this is no single rule: mend it in a text editor")
+        raise EditError("not a single rule: fix it in a text editor")
     return Draft(broken.kind, broken.text, line=broken.line, mends=problem)
 
 
 def suggested_draft(rule: Rule) -> Draft:
-    """To edit a rule that is suggested, before it is one."""
+    """Create a draft of a suggested rule."""
     return Draft(type(rule), item_text(rule))
 
 
 def new_draft(kind: type[Rule], c: Comparison, spot: RecordPair, behind: int = -1) -> Draft:
-    """To type a new rule; about the row with these records, as far as they can be guessed."""
+    """Create a draft of a new rule, filled in for the row of these records as far as possible."""
     return Draft(kind, _first_text(kind, c, spot), behind=behind)
 
 
 def _first_text(kind: type[Rule], c: Comparison, spot: RecordPair) -> str:
-    a, b = (_Names(log, record) for log, record in zip((c.a, c.b), spot, strict=True))
+    a, b = (_RecordNames(log, record) for log, record in zip((c.a, c.b), spot, strict=True))
     if kind in (PairRule, ApartRule, TemplateRule):
         plain = a.key, b.key
         both = plain if kind is not TemplateRule else tuple(key.replace("{", "{{").replace("}", "}}") for key in plain)
@@ -175,8 +174,8 @@ def _value(text: str) -> str:
     return quoted(text) if text else ""
 
 
-class _Names:
-    """What a record is called; empty texts for none."""
+class _RecordNames:
+    """Names of a record; empty for none."""
 
     def __init__(self, log: OpLog, record: int) -> None:
         there = record >= 0

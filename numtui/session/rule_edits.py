@@ -1,7 +1,7 @@
-"""What a key press would do to the rules, and what that would do to the comparison.
+"""Rule edits for key presses, and their effect on the comparison.
 
-An `Edit` is a whole rule set with a title; nothing is applied here. Several edits can answer one key press (this row,
-or every such operation): the person chooses among them before anything is committed.
+An `Edit` is a whole rule set with a title; nothing is applied here. One key press can offer several edits (this row, or
+every such operation), among which the user chooses before anything is committed.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ __all__ = [
 ]
 
 RecordPair = tuple[int, int]
-"""The records of a and of b that a row shows (-1: none): what stays true of a row when the pairing changes."""
+"""The records of a and of b in a row (-1: none): they identify a row across changes of the pairing."""
 
 
-_KEY = 40
-"""Characters of a key in a sentence."""
-_FEW = 2
-"""Rules that a title names one by one."""
+_MAX_KEY = 40
+"""Maximum characters of a key in a sentence."""
+_MAX_NAMED_RULES = 2
+"""Rules named one by one in a title."""
 
 
 class EditError(UserError):
-    """A key press that makes no sense on these rows; its text says why."""
+    """An edit that is impossible on these rows; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The rules after a change; `title` says what the change is."""
+    """The rules after a change; `title` describes the change."""
 
     title: str
     rules: RuleSet
 
 
 def record_pair_of(c: Comparison, row: int) -> RecordPair:
-    """The records a row shows; (-1, -1) for no row."""
+    """Return the records of a row; (-1, -1) for no row."""
     return (int(c.row_a[row]), int(c.row_b[row])) if 0 <= row < len(c) else (-1, -1)
 
 
 def pair_edits(c: Comparison, rules: RuleSet, first: RecordPair, second: RecordPair) -> tuple[Edit, ...]:
-    """Pair a of the one row with b of the other: first the side that was marked, then the other way round.
+    """Pair a of one row with b of the other: first the marked side, then the other way round.
 
-    A rule that pairs one of the two with something else gives way, and so does one that keeps them apart.
+    Rules that pair either record with another one, or keep the two apart, are removed.
 
     Raises:
-        EditError: the two rows have only one side between them.
+        EditError: both rows are only on one side.
     """
     crossed = [(first[0], second[1]), (second[0], first[1])]
     if first[0] < 0 or second[1] < 0:
@@ -92,13 +92,13 @@ def pair_edits(c: Comparison, rules: RuleSet, first: RecordPair, second: RecordP
 
 
 def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
-    """Cut a pair: the rule that made it goes, or a rule says that these two are no pair.
+    """Cut a pair: remove the rule that made it, or add a rule that keeps the two apart.
 
     Raises:
-        EditError: the row is no pair.
+        EditError: the row is not a pair.
     """
     if c.pair[row] < 0:
-        raise EditError("this row is not paired: there is nothing to cut")
+        raise EditError("this row is unpaired: nothing to cut")
     members_a, members_b = c.members(row)
     a, b = record_pair_of(c, row)
     refs = key_reference(c.a, a), key_reference(c.b, b)
@@ -117,37 +117,37 @@ def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
 
 
 def template_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
-    """Say for all layers what is so for this pair: the template, instead of the pair rules that it makes needless.
+    """Generalise a pair to all layers: a template that replaces the pair rules it covers.
 
     Raises:
-        EditError: the row is no pair, or no template covers a sibling.
+        EditError: the row is not a pair, or no template covers a sibling.
     """
     try:
         proposal = propose_template(c, rules, row)
     except EditError:
         if (steps := _steps(c, rules, row)) is None:
             raise
-        said = f"what {len(steps.replaces)} pairs made by hand say, in steps"
+        said = f"continues the steps of {len(steps.replaces):,} manual pairs"
         return (Edit(f"{steps.rule.a[0]} ↔ {steps.rule.b[0]}: {said}", steps.applied(rules)),)
     title = f"{' + '.join(proposal.rule.a)} ↔ {' + '.join(proposal.rule.b)}: {proposal.text}"
     return (Edit(title, proposal.applied(rules)),)
 
 
 def _steps(c: Comparison, rules: RuleSet, row: int) -> Stepwise | None:
-    """The template that goes on in the steps of pairs made by hand; None where there are no two such pairs."""
+    """Return the template that continues the steps of manual pairs; None with fewer than two of them."""
     a, b = c.members(row) if 0 <= row < len(c) else ((), ())
     found = stepwise(c, rules, a[0], b[0]) if len(a) == len(b) == 1 else None
     return found if found is not None and len(found.replaces) > 1 else None
 
 
 def propose_template(c: Comparison, rules: RuleSet, row: int) -> generalise.Proposal:
-    """The template for this row and its siblings, with the places that do not fit.
+    """Return the template for this row and its siblings, with the exceptions.
 
     Raises:
         EditError: as `template_edits`.
     """
     if not 0 <= row < len(c) or c.pair[row] < 0:
-        raise EditError("this row is not paired: there is nothing to say for other layers")
+        raise EditError("this row is unpaired: nothing to generalise")
     try:
         return generalise.generalise(c, rules, *c.members(row))
     except generalise.NoTemplateError as error:
@@ -155,32 +155,32 @@ def propose_template(c: Comparison, rules: RuleSet, row: int) -> generalise.Prop
 
 
 def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> tuple[Edit, ...]:
-    """Pair a run of operations as their numbers say.
+    """Realign a run of mispaired operations by their values.
 
     Args:
-        found: what mends the run that the row belongs to; None when it belongs to none.
-        elsewhere: a row that belongs to one, -1 without any.
+        found: the fix of the run with this row; None when it is in none.
+        elsewhere: a row in some run, -1 without any.
 
     Raises:
-        EditError: there is nothing to mend, or the rules have changed since it was looked for.
+        EditError: there is nothing to realign, or the rules changed since the search.
     """
     if found is None:
-        where = f"; row {elsewhere + 1} is in such a run" if elsewhere >= 0 else ""
-        raise EditError(f"this row is in no run of red pairs that another partner would make equal{where}")
+        where = f"; row {elsewhere + 1} is in one" if elsewhere >= 0 else ""
+        raise EditError(f"this row is in no mispaired run{where}")
     try:
         changed = found.applied(rules)
     except ValueError:
-        raise EditError("the rules have changed since: try again when they are matched") from None
-    steps = [f"take back {rules.where(rule)}" for rule in found.drops[:_FEW]]
-    if len(found.drops) > _FEW:
-        steps[-1] += f" and {len(found.drops) - _FEW} more"
+        raise EditError("the rules changed meanwhile: try again after matching") from None
+    steps = [f"drop {rules.where(rule)}" for rule in found.drops[:_MAX_NAMED_RULES]]
+    if len(found.drops) > _MAX_NAMED_RULES:
+        steps[-1] += f" and {len(found.drops) - _MAX_NAMED_RULES:,} more"
     if found.rules:
-        steps.append(f"add {len(found.rules)} rule{'s' * (len(found.rules) != 1)}")
+        steps.append(f"add {len(found.rules):,} rule{'s' * (len(found.rules) != 1)}")
     return (Edit(f"realign {_rows(found.rows)}: {', '.join(steps)}", changed),)
 
 
 def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
-    """Ignore this row, or every operation of its name on its side; on an ignored row, drop the rules that say so."""
+    """Ignore this row, or every operation of its name on its side; on an ignored row, drop the ignore rules."""
     a, b = record_pair_of(c, row)
     side, log, record = (Side.A, c.a, a) if a >= 0 else (Side.B, c.b, b)
     if c.status[row] == Status.IGNORED:
@@ -199,7 +199,7 @@ def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
 
 
 def _pairing(c: Comparison, rules: RuleSet, a: set[int], b: set[int]) -> list[Rule]:
-    """The pair rules that have one of these records on its side."""
+    """Return the pair rules that name one of these records on its side."""
     found = []
     for forced in resolve(rules, c.a, c.b).forced:
         if not forced.template and (a & set(forced.a) or b & set(forced.b)):
@@ -210,7 +210,7 @@ def _pairing(c: Comparison, rules: RuleSet, a: set[int], b: set[int]) -> list[Ru
 
 
 def _ignoring(c: Comparison, rules: RuleSet, a: int, b: int) -> list[Rule]:
-    """The ignore rules that cover record a or record b."""
+    """Return the ignore rules that cover record a or record b."""
     found: list[Rule] = []
     for _, rule in rules.in_force(IgnoreRule):
         alone = resolve(RuleSet(rules=(rule,)), c.a, c.b)
@@ -226,16 +226,16 @@ def _key(log: OpLog, record: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a change of the rules does to the comparison.
+    """Effect of a rule change on the comparison.
 
     Attributes:
-        paired: records of a that get a partner, or another one.
+        paired: records of a that get a partner, or a different one.
         cut: records of a that lose theirs, whether or not they get another.
-        red_before, red_after: red rows.
-        cause_before, cause_after: key of the first first cause, None when there is none. (Its row's number means
-            nothing here: rows merge and part.)
-        cause_moved: it is another operation than before.
-        cause_ignored: a rule ignores it now, and did not before.
+        red_before, red_after: number of red rows.
+        cause_before, cause_after: key of the earliest first cause, None without one. (Row numbers change, because rows
+            merge and split.)
+        cause_moved: the earliest first cause is another operation.
+        cause_ignored: a rule newly ignores it.
         ignored: how many more rows are ignored.
     """
 
@@ -280,23 +280,21 @@ class Effect:
         if self.cut:
             parts.append(f"cuts {self.cut:,} pair{'s' * (self.cut > 1)}")
         if self.ignored:
-            parts.append(f"{'ignores' if self.ignored > 0 else 'judges again'} {_rows(abs(self.ignored))}")
+            parts.append(f"{'ignores' if self.ignored > 0 else 'stops ignoring'} {_rows(abs(self.ignored))}")
         if not parts:
-            parts.append("pairs nothing anew")
+            parts.append("no new pairs")
         change = self.red_after - self.red_before
         parts.append(
-            f"{abs(change):,} {'fewer' if change < 0 else 'more'} red"
-            if change
-            else f"{self.red_after:,} red as before"
+            f"{abs(change):,} {'fewer' if change < 0 else 'more'} red" if change else f"still {self.red_after:,} red"
         )
         if self.cause_before is not None and self.cause_after is None:
-            parts.append(f"the first cause {_short(self.cause_before)} goes")
+            parts.append(f"first cause {_short(self.cause_before)} disappears")
         elif self.cause_before is None and self.cause_after is not None:
-            parts.append(f"a first cause appears: {_short(self.cause_after)}")
+            parts.append(f"new first cause {_short(self.cause_after)}")
         elif self.cause_before is not None and self.cause_after is not None and self.cause_moved:
             parts.append(f"first cause moves from {_short(self.cause_before)} to {_short(self.cause_after)}")
         elif self.cause_ignored:
-            parts.append("it stays the first cause of what follows")
+            parts.append("it remains the first cause")
         return " · ".join(parts)
 
 
@@ -305,8 +303,8 @@ def _ignored(c: Comparison, row: int | None) -> bool:
 
 
 def _short(key: str) -> str:
-    """Enough of a key to know it by: the end tells keys apart."""
-    return key if len(key) <= _KEY else "…" + key[1 - _KEY :]
+    """Cut a key at the start: the end tells keys apart."""
+    return key if len(key) <= _MAX_KEY else "…" + key[1 - _MAX_KEY :]
 
 
 def _rows(n: int) -> str:

@@ -1,6 +1,6 @@
-"""The list of rules: what is to be said about each, and the changes that can be made to one.
+"""List of the rules: the state of each, and edits of one rule.
 
-Nothing here applies anything: a change is an `Edit`, as everywhere.
+Nothing is applied here: a change is an `Edit`, as everywhere.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from numtui.session.rule_edits import Edit, EditError
 __all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_behind", "rule_text", "toggled"]
 
 ORDER: Final[Mapping[str, str]] = {
-    "modules": "Each rule works on the names that those above it made.",
-    "ops": "Of two rules about the same op the upper one counts.",
-    "templates": "Where two templates want the same operation, the upper one gets it; pairs and apart go before both.",
-    "pairs": "Where two pairs want the same operation, the upper one gets it.",
-    "apart": "The order means nothing here.",
-    "ignore": "The order means nothing here.",
-    "tolerance": "The uppermost rule that fits a pair decides.",
+    "modules": "Each rule renames the result of the rules above it.",
+    "ops": "Of two rules for the same op, the upper one applies.",
+    "templates": "Of two templates for the same operation, the upper one applies; pairs and apart come before both.",
+    "pairs": "Of two pairs for the same operation, the upper one applies.",
+    "apart": "The order has no effect.",
+    "ignore": "The order has no effect.",
+    "tolerance": "The uppermost rule that matches a pair applies.",
 }
-"""Section -> what the order of its rules means."""
+"""Meaning of the rule order, by section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """How a rule stands.
+    """State of a rule in the list.
 
     Attributes:
-        number: from 1 on, in the order of the rules; 0 for what of the file is not understood.
-        rule: None for what is not understood.
-        use: what became of it; None while that is not known.
-        problem: what is not understood, None for a rule.
-        unsaved: `new`, `changed`, or empty: whether its file has it like this.
+        number: from 1, in the order of the rules; 0 for a broken entry of the file.
+        rule: None for a broken entry.
+        use: matches of the rule; None while unknown.
+        problem: the broken entry, None for a rule.
+        unsaved: `new`, `changed`, or empty when the file has the same rule.
     """
 
     number: int
@@ -65,23 +65,23 @@ class Stand:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with it, empty when nothing is."""
+        """Return the problem of the rule, empty without one."""
         if self.problem is not None:
             return str(self.problem)
         return (self.use.problem or "") if self.use is not None else ""
 
 
 class RuleList:
-    """The rules as they are now, then what is not understood of their file.
+    """The current rules, then the broken entries of their file.
 
-    `comparison` may be one under other rules, until these have been matched: what is known of a rule that is the same
-    in both still holds well enough to be shown.
+    Until the rules are matched, `comparison` may be one under other rules: for a rule in both, its matches still hold
+    well enough to be shown.
     """
 
     def __init__(self, rules: RuleSet, comparison: Comparison, file: RuleFile) -> None:
         self.rules = rules
         self.matched = comparison.rules == rules
-        """Whether the comparison is under these rules."""
+        """True when the comparison is under these rules."""
         if self.matched:
             self._uses = dict(enumerate(comparison.usage))
         else:
@@ -104,20 +104,19 @@ class RuleList:
 
     @property
     def disabled(self) -> int:
-        """Rules that are not in force."""
+        """Number of disabled rules."""
         return sum(not rule.enabled for rule in self.rules)
 
     @property
     def troubled(self) -> list[int]:
-        """Places of the rules with a problem, and of what is not understood."""
+        """Places of the rules with a problem and of the broken entries."""
         return [at for at, use in self._uses.items() if use.problem] + list(range(len(self.rules), len(self)))
 
 
 def rule_behind(c: Comparison, row: int) -> int:
-    """The rule because of which a row is as it is, an index into the rules; -1 where none is.
+    """Return the index of the rule that decides a row, -1 without one.
 
-    That is the rule that pairs it, ignores it, or lets it count as close. A moment for a large log: not for the
-    screen's own thread.
+    It pairs the row, ignores it, or makes it close. Slow on a large log: not for the screen's own thread.
     """
     if not len(c.rules) or not 0 <= row < len(c):
         return -1
@@ -134,7 +133,7 @@ def rule_behind(c: Comparison, row: int) -> int:
 
 
 def rule_text(rule: Rule) -> str:
-    """A rule on one line."""
+    """Format a rule on one line."""
     if isinstance(rule, PairRule):
         return f"{_join(rule.a)} ↔ {_join(rule.b)}"
     if isinstance(rule, (TemplateRule, OpRule)):
@@ -158,22 +157,22 @@ def _join(keys: tuple[str, ...]) -> str:
 
 
 def matches(rule: Rule, use: RuleUsage) -> str:
-    """What a rule does in these two logs, in a sentence without its full stop."""
+    """Describe the matches of a rule in these two logs, in a sentence without its full stop."""
     n = use.matched
     if isinstance(rule, (PairRule, TemplateRule)):
-        missed = f"; {use.missed:,} more of a that it fits find no partner" if use.missed else ""
+        missed = f"; {use.missed:,} more matching operations of a are unpaired" if use.missed else ""
         return f"makes {n:,} pair{'s' * (n != 1)}{missed}"
     if isinstance(rule, ApartRule):
         return f"keeps {n:,} pair{'s' * (n != 1)} apart"
     operations = f"{n:,} operation{'s' * (n != 1)}"
     if isinstance(rule, ModuleRule):
         return f"renames the modules of {operations} of a"
-    verb = {OpRule: "speaks of", IgnoreRule: "ignores"}.get(type(rule), "decides for")
+    verb = {OpRule: "covers", IgnoreRule: "ignores"}.get(type(rule), "sets the tolerance of")
     return f"{verb} {operations} of both logs"
 
 
 def toggled(rules: RuleSet, at: int) -> Edit:
-    """Switch a rule off, or on again; it stays where it is."""
+    """Disable or enable a rule in place."""
     rule = rules.rules[at]
     other = replace(rule, enabled=not rule.enabled)
     if rule.written is not None:
@@ -182,19 +181,21 @@ def toggled(rules: RuleSet, at: int) -> Edit:
 
 
 def dropped(rules: RuleSet, at: int) -> Edit:
-    """Without a rule."""
+    """Drop a rule."""
     return Edit(f"drop {_named(rules.rules[at])}", rules.with_at(at))
 
 
 def moved(rules: RuleSet, at: int, by: int) -> Edit:
-    """A rule further down in its section (by 1) or further up (by -1).
+    """Move a rule down in its section (by 1) or up (by -1).
 
     Raises:
-        EditError: it is the last there, or the first.
+        EditError: it is already the last or the first.
     """
     other, rule = at + by, rules.rules[at]
     if not 0 <= other < len(rules) or rules.rules[other].section != rule.section:
-        raise EditError(f"this is the {'last' if by > 0 else 'first'} rule of {rule.section}: rules stay in theirs")
+        raise EditError(
+            f"this is the {'last' if by > 0 else 'first'} rule of {rule.section}; rules stay in their section"
+        )
     order = list(rules.rules)
     order[at], order[other] = order[other], rule
     title = f"move {_named(rule)} {'down' if by > 0 else 'up'}"

@@ -1,10 +1,9 @@
-"""What is kept of a sitting over one pair of logs, so that the next one goes on where it ended.
+"""Store of the session state per pair of logs, so that the next session continues where the last one ended.
 
-A file per pair of logs in the state folder, as JSON: where the cursor was, what was filtered, sorted and folded, the
-filters that were given a name, marks, and notes on rows. Rows are named by the keys of their records, not by number:
-a log that has grown, or rules that pair otherwise, leave a note where it was written.
+A JSON file per pair of logs in the state folder: cursor, filter, order and folding, saved filters, marks, and notes.
+Rows are identified by the keys of their records, not by number: a grown log or other rules leave a note in place.
 
-The rules are not here: they are a file of the user's, and what is unsaved of them is in the journal.
+Rules are not stored here: they have the user's rule file, and unsaved ones the journal.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ __all__ = [
 ]
 
 Record = tuple[str, int]
-"""A record of a log as it can be found again: its key, and the how-manieth with that key it is (from 0)."""
+"""Stable name of a record: its key, and its index among the records with that key (from 0)."""
 
 Anchor = tuple["Record | None", "Record | None"]
-"""The records of a and of b that a row shows; None where it has none of that side."""
+"""Stable names of the records of a and b in a row; None where a side has none."""
 
-_MOST = 200
-"""Sittings that are kept, of so many pairs of logs; older ones go, unless somebody wrote something down in them."""
+_MAX_SESSIONS = 200
+"""Pairs of logs with a stored session; older ones are deleted, unless they have marks or notes."""
 
 NOWHERE: Anchor = (None, None)
 
@@ -52,12 +51,12 @@ V = TypeVar("V")
 
 
 def anchor_of(c: Comparison, spot: tuple[int, int]) -> Anchor:
-    """How to find the row again that shows these records (-1: none). Milliseconds in a log of a million records."""
+    """Return the anchor of a row with these records (-1: none). Milliseconds in a log of a million records."""
     return _record(c.a, spot[0]), _record(c.b, spot[1])
 
 
 def record_pair_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
-    """These records as they are numbered now; -1 for one that its log does not have."""
+    """Return the current indices of the anchored records; -1 for a missing one."""
     a, b = (
         -1 if record is None else log.keys.find(record[0].encode("utf-8", "surrogateescape"), record[1])
         for record, log in zip(anchor, (c.a, c.b), strict=True)
@@ -66,7 +65,7 @@ def record_pair_of_anchor(c: Comparison, anchor: Anchor) -> tuple[int, int]:
 
 
 def row_of_anchor(c: Comparison, anchor: Anchor) -> int:
-    """The row that shows the record of a now, else the one that shows that of b; -1 when neither log has it."""
+    """Return the row of the anchored record of a, else of b; -1 when both are missing."""
     for record, at in zip(record_pair_of_anchor(c, anchor), (c.at_a, c.at_b), strict=True):
         if record >= 0:
             return int(at[record])
@@ -82,18 +81,18 @@ def _record(log: OpLog, record: int) -> Record | None:
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """What the next sitting starts from.
+    """State with which the next session starts.
 
     Attributes:
-        cursor: the row one was on.
-        query: the filter query as typed; `hidden`: names of the status groups that were switched off.
-        order: name of the order of the list; folded: whether equal stretches were folded.
+        cursor: the row under the cursor.
+        query: the filter query as typed; `hidden`: names of the status groups switched off.
+        order: name of the sort order; folded: equal stretches are folded.
         details: name of the size of the inspector.
-        filters: queries by the name they were saved under.
-        marks: rows by the name of their mark.
+        filters: saved queries by name.
+        marks: rows by the letter of their mark.
         notes: text by row.
-        rejected: suggested rules that are not wanted, as text.
-        typed: what was typed as an answer, by the kind of the question, the last at the end.
+        rejected: rejected suggested rules, as text.
+        typed: typed lines by kind of prompt, latest last.
     """
 
     cursor: Anchor = NOWHERE
@@ -110,43 +109,43 @@ class SavedSession:
 
 
 class SessionStore:
-    """The file of one pair of logs.
+    """State file of one pair of logs.
 
-    Nothing here stops a session: what cannot be read or written is told in `problem` (one sentence, None while all is
-    well). A file that cannot be understood is left as it is, under another name.
+    Nothing here stops a session: a file that cannot be read or written is reported in `problem` (one sentence, None
+    without trouble). An invalid file is kept under another name.
     """
 
     def __init__(self, path_a: str, path_b: str, *, folder: Path | None = None) -> None:
         self.problem: str | None = None
         self._folders = [state / "sessions" for state in state_folders()] if folder is None else [folder]
         self._folder = self._folders[0]
-        # One log by itself has no other path.
+        # A single log has no second path.
         self._logs = {"a": os.path.abspath(path_a), "b": os.path.abspath(path_b) if path_b else ""}
         text = json.dumps(self._logs, sort_keys=True)
         self.path = self._folder / f"{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:24]}.json"
         self.known = SavedSession()
-        """What was read, or written, last."""
+        """The state last read or written."""
 
     def load(self) -> SavedSession:
-        """What was kept; a `SavedSession()` where nothing was."""
+        """Return the saved state; a `SavedSession()` without one."""
         self.known = self._read()
         return self.known
 
-    def save(self, sitting: SavedSession) -> None:
-        """Keep this. What another sitting over the same logs named, marked or noted meanwhile is kept too."""
+    def save(self, kept: SavedSession) -> None:
+        """Save the state, merged with filters, marks and notes of another session on the same logs."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self.path.exists():
                 self._prune()
             with self._locked():
-                merged = _merged(self.known, sitting, self._read())
+                merged = _merged(self.known, kept, self._read())
                 with atomic_writer(self.path, mode=0o600) as out:
                     json.dump({"version": 1, "logs": self._logs, **_as_json(merged)}, out, indent=1)
         except OSError as error:
-            self.problem = f"the session is not kept: {error.strerror or error} ({self._folder})"
+            self.problem = f"session not saved: {error.strerror or error} ({self._folder})"
         else:
             self.problem = None
-            self.known = sitting
+            self.known = kept
 
     def _read(self) -> SavedSession:
         paths = [folder / self.path.name for folder in self._folders]
@@ -156,26 +155,26 @@ class SessionStore:
         except FileNotFoundError:
             return SavedSession()
         except OSError as error:
-            self.problem = f"the last session cannot be read: {error.strerror or error} ({path})"
+            self.problem = f"last session not readable: {error.strerror or error} ({path})"
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             aside = path.with_suffix(".damaged")
             with suppress(OSError):
                 path.replace(aside)
-            self.problem = f"the last session cannot be understood; its file is kept as {aside}"
+            self.problem = f"invalid file of the last session, kept as {aside}"
         return SavedSession()
 
     def _prune(self) -> None:
-        """Forget the oldest sittings, so that the folder does not grow for ever; those that hold work stay."""
+        """Delete the oldest sessions beyond the limit, except those with marks or notes."""
         with suppress(OSError):
             kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in kept[_MOST - 1 :]:
+            for path in kept[_MAX_SESSIONS - 1 :]:
                 if not _holds_work(path):
                     path.unlink()
                     path.with_suffix(".lock").unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two sittings do not write at once; on a file system without locks they may."""
+        """Lock the file against other sessions; a no-op on a file system without locks."""
         descriptor = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with suppress(OSError):
@@ -186,16 +185,16 @@ class SessionStore:
 
 
 def _holds_work(path: Path) -> bool:
-    """Whether somebody wrote down something in this sitting; taken to be so where the file cannot be understood."""
+    """True when a stored session has work of the user; also for an invalid file."""
     try:
-        sitting = _from_json(json.loads(path.read_text(encoding="utf-8")))
+        kept = _from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return True
-    return bool(sitting.notes or sitting.marks or sitting.filters or sitting.rejected)
+    return bool(kept.notes or kept.marks or kept.filters or kept.rejected)
 
 
 def _merged(before: SavedSession, mine: SavedSession, theirs: SavedSession) -> SavedSession:
-    """`mine`, with what changed between `before` and `theirs` in the collections."""
+    """Merge into `mine` the changes of the collections from `before` to `theirs`."""
     return replace(
         mine,
         filters=_merged_map(before.filters, mine.filters, theirs.filters),
@@ -206,22 +205,22 @@ def _merged(before: SavedSession, mine: SavedSession, theirs: SavedSession) -> S
 
 
 def _merged_map(before: Mapping[K, V], mine: Mapping[K, V], theirs: Mapping[K, V]) -> dict[K, V]:
-    """What is on disk, with my own changes made to it; what I removed stays where it was changed meanwhile."""
+    """Apply the changes from `before` to `mine` to `theirs`; an entry that I removed stays if they changed it."""
     out = {key: value for key, value in theirs.items() if key in mine or before.get(key) != value}
     out.update({key: value for key, value in mine.items() if key not in out or before.get(key) != value})
     return out
 
 
-def _as_json(sitting: SavedSession) -> dict[str, Any]:
-    plain = {f.name: getattr(sitting, f.name) for f in fields(sitting)}
+def _as_json(kept: SavedSession) -> dict[str, Any]:
+    plain = {f.name: getattr(kept, f.name) for f in fields(kept)}
     # A list of pairs, because the keys of an object are text.
-    return {**plain, "notes": [{"row": anchor, "text": text} for anchor, text in sitting.notes.items()]}
+    return {**plain, "notes": [{"row": anchor, "text": text} for anchor, text in kept.notes.items()]}
 
 
 def _from_json(raw: Any) -> SavedSession:
-    """Raises ValueError, TypeError, KeyError or AttributeError for what was not written by `save`."""
+    """Parse a saved state; raise ValueError, TypeError, KeyError or AttributeError for an invalid one."""
     if raw["version"] != 1:
-        raise ValueError("another version's")
+        raise ValueError("another version")
     return SavedSession(
         cursor=_anchor(raw["cursor"]),
         query=_text(raw["query"]),
@@ -239,7 +238,7 @@ def _from_json(raw: Any) -> SavedSession:
 
 def _text(raw: Any) -> str:
     if not isinstance(raw, str):
-        raise TypeError("text was expected")
+        raise TypeError("expected text")
     return raw
 
 

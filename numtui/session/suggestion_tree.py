@@ -1,10 +1,9 @@
-"""What is suggested, as a person works through it: families of drift, their rules, and the operations behind each rule.
+"""Tree of suggestions: families of drift, their rules, and the operations behind each rule.
 
-The comparison says what rules would settle; every rule that is accepted changes what is left. So the families are
-looked for again after each change, and what has been accepted stays in the list, in its place, until it is taken back.
-What is rejected is not suggested again.
+Every accepted rule changes the remaining suggestions. So the families are searched again after each change; accepted
+ones stay in their place until they are taken back, and rejected ones are not suggested again.
 
-Pure: nothing here matches or draws. A `Node` is a line of the tree; an accepted or rejected one has a `State`.
+Pure: nothing here matches or draws. A `Node` is a line of the tree, with a `State`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach
 from numtui.session.rule_edits import Edit, EditError
 
-__all__ = ["Family", "Node", "State", "Suggested", "rule_name"]
+__all__ = ["SuggestedFamily", "Node", "State", "Suggested", "rule_name"]
 
-_MOST_LISTED: Final = 1_000
-"""Operations that are listed one by one under a rule or a family."""
+_MAX_OPERATIONS: Final = 1_000
+"""Maximum operations listed under a rule or a family."""
 
 
 class State(Enum):
-    """What a person has said of a rule, or of a family as a whole."""
+    """Decision on a rule, or on a family as a whole."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -40,10 +39,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A line of the tree: a family, one of its rules, or one of the operations behind that.
+    """A line of the tree: a family, one of its rules, or one of its operations.
 
-    `rule` is -1 for the family itself and for the operations right below a family that has no rules; `instance` is -1
-    for what is no operation, else an index into the family's instances.
+    `rule` is -1 for the family itself and for operations directly below a family without rules; `instance` is an index
+    into the family's instances, -1 for a family or rule.
     """
 
     family: int
@@ -58,10 +57,10 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A suggestion, and which of its rules have been accepted.
+class SuggestedFamily:
+    """A suggestion with its accepted rules.
 
-    `suggestion` has the rules that were accepted first, then those that are still to be decided on.
+    `suggestion` has the accepted rules first, then the open ones.
     """
 
     suggestion: Suggestion
@@ -69,36 +68,36 @@ class Family:
 
     @property
     def title(self) -> tuple[str, str]:
-        """By what one knows it again after a change; pairs made past each other have one name for all."""
+        """Identity of the family across changes; all mispaired runs share one name."""
         s = self.suggestion
         return s.name, s.explanation if s.records else ""
 
 
 def rule_name(rule: Rule) -> str:
-    """A rule as the list of rejected ones has it."""
+    """Return the name of a rule in the list of rejected ones."""
     return f"{rule.section}: {flow_item(rule)}"
 
 
 class Suggested:
-    """The families in the order they were first seen.
+    """Suggested families in the order of their first appearance.
 
     Args:
-        rejected: names of rules that are not wanted, kept from an earlier sitting.
+        rejected: names of rejected rules, from an earlier session.
     """
 
     def __init__(self, rejected: Collection[str] = ()) -> None:
         self.rejected: set[str] = set(rejected)
-        self.families: list[Family] = []
+        self.families: list[SuggestedFamily] = []
         self.comparison: Comparison | None = None
-        """What it was looked for in; None before."""
+        """The searched comparison; None before the first search."""
         self._covered: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def update(self, comparison: Comparison, found: Sequence[Suggestion]) -> None:
-        """Take what was found in a comparison; what its rules have settled already stays in its place."""
+        """Take the suggestions for a comparison; families settled by accepted rules stay in place."""
         self.comparison = comparison
         self._covered = {}
         rules = comparison.rules
-        new = {Family(s).title: s for s in found}
+        new = {SuggestedFamily(s).title: s for s in found}
         families = []
         for family in self.families:
             again = new.pop(family.title, None)
@@ -106,17 +105,17 @@ class Suggested:
             if again is not None:
                 families.append(_joined(before, again, accepted))
             elif accepted or _taken_back(before, rules):
-                families.append(Family(_only(before, accepted), frozenset(accepted)))
-        self.families = families + [Family(s) for s in found if Family(s).title in new]
+                families.append(SuggestedFamily(_only(before, accepted), frozenset(accepted)))
+        self.families = families + [SuggestedFamily(s) for s in found if SuggestedFamily(s).title in new]
 
     def forget(self) -> None:
-        """The logs are others: what was found in them speaks of records that may be gone. What is rejected stays so."""
+        """Forget the suggestions of logs that changed; rejected rules stay rejected."""
         self.families, self.comparison, self._covered = [], None, {}
 
     # -- the tree
 
     def nodes(self, unfolded: Collection[Node]) -> Iterator[Node]:
-        """The lines of the tree, where these are unfolded."""
+        """Yield the lines of the tree with these nodes unfolded."""
         for f, family in enumerate(self.families):
             top = Node(f)
             yield top
@@ -130,10 +129,10 @@ class Suggested:
                     yield from self._instances(node)
 
     def _instances(self, node: Node) -> Iterator[Node]:
-        return (replace(node, instance=k) for k in self.instances(node)[:_MOST_LISTED])
+        return (replace(node, instance=k) for k in self.instances(node)[:_MAX_OPERATIONS])
 
     def instances(self, node: Node) -> tuple[int, ...]:
-        """The operations of a family, or those that one of its rules is about, as indices into its instances."""
+        """Return the operations of a family or of one of its rules, as indices into its instances."""
         if node.instance >= 0:
             return (node.instance,)
         s = self.families[node.family].suggestion
@@ -147,22 +146,22 @@ class Suggested:
         return self._covered[key]
 
     def records(self, node: Node) -> tuple[int, int]:
-        """The records of a and of b of an operation; -1 where a run has none."""
+        """Return the records of a and b of an operation; -1 where a run has none."""
         i, j = self.families[node.family].suggestion.instances[:, node.instance].tolist()
         return i, j
 
     def rule(self, node: Node) -> Rule | None:
-        """The rule of a line; that of a family that has one only."""
+        """Return the rule of a line, or the only rule of a family."""
         rules = self.families[node.family].suggestion.rules
         return rules[node.rule] if node.rule >= 0 else rules[0] if len(rules) == 1 else None
 
     def title(self, node: Node) -> tuple[tuple[str, str], Rule | None]:
-        """By what one knows a family, or a rule of it, again after a change."""
+        """Return the identity of a family or rule across changes."""
         family = self.families[node.family]
         return family.title, family.suggestion.rules[node.rule] if node.rule >= 0 else None
 
     def named(self, family: tuple[str, str], rule: Rule | None) -> Node | None:
-        """The line with such a title; None where it is gone."""
+        """Return the line with this identity; None where it is gone."""
         for f, known in enumerate(self.families):
             if known.title == family:
                 rules = known.suggestion.rules
@@ -170,7 +169,7 @@ class Suggested:
         return None
 
     def state(self, node: Node) -> State:
-        """What has been said of a line; a family is accepted or rejected when nothing of it is open."""
+        """Return the state of a line; a family is accepted or rejected when no rule of it is open."""
         family = self.families[node.family]
         s = family.suggestion
         if not s.changes:
@@ -178,14 +177,14 @@ class Suggested:
         if node.rule >= 0:
             return self._of_rule(family, s.rules[node.rule])
         states = {self._of_rule(family, rule) for rule in s.rules}
-        if not states:  # rules are taken back, and none is made
+        if not states:  # it only drops rules
             taken = self.comparison is not None and _taken_back(s, self.comparison.rules)
             return State.ACCEPTED if taken else State.REJECTED if self._dropped(s) in self.rejected else State.OPEN
         if State.OPEN in states:
             return State.OPEN
         return State.ACCEPTED if State.ACCEPTED in states else State.REJECTED
 
-    def _of_rule(self, family: Family, rule: Rule) -> State:
+    def _of_rule(self, family: SuggestedFamily, rule: Rule) -> State:
         if rule in family.accepted:
             return State.ACCEPTED
         return State.REJECTED if rule_name(rule) in self.rejected else State.OPEN
@@ -197,7 +196,7 @@ class Suggested:
     # -- counts
 
     def to_settle(self) -> tuple[int, int, int]:
-        """Families, rules, and rows that the rules would settle, of what is open."""
+        """Return the open families and rules, and the rows that they would settle."""
         families = rules = rows = 0
         for f, family in enumerate(self.families):
             if self.state(Node(f)) is State.OPEN:
@@ -208,7 +207,7 @@ class Suggested:
         return families, rules, rows
 
     def settles(self, node: Node) -> int:
-        """Rows that what is open of a family, or one rule, would settle."""
+        """Return the number of rows that the open rules of a family, or one rule, would settle."""
         family = self.families[node.family]
         s = family.suggestion
         if node.rule >= 0:
@@ -216,13 +215,13 @@ class Suggested:
         done = sum(n for rule, n in zip(s.rules, s.matched, strict=True) if not self._is_open(family, rule))
         return s.settles if not done else max(s.settles - done, 0)
 
-    def _is_open(self, family: Family, rule: Rule) -> bool:
+    def _is_open(self, family: SuggestedFamily, rule: Rule) -> bool:
         return self._of_rule(family, rule) is State.OPEN
 
-    # -- what a person decides
+    # -- decisions
 
     def accept(self, node: Node, rules: RuleSet) -> Edit:
-        """The rules with what is open of a line: a family, or one rule.
+        """Accept the open rules of a line: a family, or one rule.
 
         Raises:
             EditError: there is nothing to accept.
@@ -230,18 +229,18 @@ class Suggested:
         family = self.families[node.family]
         s = family.suggestion
         if not s.changes:
-            raise EditError(f"{s.name}: there is no rule to accept, {s.no_rule}")
+            raise EditError(f"{s.name}: no rule to accept, {s.no_rule}")
         chosen = s.rules if node.rule < 0 or s.drops else (s.rules[node.rule],)
         wanted = tuple(rule for rule in chosen if self._is_open(family, rule))
         if node.rule >= 0 and not wanted and rule_name(s.rules[node.rule]) in self.rejected:
-            wanted = chosen  # whoever points at one rule means it
+            wanted = chosen  # a single rule is meant, even if rejected before
         if not wanted and (s.rules or self.state(node) is State.ACCEPTED):
-            what = "this rule is" if node.rule >= 0 else "all of it is"
-            raise EditError(f"{s.name}: {what} accepted or rejected already")
+            what = "this rule is" if node.rule >= 0 else "all its rules are"
+            raise EditError(f"{s.name}: {what} already accepted or rejected")
         return Edit(f"accept {_what(s, wanted)}", _with(replace(s, rules=wanted), rules))
 
     def accept_all(self, rules: RuleSet, comparison: Comparison) -> Edit:
-        """The rules with all that is open and can be in force at once. Takes as long as a few comparisons.
+        """Accept all open rules that are compatible. Takes as long as a few comparisons.
 
         Raises:
             EditError: there is nothing to accept.
@@ -253,7 +252,7 @@ class Suggested:
                 left.append(replace(family.suggestion, rules=wanted))
         chosen = compatible(comparison, left)
         if not chosen:
-            raise EditError("there is nothing left to accept")
+            raise EditError("nothing left to accept")
         out = rules
         for s in chosen:
             out = _with(s, out)
@@ -261,10 +260,10 @@ class Suggested:
         return Edit(f"accept {_rules(number)} for {', '.join(s.name for s in chosen)}", out)
 
     def take_back(self, node: Node, rules: RuleSet) -> Edit:
-        """The rules without what was accepted of a line.
+        """Take back the accepted rules of a line.
 
         Raises:
-            EditError: nothing of it was accepted.
+            EditError: none of them was accepted.
         """
         family = self.families[node.family]
         s = family.suggestion
@@ -277,7 +276,7 @@ class Suggested:
         return Edit(f"take back {_what(s, tuple(gone))}", without)
 
     def reject(self, node: Node) -> str:
-        """Do not suggest a line any more, or suggest it again; what was done, in words.
+        """Reject a line, or suggest it again; return a message.
 
         Raises:
             EditError: there is no rule to reject.
@@ -285,7 +284,7 @@ class Suggested:
         family = self.families[node.family]
         s = family.suggestion
         if not s.changes:
-            raise EditError(f"{s.name}: there is no rule to reject")
+            raise EditError(f"{s.name}: no rule to reject")
         chosen = [s.rules[node.rule]] if node.rule >= 0 else [r for r in s.rules if r not in family.accepted]
         names = {rule_name(rule) for rule in chosen} or {self._dropped(s)}
         if names <= self.rejected:
@@ -296,28 +295,28 @@ class Suggested:
 
 
 def _in_force(s: Suggestion, rules: RuleSet) -> tuple[Suggestion, list[Rule]]:
-    """A suggestion with those of its rules that are in force as they stand there, and these; the reason may differ."""
+    """Return a suggestion with the rules in force in place of its own equal ones, and these; reasons may differ."""
     there = {replace(rule, why=None): rule for rule in rules.rules}
     found = tuple(there.get(replace(rule, why=None), rule) for rule in s.rules)
     return replace(s, rules=found), [rule for rule in found if replace(rule, why=None) in there]
 
 
 def _taken_back(s: Suggestion, rules: RuleSet) -> bool:
-    """Whether it only takes rules back, and they are gone."""
+    """True for a suggestion that only drops rules, all of which are gone."""
     return bool(s.drops) and not s.rules and not set(s.drops) & set(rules.rules)
 
 
 def _only(s: Suggestion, rules: Sequence[Rule]) -> Suggestion:
-    """A suggestion with some of its rules."""
+    """Return a suggestion with some of its rules."""
     kept = set(rules)
     of = [(rule, n) for rule, n in zip(s.rules, s.matched, strict=True) if rule in kept]
     return replace(s, rules=tuple(rule for rule, _ in of), matched=tuple(n for _, n in of))
 
 
-def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> Family:
-    """What was accepted of a family, and what is found of it now."""
+def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> SuggestedFamily:
+    """Join the accepted rules of a family with its newly found ones."""
     if not accepted:
-        return Family(again)
+        return SuggestedFamily(again)
     old = _only(before, accepted)
     fresh = _only(again, [rule for rule in again.rules if rule not in set(accepted)])
     both = np.unique(np.concatenate((before.instances, again.instances), axis=1), axis=1)
@@ -328,7 +327,7 @@ def _joined(before: Suggestion, again: Suggestion, accepted: Sequence[Rule]) -> 
         settles=again.settles + sum(old.matched),
         instances=both,
     )
-    return Family(joined, frozenset(accepted))
+    return SuggestedFamily(joined, frozenset(accepted))
 
 
 def _with(s: Suggestion, rules: RuleSet) -> RuleSet:
@@ -344,4 +343,4 @@ def _what(s: Suggestion, rules: tuple[Rule, ...]) -> str:
 
 
 def _rules(n: int) -> str:
-    return f"{n} rule{'s' * (n != 1)}"
+    return f"{n:,} rule{'s' * (n != 1)}"

@@ -1,4 +1,4 @@
-"""The clipboard of the person's own machine, over SSH and out of tmux."""
+"""Copy to the clipboard of the user's machine, over SSH and out of tmux."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["copy_in_tmux", "osc52"]
 
 
 def osc52(text: str) -> str:
-    """The sequence that asks a terminal to put `text` on the clipboard of the machine it runs on."""
+    """Return the escape sequence that copies `text` to the clipboard of the terminal's machine."""
     import base64
 
     return f"\x1b]52;c;{base64.b64encode(text.encode(errors='replace')).decode()}\x07"
 
 
 def copy_in_tmux(text: str) -> bool:
-    """Inside tmux: copy through its own buffer, which `set-clipboard external` lets pass; False outside or on failure.
+    """Copy through tmux's own buffer, which `set-clipboard external` lets pass; False outside tmux or on failure.
 
-    tmux's default swallows OSC 52 from the programs in its panes; `-w` makes tmux itself send it on.
+    tmux's default swallows OSC 52 from the programs in its panes; with `-w` tmux sends it itself.
     """
     if not os.environ.get("TMUX"):
         return False
@@ -25,7 +25,7 @@ def copy_in_tmux(text: str) -> bool:
 
     try:
         done = subprocess.run(
-            ["tmux", "load-buffer", "-w", "-"],  # noqa: S607 - the tmux of the user's PATH is the one that is meant
+            ["tmux", "load-buffer", "-w", "-"],  # noqa: S607 - the tmux of the user's PATH is intended
             input=text.encode(errors="replace"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

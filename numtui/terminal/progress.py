@@ -1,4 +1,4 @@
-"""A line on standard error that says how far long work is."""
+"""Progress line on standard error for long work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ProgressLine"]
 
 
 class ProgressLine:
-    """One line on a terminal that says how far the work is; nothing elsewhere, and nothing for quick work.
+    """Progress of long work, on one line of a terminal; silent elsewhere and for quick work.
 
     Used as a context manager and called as `matchers.comparison.Progress`.
     """

@@ -1,7 +1,7 @@
-"""What reaches the terminal, and what the terminal can do.
+"""Capabilities of the terminal, and access to it.
 
-A log is text from another machine. Every piece of it that is printed goes through `safe_text`, on the screen and in
-the text report alike, so that a name can neither move the cursor nor turn the reading direction around.
+A log is text from another machine: all of it passes through `numtui.text.safe.safe_text` before it is printed, on the
+screen and in the text report alike, so that a name can neither move the cursor nor reverse the reading direction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a stream is connected to a terminal; a closed or missing one is not."""
+    """True for a stream connected to a terminal; False for a closed or missing one."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):
@@ -35,25 +35,25 @@ def is_terminal(stream: Any) -> bool:
 
 
 def is_hung_up(descriptor: int) -> bool:
-    """Whether the other end of a terminal is gone."""
+    """True when the other end of a terminal is gone."""
     watch = select.poll()
-    watch.register(descriptor, 0)  # a hang-up is reported without being asked for
+    watch.register(descriptor, 0)  # a hang-up is always reported
     return any(event & select.POLLHUP for _, event in watch.poll(0))
 
 
 def is_dumb_terminal() -> bool:
-    """Whether the terminal can only print lines (`TERM=dumb`, or nothing known about it)."""
+    """True when the terminal can only print lines (`TERM=dumb`, or an unknown terminal)."""
     return os.environ.get("TERM", "") in {"", "dumb", "unknown"}
 
 
 def wants_color(stream: Any, *, no_color: bool = False) -> bool:
-    """Whether to colour what is written to `stream`: a capable terminal, and nobody said no (`NO_COLOR`)."""
+    """True when `stream` is a terminal with colours and neither `no_color` nor `NO_COLOR` is set."""
     return not no_color and not os.environ.get("NO_COLOR") and is_terminal(stream) and not is_dumb_terminal()
 
 
 def speaks_unicode() -> bool:
-    """Whether braille and other drawing characters can be shown: a UTF-8 locale, and not the console of Linux, whose
-    fonts lack them.
+    """True when the terminal can show braille and other drawing characters: a UTF-8 locale, and not the Linux console,
+    whose fonts lack them.
     """
     import locale  # for one picture
 
@@ -63,7 +63,7 @@ def speaks_unicode() -> bool:
 def reopen_keyboard() -> bool:
     """Make file descriptor 0 the terminal when standard input is something else; False when there is no terminal.
 
-    Has to happen before Textual is imported, which takes the descriptor as it finds it.
+    Call it before Textual is imported, which takes the descriptor as it is.
     """
     if is_terminal(sys.__stdin__):
         return True
@@ -79,12 +79,12 @@ def reopen_keyboard() -> bool:
 
 
 def give_up_stdout() -> None:
-    """Forget what standard output could not take; Python would try, and complain, once more at exit."""
+    """Discard unwritten standard output; Python would retry, and complain, at exit."""
     _give_up(sys.stdout)
 
 
 def give_up_terminal() -> None:
-    """Forget what could not be written to a terminal that is gone; Python would change the exit code for it."""
+    """Discard output for a terminal that is gone; Python would change the exit code for it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -99,7 +99,7 @@ def _give_up(stream: TextIO) -> None:
 
 @contextmanager
 def drawing_on_terminal() -> Iterator[None]:
-    """Let Textual, which draws on standard error, draw on standard output when the former goes to a file."""
+    """Let Textual draw on standard output when standard error, its default, goes to a file."""
     if is_terminal(sys.__stderr__):
         yield
         return

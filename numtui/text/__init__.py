@@ -1,1 +1,1 @@
-"""Text for the screen and for reports: safe, in lines of pieces with roles; editors as models."""
+"""Text for screen and reports: safe text, lines of styled pieces, editor models."""

@@ -1,4 +1,4 @@
-"""The sign and the style of each status: the same on the screen and in the HTML report."""
+"""Glyph and style of each status, for the screen and the HTML report."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ STYLES: Final = {
     Status.NAN: "red",
     Status.PENDING: "",
 }
-"""Names of styles; the statuses that are not here are shown dimmed."""
+"""Names of styles; statuses without one are dimmed."""

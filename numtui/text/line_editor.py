@@ -1,7 +1,7 @@
-"""A line of text under the keys of a shell: what searches, filters and commands are typed into.
+"""Line editor with the keys of a shell, for searches, filters and commands.
 
-Pure and synchronous: a key changes the line before the next key is looked at, however fast they come. (An input widget
-gets the focus a moment after it was asked for, and over a slow line the first letters of a search would be commands.)
+Pure and synchronous: each key changes the line before the next one is read, however fast they come. (An input widget
+gets the focus with a delay, and over a slow line the first letters of a search would run as commands.)
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from enum import Enum, auto
 __all__ = ["LineEditor", "Typed"]
 
 
-_CANDIDATES = 6
-"""Values that are told when `tab` cannot decide among them."""
+_MAX_CANDIDATES = 6
+"""Candidates listed when `tab` is ambiguous."""
 
 
 class Typed(Enum):
-    """What a key did to the line."""
+    """Effect of a key on the line."""
 
     EDITED = auto()
     ENTERED = auto()
@@ -28,18 +28,18 @@ class Typed(Enum):
 
 @dataclass(slots=True)
 class LineEditor:
-    """One question.
+    """A one-line prompt.
 
     Attributes:
-        kind: what the answer is for.
-        sign: what stands in front of the line.
-        text, at: the line, and where the cursor is in it.
-        told: something short to show at the end of the line (a count of hits).
-        wrong: the characters (from, to) that mean nothing, None where all is well.
-        refused: it was entered all the same; then `told` says why, in full.
-        words: what `tab` completes to.
-        many: the line is made of several such words, not of one.
-        earlier: lines that were entered before, the last one at the end.
+        kind: purpose of the answer.
+        sign: text in front of the line.
+        text, at: the line, and the position of the cursor in it.
+        told: short text at the end of the line (a count of hits).
+        wrong: range (from, to) of the invalid characters, None when valid.
+        refused: an invalid line was entered; `told` gives the full reason.
+        words: completions for `tab`.
+        many: the line consists of several such words, not of one.
+        earlier: lines entered before, the last one at the end.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class LineEditor:
         self.at += len(clean)
 
     def key(self, key: str, character: str | None = None) -> Typed:
-        """Press a key, by Textual's name of it; `character` is what it prints, if anything."""
+        """Press a key, by Textual's name; `character` is the printable character, if any."""
         if key == "enter":
             return Typed.ENTERED
         if key in ("escape", "ctrl+c"):
@@ -81,7 +81,7 @@ class LineEditor:
         before = self.text
         if key == "backspace":
             if not self.text:
-                # As in vim: there is nothing left but the question itself.
+                # As in vim: backspace on an empty line leaves the prompt.
                 return Typed.CANCELLED
             self._cut(max(self.at - 1, 0), self.at)
         elif key == "delete":
@@ -109,7 +109,7 @@ class LineEditor:
         self.at = start
 
     def _recall(self, by: int) -> None:
-        """An earlier line, or a later one again: of those that begin with what was typed."""
+        """Recall an earlier or a later line, among those that begin with the typed text."""
         if self.text != self._recalled:
             self._draft, self._back = self.text, 0
         begin = "" if self._draft == self._given else self._draft
@@ -119,7 +119,7 @@ class LineEditor:
         self.at = len(self.text)
 
     def _complete(self) -> None:
-        """As far as all words that begin like this agree; where they part at once, tell them."""
+        """Complete the common prefix of all matching words; list them where there is none to add."""
         start = self.text.rfind(" ", 0, self.at) + 1 if self.many else 0
         start += self.many and self.text.startswith("-", start)
         typed, rest = self.text[start : self.at], self.text[self.at :]
@@ -128,14 +128,14 @@ class LineEditor:
         fitting = [word for word in self.words if word.startswith(typed)]
         fields = self.many and ":" not in typed
         if fields:
-            # First the field: among thousands of names nobody would find out which fields there are.
+            # Fields first: thousands of names would hide them.
             fitting = list(dict.fromkeys(word[: word.find(":") + 1] or word for word in fitting))
         if not fitting:
             return
         first, last = min(fitting), max(fitting)
         same = next((first[:i] for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), first)
         if len(fitting) > 1 and same == typed:
-            shown = fitting if fields else fitting[:_CANDIDATES]
+            shown = fitting if fields else fitting[:_MAX_CANDIDATES]
             more = f" … {len(fitting)} in all" if len(fitting) > len(shown) else ""
             self.told = "  ".join(word[word.find(":") + 1 :] or word for word in shown) + more
         self.text = self.text[:start] + same + rest
@@ -143,7 +143,7 @@ class LineEditor:
 
 
 _RECALLS = {"up": 1, "ctrl+p": 1, "down": -1, "ctrl+n": -1}
-"""How many lines further back."""
+"""Steps back in the history, by key."""
 
 _MOVES: dict[str, Callable[[int, int], int]] = {
     "left": lambda at, _: max(at - 1, 0),

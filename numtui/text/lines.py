@@ -1,7 +1,7 @@
-"""Lines of text with roles, cut and padded to cells of the terminal.
+"""Lines of styled text, cut and padded to terminal cells.
 
-A line is a list of pieces, each a text and the role it plays (`red`, `dim`, …); what a role looks like is said in
-app.tcss. Needs nothing that is slow to import: the first screen is drawn with it.
+A line is a list of pieces, each a text and a role (`red`, `dim`, …) that app.tcss styles. Imports nothing slow: the
+first screen is drawn with it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Line = list[Piece]
 
 
 def width_of(text: str) -> int:
-    """Cells of the terminal that a text takes."""
+    """Return the number of terminal cells of a text."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(text: str, width: int, *, keep_end: bool = False) -> str:
-    """A text in exactly `width` cells: padded on the right, or cut with an ellipsis at the end (or the start)."""
+    """Fit a text to exactly `width` cells: pad on the right, or cut with an ellipsis at the end (or the start)."""
     have = width_of(text)
     if have <= width:
         return text + " " * (width - have)
@@ -41,7 +41,7 @@ def fit(text: str, width: int, *, keep_end: bool = False) -> str:
 
 
 def fit_line(line: Line, width: int) -> Line:
-    """A line in exactly `width` cells."""
+    """Fit a line to exactly `width` cells."""
     out: Line = []
     left = width
     for text, role in line:
@@ -56,13 +56,13 @@ def fit_line(line: Line, width: int) -> Line:
 
 
 def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:
-    """The headings of the two sides: `a: eager`, so that a sentence about "a" can be understood."""
+    """Return the headings of the two sides: `a: eager`, so that sentences can say "a"."""
     a, b = names
     return safe_text(a if a == "a" else f"a: {a}", limit), safe_text(b if b == "b" else f"b: {b}", limit)
 
 
 def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
-    """As many keys as fit, each with what it does."""
+    """Return as many keys as fit, each with its description."""
     line: Line = []
     for key, does in keys:
         more = [(f" {key} ", "key"), (f"{does} ", "dim")]
@@ -71,13 +71,11 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
     return line
 
 
-LONGEST_TEXT = 2000
-"""Characters of one sentence that are shown: a key in it can be as long as a hostile log likes."""
+MAX_TEXT = 2000
+"""Characters shown of one sentence: a key of a hostile log can be any length."""
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """A sentence in lines of `width` cells."""
-    lines = textwrap.wrap(
-        safe_text(text, LONGEST_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False
-    )
+    """Wrap a sentence to lines of `width` cells."""
+    lines = textwrap.wrap(safe_text(text, MAX_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]

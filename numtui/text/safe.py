@@ -1,4 +1,4 @@
-"""Text of a log, safe to be shown."""
+"""Escape text of a log for the terminal."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["safe_text"]
 
 
 def safe_text(text: str, limit: int | None = None) -> str:
-    """`text` with nothing in it that a terminal acts upon, one line of it.
+    """Return `text` as one line without anything that a terminal acts upon.
 
-    Control characters become visible: C0 and DEL as their symbols (`␛`, `␀`, `␡`), C1 as `\\x9b`; what changes the
-    direction of reading, has no width or no meaning as `\\u202e`. A tab becomes a space. With `limit`, at most so
-    many characters are returned and `…` is the last of them when something was cut.
+    Control characters become visible: C0 and DEL as their symbols (`␛`, `␀`, `␡`), C1 as `\\x9b`; characters that
+    change the reading direction, have no width or no meaning as `\\u202e`. A tab becomes a space. With `limit`, at
+    most that many characters are returned, the last of them `…` after a cut.
     """
     cut = limit is not None and len(text) > limit
     if cut:
-        # Before looking at every character: a line of a hostile log can be megabytes long.
+        # Before scanning the characters: a line of a hostile log can be megabytes long.
         text = text[:limit]
     shown = text if text.isprintable() else "".join(map(_visible_character, text))
     if limit is not None and (cut or len(shown) > limit):

@@ -1,7 +1,7 @@
-"""The explorer as a Textual program: theme, signals, and the way in and out.
+"""The explorer as a Textual application: theme, signals, start and exit.
 
-`run_app` is what the command line calls. Importing this module imports Textual, but neither numpy nor the matchers:
-those are imported behind the first frame.
+The command line calls `run_app`. This module imports Textual, but neither numpy nor the matchers: those are imported
+behind the first frame.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 __all__ = ["Numtui", "run_app"]
 
 _PATIENCE = 3.0
-"""Seconds that an orderly end may take after a signal; a terminal that is gone must not hold the process."""
+"""Seconds for an orderly exit after a signal; a lost terminal must not block the process."""
 
-_LOOK = 2.0
-"""Seconds between two looks whether the terminal is still there."""
+_CHECK_INTERVAL = 2.0
+"""Seconds between two checks that the terminal is still there."""
 
 
 def _actions() -> type:
-    # The palette is opened seldom, and what it needs is not free to import.
+    # The palette is rarely opened, and its imports cost time.
     from numtui.tui.screens.palette import ActionProvider
 
     return ActionProvider
@@ -58,63 +58,63 @@ def _places() -> type:
 
 
 class Numtui(App[None], inherit_bindings=False):
-    """One session on one terminal. Every key is for the screen that is shown: none is bound to the program itself."""
+    """One session on one terminal. The shown screen gets every key: none is bound to the application itself."""
 
     TITLE = "numtui"
-    ENABLE_COMMAND_PALETTE = False  # it would open by a key of its own, over anything
+    ENABLE_COMMAND_PALETTE = False  # it would open on its own key, over any screen
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar = {_actions, _places}
 
     @dataclass
     class Prepared(Message):
-        """The heads of the logs were read, and everything is imported."""
+        """The heads of the logs are read, and everything is imported."""
 
         session: Session
 
     def __init__(self, request: OpenRequest) -> None:
-        # The terminal's own sixteen colours, unless the user wants a theme: with native colours from the start,
-        # because Textual chooses what NO_COLOR does when the program is made, not when the theme is.
+        # The terminal's own sixteen colours, unless the user sets a theme: native colours from the start, because
+        # Textual decides about NO_COLOR when the application is constructed, not when the theme is set.
         super().__init__(ansi_color=True if request.theme is None else None)
         self.animation_level = "none"
         if request.theme is not None and request.theme not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            raise InputError(f"theme {request.theme}: there is no such theme; there are {known}")
+            raise InputError(f"unknown theme {request.theme}; known are {known}")
         self.theme = request.theme or "ansi-dark"
         self.error: UserError | None = None
-        """Why there is nothing to show."""
+        """The error that prevents opening."""
         self.explorer: Explorer | None = None
         self.shown = Frame()
         self._request = request
         self._opening = Opening(request)
 
     def get_default_screen(self) -> Screen[None]:
-        """Nothing is drawn before the first rows of the logs."""
+        """Return the opening screen, so that the first frame has rows."""
         return self._opening
 
     def on_load(self) -> None:
-        """A lost connection must not lose work, nor leave the terminal in disarray. It has not been touched yet."""
+        """Handle signals before the terminal is touched: a lost connection must neither lose work nor garble it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.end_by, number))
 
     def on_mount(self) -> None:
-        """The first frame is drawn before anything else is done."""
+        """Draw the first frame before anything else."""
         loop = asyncio.get_running_loop()
-        # After a signal that came together with this one, and that may end the program instead.
+        # After a signal that arrived together with this one, and that may end the program instead.
         loop.add_signal_handler(signal.SIGCONT, partial(loop.call_soon, come_back, self))
         for signalled in (self.app_suspend_signal, self.app_resume_signal):
             signalled.subscribe(self, self.forget_shown, immediate=True)
         if is_terminal(sys.__stdin__):
-            self.set_interval(_LOOK, self._look_for_terminal)
+            self.set_interval(_CHECK_INTERVAL, self._look_for_terminal)
         self.call_after_refresh(self.run_worker, self._prepare, thread=True)
 
     def _look_for_terminal(self) -> None:
-        """The kernel sends SIGHUP only to whom a terminal belongs: who was started otherwise would stay for ever."""
+        """End when the terminal is gone: the kernel sends SIGHUP only to its controlling process group."""
         if is_hung_up(0):
             self.end_by(signal.SIGHUP)
 
     def _prepare(self) -> None:
-        """In a worker's thread: what takes longer than a frame."""
+        """Read and import, in a worker thread, what takes longer than a frame."""
         import numtui.tui.screens.explorer  # noqa: F401 - imported here, so that it is there when the session is
         from numtui.session.loading import open_heads
 
@@ -126,11 +126,11 @@ class Numtui(App[None], inherit_bindings=False):
             self.post_message(self.Prepared(session))
 
     async def on_numtui_prepared(self, message: Prepared) -> None:
-        """The explorer takes over, with the keys that came too early."""
+        """Open the explorer, and pass on the keys that came too early."""
         from numtui.tui.screens.explorer import Explorer
 
         self.explorer = Explorer(message.session, self._request)
-        # One frame in place of a blank one, a filled one, and one for each part that finds its size.
+        # One frame instead of a blank one, a filled one, and one per widget that gets its size.
         with self.batch_update():
             await self.push_screen(self.explorer)
             with suppress(asyncio.TimeoutError):
@@ -141,15 +141,15 @@ class Numtui(App[None], inherit_bindings=False):
         keep_what_is_there()
 
     def on_unmount(self) -> None:
-        """As it was before."""
+        """Restore the state from before."""
         forget_what_stays()
 
     def on_explorer_doomed(self, message: Explorer.Doomed) -> None:
-        """The logs cannot be compared."""
+        """Exit: the logs cannot be compared."""
         self.fail(message.error)
 
     def fail(self, error: UserError) -> None:
-        """End; the error is reported when the terminal is back."""
+        """Exit; the error is reported when the terminal is restored."""
         self.error = error
         self.exit(return_code=error.exit_code)
 
@@ -159,10 +159,10 @@ class Numtui(App[None], inherit_bindings=False):
         return self.explorer.session if self.explorer is not None else None
 
     def end_by(self, number: int) -> None:
-        """End on a signal: what is unsaved goes to the journal and is offered by the next session."""
+        """Exit on a signal; the journal keeps unsaved rules for the next session."""
         if self.session is not None:
             self.session.record()
-        # Writing to a terminal that is gone, or to a file system that is, may block for ever.
+        # Writing to a lost terminal or file system may block for ever.
         last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
         last.daemon = True
         last.start()
@@ -171,49 +171,49 @@ class Numtui(App[None], inherit_bindings=False):
                 self.session.keep()
         finally:
             if not has_terminal(self):
-                # There is nothing to put right, and whoever touches a terminal from the background is stopped.
+                # The terminal needs no restoring, and touching it from the background would stop the process.
                 os._exit(128 + number)
             self.exit(return_code=128 + number)
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed behind the key that ends the program has nowhere to go."""
+        """Drop the keys typed after the one that ends the program."""
         if self.return_code is not None and isinstance(event, (events.InputEvent, events.Paste)):
             return
         for typed in self._typed(event) if isinstance(event, events.Key) else (event,):
             await super().on_event(typed)
 
     def _typed(self, key: events.Key) -> tuple[events.Key, ...]:
-        """The keys that were pressed for what has arrived as one."""
+        """Split an event into the keys that were pressed."""
         if key.key == "ctrl+j":
-            # A return, as the terminal hands it on when it was typed before the program had the terminal.
+            # Enter, as it arrives when typed before the program had the terminal.
             return (events.Key("enter", "\r"),)
         character = key.character or ""
         ours = any(key.key in keys for keys in self._request.keys.values())
         if key.key.startswith("alt+") and character.isalnum() and not ours:
-            # Over a slow line `esc` and what is typed next arrive together, as alt and that key do.
+            # Over a slow line `esc` and the next key arrive together, just as alt with that key.
             return events.Key("escape", "\x1b"), events.Key(character, character)
         return (key,)
 
     def forget_shown(self, *_: object) -> None:
-        """What the terminal shows is not known any more."""
+        """Forget the frame on the terminal."""
         self.shown.forget()
 
     on_resize = forget_shown
 
     def action_redraw(self) -> None:
-        """Send the whole screen anew, whatever the terminal shows."""
+        """Send the whole screen again."""
         self.shown.forget()
         self.refresh(layout=True)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Over a slow line every byte is time."""
+        """Draw in as few bytes as possible."""
         super()._display(screen, self.shown.tightened(renderable))
 
     def _fatal_error(self) -> None:
         """End without Textual's page of locals; `run_app` raises what was caught."""
         if self.session is not None:
             self.session.record()
-            # What went wrong may be in what is to be kept: that must not hide what is reported.
+            # Saving may fail for the same reason: that must not hide the error.
             with suppress(Exception):
                 self.session.keep()
         self._close_messages_no_wait()
@@ -223,7 +223,7 @@ def run_app(request: OpenRequest) -> int:
     """Open the explorer; the exit code is that of `diff`: 0 nothing red, 1 something red, 128 + n after signal n.
 
     Raises:
-        UserError: a log or the rule file cannot be read; the terminal has been restored.
+        UserError: a log or the rule file cannot be read; the terminal is restored.
         Exception: a bug; the command line reports it in one line and keeps the details.
     """
     if not request.color:

@@ -1,7 +1,7 @@
-"""Counts and sequences of keys (`123G`, `zz`, `]c`), as vim and less read them.
+"""Parse counts and key sequences (`123G`, `zz`, `]c`), as in vim and less.
 
-Textual's bindings know single keys. What is in between is kept here, without a screen and without a clock: the screen
-feeds keys and says when the person has paused.
+Textual binds single keys only. The state in between is kept here, without a screen or a clock: the screen feeds keys
+and reports pauses.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from numtui.actions import ACTIONS, Action, key_name, sequences
 __all__ = ["LETTER", "KeyReader"]
 
 LETTER = "letter"
-"""What stands in a sequence for any letter or digit."""
+"""Placeholder in a sequence for any letter or digit."""
 
-_MOST = 7
-"""Digits of a count that are kept: more rows than any log has."""
+_MAX_DIGITS = 7
+"""Digits kept of a count: enough for any log."""
 
 
 @dataclass(slots=True)
 class KeyReader:
-    """What was typed and is not yet a command.
+    """Typed keys that are not yet a command.
 
-    A digit can begin a count (`5j`) and some digits alone are commands (`1` hides the red rows): a digit waits for
-    what follows, and after a pause it is the command.
+    A digit can begin a count (`5j`), and some digits alone are commands (`1` hides the red rows): a digit waits for the
+    next key, and after a pause it is the command.
     """
 
     digits: str = ""
     letter: str = ""
-    """The letter that the last sequence ended with, where it may be any."""
+    """The letter that ended the last sequence with a placeholder."""
     prefix: tuple[str, ...] = ()
     actions: tuple[Action, ...] = ACTIONS
     _sequences: dict[tuple[str, ...], Action] = field(init=False)
@@ -41,11 +41,11 @@ class KeyReader:
 
     @property
     def pending(self) -> str:
-        """What has been typed so far, for the status line."""
+        """Return the typed keys for the status line."""
         return self.digits + "".join(self._typed.get(k, k) for k in self.prefix)
 
     def following(self) -> list[tuple[str, Action]]:
-        """The keys that can follow the prefix that was typed, as people write them, and what they do."""
+        """Return the keys that can follow the typed prefix, with their actions."""
         return [
             (self._typed.get(keys[-1], keys[-1]), action)
             for keys, action in self._sequences.items()
@@ -56,9 +56,8 @@ class KeyReader:
         """Take a key.
 
         Returns:
-            the action that a sequence completes; True when the key was taken and more is awaited (or an unfinished
-            sequence was dropped); False when the key is not one of these: it is a command of its own, and `count()`
-            has what was typed in front of it.
+            the action of a completed sequence; True when the key was taken and more is awaited (or an unfinished
+            sequence was dropped); False when the key is a command of its own, and `count()` has the digits before it.
         """
         self.letter = ""
         if self.prefix:
@@ -69,7 +68,7 @@ class KeyReader:
                 self.letter = key
             return self._sequences.get((*begun, LETTER), True) if self.letter else True
         if key.isascii() and key.isdigit() and (key != "0" or self.digits):
-            self.digits = (self.digits + key)[:_MOST]
+            self.digits = (self.digits + key)[:_MAX_DIGITS]
             return True
         if any(sequence[0] == key for sequence in self._sequences):
             self.prefix = (key,)
@@ -77,16 +76,16 @@ class KeyReader:
         return False
 
     def count(self) -> int | None:
-        """The count that was typed, which is used up by asking."""
+        """Return and clear the typed count."""
         digits, self.digits = self.digits, ""
         return int(digits) if digits else None
 
     def await_letter(self, name: str) -> None:
-        """The next letter is for this action, as if the keys in front of it had been typed."""
+        """Expect a letter for this action, as if its prefix had been typed."""
         self.prefix = next(keys[:-1] for keys, action in self._sequences.items() if action.id == name)
 
     def settle(self) -> Action | None:
-        """The person paused: a single digit is the command it stands for, a longer count goes on waiting."""
+        """Handle a pause: a single digit becomes its command, a longer count keeps waiting."""
         if len(self.digits) != 1 or self.prefix:
             return None
         action = next((a for a in self.actions if self.digits in a.keys), None)
@@ -95,7 +94,7 @@ class KeyReader:
         return action
 
     def clear(self) -> bool:
-        """Forget what was typed; True when there was something."""
+        """Forget the typed keys; True when there were any."""
         had = bool(self.digits or self.prefix)
         self.digits, self.prefix = "", ()
         return had

@@ -1,4 +1,4 @@
-"""What numtui needs of Textual and Textual does not offer, in one place.
+"""Shims for features missing from Textual's public API.
 
 Most of it is private in Textual and may change with any release: pyproject.toml therefore allows only the minor version
 that the tests pass with.
@@ -21,27 +21,27 @@ __all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "o
 
 
 def bound_action(node: DOMNode, key: str) -> str | None:
-    """The action that a key is bound to on a screen or a widget, after the user's keymap."""
+    """Return the action bound to a key on a screen or a widget, after the user's keymap."""
     bindings = node._bindings.key_to_bindings.get(key, ())  # noqa: SLF001 - Textual itself looks it up too late
     return bindings[0].action if bindings else None
 
 
 def rebind(screen: Screen[Any], bindings: list[BindingType]) -> None:
-    """Give a screen these bindings in place of those of its class."""
+    """Replace the bindings of a screen's class by these."""
     screen._bindings = BindingsMap(bindings)  # noqa: SLF001 - Textual's keymap cannot take a key from an action
 
 
 def crash_of(app: App[Any]) -> Exception | None:
-    """The exception that ended the program, None when nothing went wrong."""
+    """Return the exception that ended the program, None for a normal exit."""
     found = app._exception  # noqa: SLF001 - Textual would print it, with all local variables, and return 1
     return getattr(found, "error", found) if found is not None else None
 
 
 def output_waits(app: App[Any]) -> bool:
-    """Whether the terminal has not yet taken what was drawn before: a slow line, a stopped terminal.
+    """True while the terminal has not taken the last drawing: a slow line, a stopped terminal.
 
-    Textual writes from a thread of its own behind a queue; drawing again while that queue holds something would only
-    make the lag longer. Without such a thread (tests, other platforms) the answer is no.
+    Textual writes from its own thread behind a queue; drawing while that queue is not empty would only add lag. False
+    without such a thread (tests, other platforms).
     """
     writer = getattr(app._driver, "_writer_thread", None)  # noqa: SLF001 - there is no public way to know
     queue = getattr(writer, "_queue", None)
@@ -49,28 +49,28 @@ def output_waits(app: App[Any]) -> bool:
 
 
 def has_terminal(app: App[Any]) -> bool:
-    """Whether the terminal is the program's; False from ctrl+z until `fg`."""
+    """True while the program has the terminal; False from ctrl+z until `fg`."""
     return not getattr(app._driver, "_must_signal_resume", False)  # noqa: SLF001 - the driver alone knows
 
 
 def come_back(app: App[Any]) -> None:
-    """Take the terminal again after the process was stopped and continued.
+    """Take the terminal back after the process was stopped and continued.
 
-    Textual takes every SIGCONT for the end of its own ctrl+z. After a `kill -STOP`, for which nothing was put away, it
-    would read the keyboard in two threads, wait for ever at the end for the first of them, and draw nothing.
+    Textual takes every SIGCONT for the end of its own ctrl+z. After a `kill -STOP`, without that ctrl+z, it would read
+    the keyboard in two threads, wait for ever for the first of them at exit, and draw nothing.
     """
     driver: Any = app._driver  # noqa: SLF001 - as below
     if driver is None or not driver.can_suspend:
         return
-    if driver._auto_restart and has_terminal(app):  # noqa: SLF001 - what its own handler asks, and sets
+    if driver._auto_restart and has_terminal(app):  # noqa: SLF001 - as its own handler does
         driver.suspend_application_mode()
         driver._must_signal_resume = True  # noqa: SLF001
     driver._sigcont_application()  # noqa: SLF001
 
 
 def pass_on(app: App[Any], key: events.Key) -> None:
-    """Give a key that was typed for another screen to the one that is shown.
+    """Pass a key typed for another screen to the current one.
 
-    Not to the program, which may hold keys already that were typed after it.
+    Not to the application, whose queue may already hold later keys.
     """
     (app.focused or app.screen).post_message(events.Key(key.key, key.character))

@@ -1,4 +1,4 @@
-"""The inspector's text: both sides of one row, where its inputs came from, and in words what is known about it."""
+"""Text of the inspector: values of both sides of a row, producers of its inputs, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from matchers.comparison import Comparison
 from matchers.explain.row import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
 from numtui.session.session import Session
-from numtui.text.lines import LONGEST_TEXT, Line, fit, side_titles, width_of, wrap
+from numtui.text.lines import MAX_TEXT, Line, fit, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
 
 __all__ = ["Inspection", "inspect"]
 
 _SIDE_BY_SIDE = 120
-"""From this width on the words stand beside the numbers."""
+"""Minimum width for words beside the numbers."""
 
 _COMMON = ("shape", "dtype", "phase", "location", "micro-batch", "recompute", "placement", "group")
-"""Facts that are worth a line of their own only where the sides differ in them."""
+"""Facts with a line of their own only where the sides differ."""
 
 _WHERE = ("phase", "location", "stack", "micro-batch", "recompute", "group")
 """Facts that are not about values."""
 
-_FEW = 4
-"""Inputs up to which they do not crowd out the words."""
+_MAX_EARLY_INPUTS = 4
+"""Inputs listed before the words; more would crowd them out."""
 
-_MEMBERS = 4
-"""Operations of a group that are named: of a collective all, of a sum over micro-batches some."""
+_MAX_MEMBERS = 4
+"""Operations of a group that are named: all of a collective, some of a sum over micro-batches."""
 
 
 _Made = Line | Callable[[], Line]
-"""A line, or what writes it: of an operation with a thousand inputs, only those are written that are on the screen."""
+"""A line, or a function that makes it: of a thousand inputs, only those on the screen are made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The inspector's text; `inputs` gives for the inputs, in order, the line each is on."""
+    """Text of the inspector; `inputs` has the line of each input, in order."""
 
     made: Sequence[_Made] = ()
     inputs: tuple[int, ...] = ()
 
     def __len__(self) -> int:
-        """How many lines there are."""
+        """Return the number of lines."""
         return len(self.made)
 
     def lines(self, first: int = 0, last: int | None = None) -> list[Line]:
-        """The lines from one to another (not included)."""
+        """Return the lines from `first` to `last` (exclusive)."""
         return [_written(made) for made in self.made[first:last]]
 
 
@@ -60,7 +60,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     """Lay out an explanation.
 
     Args:
-        chosen: the input (index into `told.inputs`) that is shown as chosen, -1 for none.
+        chosen: the highlighted input (index into `told.inputs`), -1 for none.
     """
     if told is None:
         return Inspection()
@@ -80,20 +80,20 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         both = zip_longest(table, words, fillvalue=blank)
         lines.extend(partial(_beside, left, table_width, right) for left, right in both)
         return Inspection(lines, tuple(first + i for i in at))
-    # On a narrow screen there is room for little: the numbers that differ, then the words, then what agrees.
+    # On a narrow screen: differing numbers first, then the words, then what agrees.
     table, at = _table(session, told, table_width, chosen, words)
     return Inspection((*lines, *table), tuple(first + i for i in at))
 
 
 def _beside(left: _Made, width: int, right: _Made) -> Line:
-    """Two lines in one, the left one in so many cells."""
+    """Join two lines, the left one padded to `width` cells."""
     written = _written(left)
     used = sum(width_of(text) for text, _ in written)
     return [*written, (" " * (width - used), ""), *_written(right)]
 
 
 def _names(c: Comparison, row: int) -> str:
-    """The keys of both sides in full: that of b where it differs, without the module where that is the same."""
+    """Return the keys of both sides in full: that of b only where it differs, without a repeated module."""
     sides = [
         _keys(log, members)
         for log, members in zip((c.a, c.b), c.members(row), strict=True)
@@ -113,12 +113,12 @@ def _names(c: Comparison, row: int) -> str:
 
 
 def _keys(log: OpLog, records: Sequence[int]) -> list[str]:
-    keys = [safe_text(log.keys[record], 400) for record in records[:_MEMBERS]]
-    return [*keys, f"… {len(records):,} in all"] if len(records) > _MEMBERS else keys
+    keys = [safe_text(log.keys[record], 400) for record in records[:_MAX_MEMBERS]]
+    return [*keys, f"… {len(records):,} in all"] if len(records) > _MAX_MEMBERS else keys
 
 
 def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
-    """The keys, then the verdict, in as many lines as they need."""
+    """Wrap the keys and the verdict to as many lines as needed."""
     lines: list[Line] = []
     left = len(names.replace(" ", ""))
     for text in wrap(f"{names}   {headline}", width - 1, "  "):
@@ -133,9 +133,9 @@ def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
 def _table(
     session: Session, told: Explanation, width: int, chosen: int, words: list[Line] | None = None
 ) -> tuple[list[_Made], list[int]]:
-    """Facts and inputs, side by side; and the line of each input.
+    """Lay out facts and inputs side by side, and return the line of each input.
 
-    With `words`, those stand between what differs and what does not; in front, where nothing differs.
+    `words` go between differing and agreeing facts, or in front where nothing differs.
     """
     name, difference = 16, 12
     each = max((width - name - difference - 1) // 2, 10)
@@ -147,7 +147,7 @@ def _table(
         lines.append(
             [(" " + fit("", name) + fit(a, each - 1) + " " + fit(b, each - 1) + " " + fit("Δ", difference), "dim")]
         )
-    # what both sides have in common takes one line behind what differs, so that the inputs are on the screen
+    # Shared facts take one line behind the differing ones, so that the inputs are on the screen.
     shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
     facts = [fact for fact in told.facts if fact not in shared]
     at: list[int] = []
@@ -166,7 +166,7 @@ def _table(
     else:
         differing = [fact for fact in facts if fact.agrees is False and fact.name not in _WHERE]
         known = any(given.agrees is False for given in told.inputs)
-        early = len(told.inputs) <= _FEW
+        early = len(told.inputs) <= _MAX_EARLY_INPUTS
         if differing or known:
             add_facts(differing[:2])
             if early:
@@ -180,8 +180,8 @@ def _table(
         if not early:
             add_inputs()
     if shared:
-        text = " · ".join(safe_text(fact.a, LONGEST_TEXT) for fact in shared)
-        # The source line comes last, and is what one looks for: it must not be cut off.
+        text = " · ".join(safe_text(fact.a, MAX_TEXT) for fact in shared)
+        # The source line comes last and matters most: it must not be cut off.
         for label, part in zip_longest(("both",), wrap(text, width - name - 2), fillvalue=""):
             lines.append([(f" {fit(label, name)}{part}", "")])
     return lines, at
@@ -190,9 +190,9 @@ def _table(
 def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     role = "red" if fact.agrees is False else ""
     label = fit(safe_text(fact.name, name), name)
-    # Of a path the end says most.
+    # The end of a path says most.
     path = fact.name == "location"
-    a, b = (fit(safe_text(text, LONGEST_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
+    a, b = (fit(safe_text(text, MAX_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
@@ -212,7 +212,7 @@ def _input(c: Comparison, fact: InputFact, name: int, each: int, difference: int
 
 
 def _from(value: str, log: OpLog, producer: int, name: str, width: int) -> str:
-    """A hash, and the operation it came from or the parameter it is."""
+    """Return a hash with its producer or parameter name."""
     text = safe_text(value, 24)
     source = safe_text(log.keys[producer] if producer >= 0 else name, 400)
     if source:

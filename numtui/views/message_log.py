@@ -1,4 +1,4 @@
-"""What was said, to be read again: a sentence on the status line lasts until the next key."""
+"""Log of status messages, because one on the status line lasts only until the next key."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numtui.text.safe import safe_text
 
 __all__ = ["Messages"]
 
-_MOST = 300
-"""Sentences that are kept: an hour's worth."""
+_MAX_MESSAGES = 300
+"""Messages kept: an hour's worth."""
 
-_TEXT = 2000
-"""Characters of a sentence that are shown."""
+_MAX_TEXT = 2000
+"""Characters shown of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ def _now() -> datetime:
 
 
 class Messages:
-    """The sentences of one sitting. Said again at once, one is not listed twice: it is counted, with the later time."""
+    """Messages of one session; an immediate repetition is counted, with the later time, instead of listed."""
 
     def __init__(self, clock: Callable[[], datetime] = _now) -> None:
         self._clock = clock
-        self._said: deque[_Said] = deque(maxlen=_MOST)
+        self._said: deque[_Said] = deque(maxlen=_MAX_MESSAGES)
 
     def __bool__(self) -> bool:
         return bool(self._said)
 
     def add(self, text: str, *, trouble: bool = False) -> None:
-        """Keep a sentence; an empty one is none."""
+        """Add a message; an empty one is skipped."""
         if not text:
             return
         now = self._clock()
@@ -52,12 +52,12 @@ class Messages:
             self._said.append(_Said(now, text, trouble))
 
     def lines(self) -> list[Line]:
-        """A line each, the last one first: when, and what; trouble in red."""
+        """Return a line per message, latest first: time and text; trouble in red."""
         return [
             [
                 (f" {said.at:%H:%M:%S}  ", "dim"),
-                *([(f"{said.times}×  ", "dim")] if said.times > 1 else []),
-                (safe_text(said.text, _TEXT), "red" if said.trouble else ""),
+                *([(f"{said.times:,}×  ", "dim")] if said.times > 1 else []),
+                (safe_text(said.text, _MAX_TEXT), "red" if said.trouble else ""),
             ]
             for said in reversed(self._said)
         ]

@@ -1,6 +1,6 @@
-"""What the panels over the list say: first causes and what follows, the way back, neighbours, places, comparability.
+"""Entries of the panels over the list: first causes, path to the cause, neighbours, places, comparability.
 
-Pure text. An `Entry` is one thing to choose, on one line or several; a panel (screens/panel.py) shows a list of them.
+Pure text. An `Entry` is one choice, on one line or several; a panel (tui/screens/panel.py) shows a list of them.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing on a panel; `row` is the row of the comparison that it stands for, -1 for what cannot be chosen."""
+    """One entry of a panel; `row` is its row of the comparison, -1 where it cannot be chosen."""
 
     lines: tuple[Line, ...]
     row: int = -1
 
 
 _WIDE = 110
-"""From this width on there is room for a bar."""
+"""Minimum width for an error bar."""
 
 
 def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = "") -> Line:
-    """A row on one line: number, signs, keys, error, source line.
+    """Format a row on one line: number, glyphs, keys, error, source line.
 
     Args:
         tag: short text in front.
-        aside: what is said at the end, in place of the source line.
+        aside: text at the end, in place of the source line.
     """
     status = Status(int(c.status[row]))
     role = STYLES.get(status, "dim")
@@ -74,7 +74,7 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
 
 
 def _keys(c: Comparison, row: int, width: int) -> str:
-    """The key of a row; both where they differ, each with its end."""
+    """Return the key of a row; both where they differ, cut at the start."""
     found = [safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0]
     left, *other = dict.fromkeys(found)
     if not other:
@@ -85,22 +85,22 @@ def _keys(c: Comparison, row: int, width: int) -> str:
 
 
 def causes_title(c: Comparison) -> str:
-    """How many first causes there are; with the rows that start them, which the header counts, where these are more."""
+    """Return the number of first causes, with the number of starting rows (as in the header) where it is larger."""
     starts = c.consequences.starts
     rows = sum(map(len, starts))
     told = [f"{len(starts):,}"]
     if (followed := len(c.consequences.causes)) < len(starts):
-        told[0] = f"the earliest {followed} of {len(starts):,}"
+        told[0] = f"the earliest {followed:,} of {len(starts):,}"
     if rows > len(starts):
         told.append(f"{rows:,} rows start them")
     return f"first causes ({', '.join(told)})"
 
 
 def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:
-    """The first causes, those that explain most first.
+    """List the first causes, those that explain most first.
 
     Args:
-        follows: for each what follows from it, in a sentence.
+        follows: the consequences of each, in a sentence.
     """
     indent = " " * 6
     entries = []
@@ -114,7 +114,7 @@ def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Ent
 
 
 def _growth(c: Comparison, cause: Cause) -> str:
-    """The largest error of each part of the step as a curve: `forward 2–31 ▃▄▄▅ 1e-02 → 4e-01`."""
+    """Draw the largest errors of each phase as a curve: `forward 2–31 ▃▄▄▅ 1e-02 → 4e-01`."""
     told = []
     for phase in dict.fromkeys(step.phase for step in cause.growth):
         steps = [step for step in cause.growth if step.phase is phase]
@@ -131,11 +131,11 @@ def _growth(c: Comparison, cause: Cause) -> str:
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CURVE = 32
-"""Cells that a curve may take; of more layers than that, each cell shows the worst of several."""
+"""Maximum cells of a curve; with more layers, each cell shows the worst of several."""
 
 
 def _level(error: float) -> int:
-    """The height of an error in a curve: 0 at 1e-8, the most at 1, even in the exponent."""
+    """Return the height of an error in a curve: 0 at 1e-8, full at 1, linear in the exponent."""
     if error <= 0:
         return 0
     top = len(_LEVELS) - 1
@@ -143,21 +143,21 @@ def _level(error: float) -> int:
 
 
 def way_entries(c: Comparison, way: Way, width: int) -> list[Entry]:
-    """The hops of the way back, the row itself first, and what is to be said about the way."""
+    """List the hops of the path to the first cause, the row itself first, with a remark on how sure it is."""
     entries = [Entry((row_line(c, hop.row, width, "  ", _read(c, hop)),), hop.row) for hop in way.hops]
     if way.cause < 0:
         return [*entries, _said("no first cause is known for this row", width)]
     if not way.arrives:
-        said = "no data flow is known that leads from here to it: the row is put down to this cause by its place alone"
+        said = "attributed to this cause by position only: no known data flow leads to it"
         return [*entries, _said(said, width), Entry((row_line(c, way.cause, width, "  "),), way.cause)]
     if not way.proven:
-        said = "some rows on the way agree as far as one can see: nothing shows that the difference went this way"
+        said = "not proven: some rows on this path match or are close"
         return [*entries, _said(said, width)]
     return entries
 
 
 def _read(c: Comparison, hop: Hop) -> str:
-    """The source line, and which input the next hop made."""
+    """Return the source line and the input that the next hop produced."""
     log, record = (c.a, int(c.row_a[hop.row])) if c.row_a[hop.row] >= 0 else (c.b, int(c.row_b[hop.row]))
     place = log.location_text(record)
     return place if hop.position < 0 else f"{place}  ↓ input {hop.position}"
@@ -166,7 +166,7 @@ def _read(c: Comparison, hop: Hop) -> str:
 def neighbour_entries(
     c: Comparison, row: int, before: Sequence[Neighbour], after: Sequence[Neighbour], width: int
 ) -> list[Entry]:
-    """What a row reads and what reads it, around the row itself."""
+    """List the producers, the row itself, and its consumers."""
 
     def listed(found: Iterable[Neighbour], sign: str) -> list[Entry]:
         return [
@@ -174,18 +174,18 @@ def neighbour_entries(
             for n in found
         ]
 
-    entries = [_heading("input  made by"), *listed(before, "←")]
+    entries = [_heading("input  producer"), *listed(before, "←")]
     if not before:
-        entries.append(_said("nothing that was captured: parameters, data, or what is not recorded", width))
-    entries += [_heading("the row"), Entry((row_line(c, row, width, " " * 11),), row), _heading("read by, as input")]
+        entries.append(_said("no captured op: parameters, data, or uncaptured ops", width))
+    entries += [_heading("the row"), Entry((row_line(c, row, width, " " * 11),), row), _heading("consumers, by input")]
     entries += listed(after, "→")
     if not after:
-        entries.append(_said("nothing that was captured", width))
+        entries.append(_said("no captured op", width))
     return entries
 
 
 def _sides(c: Comparison, row: int, sides: str) -> str:
-    """Which run it is so in, where the row has both and they do not agree."""
+    """Return the run that has an edge, where the row is in both runs and only one has it."""
     both = c.row_a[row] >= 0 and c.row_b[row] >= 0
     return "  " if not both or sides == "ab" else f"{sides} "
 
@@ -193,7 +193,7 @@ def _sides(c: Comparison, row: int, sides: str) -> str:
 def place_entries(
     c: Comparison, letters: dict[int, str], noted: Sequence[tuple[int, str]], jumps: Sequence[int], width: int
 ) -> list[Entry]:
-    """Marks, notes, and where jumps started; each heading only where there is something under it."""
+    """List marks, notes and jump origins; empty sections have no heading."""
     entries: list[Entry] = []
     if letters:
         entries.append(_heading("marks"))
@@ -204,7 +204,7 @@ def place_entries(
             lines: list[Line] = [[(" " * 8 + part, "key")] for part in wrap(text, width - 9)]
             entries.append(Entry((row_line(c, row, width, " " * 8), *lines), row))
     if jumps:
-        entries.append(_heading("jumps, the last one first"))
+        entries.append(_heading("jumps, latest first"))
         entries += [Entry((row_line(c, row, width, " " * 8),), row) for row in jumps]
     return entries
 
@@ -213,7 +213,7 @@ _WEIGHTS = {Severity.FATAL: ("not comparable", "red"), Severity.SUSPICIOUS: ("wi
 
 
 def note_entries(c: Comparison, width: int) -> list[Entry]:
-    """What the two runs do not have in common, gravest first."""
+    """List the differences between the two runs, gravest first."""
     label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
     entries = []
     for note in c.comparability.notes:

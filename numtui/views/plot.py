@@ -1,8 +1,8 @@
-"""The error of every row over its place in the step, drawn with characters.
+"""Character plot of the error of every row over its place in the step.
 
-Logarithmic upwards, the order of dispatch to the right: forward, backward, optimizer. With braille dots a cell of the
-terminal holds eight points; without (a terminal that speaks only ASCII) one. Whole arrays at once: a million rows take
-some tens of milliseconds, and moving the cursor draws nothing anew.
+Logarithmic upwards, dispatch order to the right: forward, backward, optimizer. A terminal cell holds eight points with
+braille dots, one in plain ASCII. Works on whole arrays: a million rows take tens of milliseconds, and moving the cursor
+redraws nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from numtui.text.lines import Line
 __all__ = ["ASCII", "AXIS", "BRAILLE", "MARGIN", "Plot", "Signs"]
 
 AXIS = 7
-"""Cells of the labels at the left."""
+"""Cells of the labels on the left."""
 
 MARGIN = 4
-"""Lines besides those of the plot itself: infinities, equal rows, the axis, the parts of the step."""
+"""Lines besides the plot itself: infinities, equal rows, axis, phases."""
 
 Chars = NDArray[np.str_]
 
@@ -39,7 +39,7 @@ _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What is drawn with. `dots`: lines and columns of points in a cell."""
+    """Characters of the plot. `dots`: lines and columns of points in a cell."""
 
     dots: tuple[int, int]
     cause: str
@@ -60,7 +60,7 @@ ASCII = Signs((1, 1), "@", "-", "|", "-", "+", "+", "^", "<", ">", ".", "!")
 
 
 class Plot:
-    """The rows from `first` to `last` (not included) in `width` × `height` cells, axis and margin not counted.
+    """Plot of the rows from `first` to `last` (exclusive) in `width` × `height` cells without axis and margin.
 
     Args:
         passing: bool[r], the rows to draw.
@@ -77,13 +77,13 @@ class Plot:
         self._error = c.error[self._rows]
 
     def prepare(self) -> None:
-        """Do at once what takes long for many rows."""
+        """Compute now everything that is slow for many rows."""
         _ = self.scale, self.worst, self._cells
 
-    # -- where rows are
+    # -- positions of rows
 
     def column(self, row: int) -> int:
-        """The column of a row, which may be outside."""
+        """Return the column of a row, possibly outside the plot."""
         return (row - self.first) * self.width // max(self.last - self.first, 1)
 
     def _place(self, rows: Int64, columns: int) -> Int64:
@@ -91,7 +91,7 @@ class Plot:
 
     @cached_property
     def scale(self) -> tuple[int, int]:
-        """The powers of ten at the bottom and at the top; of all rows, so that it stays when one looks closer."""
+        """Exponents of ten at bottom and top; over all rows, so that zooming keeps them."""
         c = self.comparison
         with np.errstate(invalid="ignore"):
             known = np.concatenate([x[(x > 0) & np.isfinite(x)] for x in (c.error, c.tolerance)])
@@ -101,14 +101,14 @@ class Plot:
         return low, max(high, low + 1)
 
     def _level(self, size: Float64, levels: int) -> Int64:
-        """The line from the top for each size, of so many lines."""
+        """Return the line for each size, counted from the top of `levels` lines."""
         low, high = self.scale
         up = (np.log10(size) - low) / (high - low) * levels
         return levels - 1 - np.clip(up.astype(np.int64), 0, levels - 1)
 
     @cached_property
     def worst(self) -> dict[int, int]:
-        """The row to look at in each column that has one: a first cause, else the one with the largest error."""
+        """The worst row of each column: a first cause, else the largest error."""
         c, rows = self.comparison, self._rows
         weight = np.where(c.cause[rows], np.inf, np.nan_to_num(self._error, nan=-1.0, posinf=1e300))
         seen = weight > 0
@@ -119,9 +119,7 @@ class Plot:
         return dict(zip(column[order][last].tolist(), rows[order][last].tolist(), strict=True))
 
     def beside(self, row: int, by: int) -> int:
-        """The row to look at in the next column to the right (`by` 1) or left (-1) that has one; the row itself where
-        there is none.
-        """
+        """Return the worst row of the next non-empty column to the right (`by` 1) or left (-1), else `row`."""
         columns = np.array(sorted(self.worst))
         at = self.column(row)
         beyond = columns[columns > at] if by > 0 else columns[columns < at][::-1]
@@ -130,7 +128,7 @@ class Plot:
     # -- drawing
 
     def lines(self, cursor: int) -> list[Line]:
-        """The plot with its axes; `cursor` is a row that is marked."""
+        """Draw the plot with its axes; `cursor` is the marked row."""
         s = self._signs
         chars, roles = self._cells[0].copy(), self._cells[1].copy()
         x = self.column(cursor)
@@ -146,7 +144,7 @@ class Plot:
         return out
 
     def _line_of(self, row: int) -> int:
-        """The line that a row is drawn on: the first is for infinities, the last for what has no error."""
+        """Return the line of a row: the first is for infinities, the last for rows without an error."""
         error = float(self.comparison.error[row])
         if np.isinf(error):
             return 0
@@ -156,7 +154,7 @@ class Plot:
 
     @cached_property
     def _cells(self) -> tuple[Chars, NDArray[np.int8]]:
-        """Characters and roles of all cells: a line for infinities, those of the plot, a line for what has no error."""
+        """Characters and roles of all cells: a line for infinities, the plot, a line for rows without an error."""
         chars = np.full((self.height + 2, self.width), " ")
         roles = np.full(chars.shape, _PLAIN, np.int8)
         for start, _, _ in self._segments[1:]:
@@ -168,7 +166,7 @@ class Plot:
         return chars, roles
 
     def _draw_limit(self, chars: Chars, roles: NDArray[np.int8]) -> None:
-        """Up to where a difference counts as rounding: the mean of each column, on the logarithmic scale."""
+        """Draw the tolerance: the mean of each column, on the logarithmic scale."""
         limit = self.comparison.tolerance[self._rows]
         with np.errstate(invalid="ignore"):
             known = limit > 0
@@ -188,7 +186,7 @@ class Plot:
         y = self._level(self._error[seen], self.height * tall)
         cell = y // tall, x // wide
         roles[cell] = _DIM
-        # The worst last, because a cell has one colour.
+        # Worst last, because a cell has one colour.
         for role, which in ((_CLOSE, c.status[rows] == Status.CLOSE), (_RED, c.red[rows])):
             roles[y[which] // tall, x[which] // wide] = role
         if self._signs is BRAILLE:
@@ -201,7 +199,7 @@ class Plot:
             chars[cell] = np.array([" ", ".", "+", "#"])[roles[cell]]
 
     def _draw_edges(self, chars: Chars, roles: NDArray[np.int8]) -> None:
-        """First causes, infinities, and below the plot the rows without an error."""
+        """Draw first causes, infinities, and below the plot the rows without an error."""
         c, s, rows = self.comparison, self._signs, self._rows
         column = self._place(rows, self.width)
         for status, sign, role in (
@@ -217,7 +215,7 @@ class Plot:
             chars[y, x], roles[y, x] = s.cause, _CAUSE
 
     def _labels(self) -> list[str]:
-        """The text at the left of each line."""
+        """Return the label on the left of each line."""
         s, (low, high) = self._signs, self.scale
         labels = [" " * (AXIS - 1) + s.bar] * (self.height + 2)
         last = -2
@@ -233,18 +231,18 @@ class Plot:
 
     @cached_property
     def _segments(self) -> list[tuple[int, int, str]]:
-        """(first column, column behind, name) of the parts of the step."""
+        """(first column, end column, name) of each phase."""
         c = self.comparison
         rows = np.arange(self.first, self.last)
         if not len(rows):
             return []
         a, b = c.row_a[rows], c.row_b[rows]
-        # One more entry answers for record -1.
+        # The extra entry serves record -1.
         phase = np.where(a >= 0, np.append(c.a.phase, 0)[a], np.append(c.b.phase, 0)[b]).astype(np.int64)
         code = self._place(rows, self.width) * len(Phase) + phase
         count = np.bincount(code, minlength=self.width * len(Phase)).reshape(self.width, len(Phase))
         column = np.flatnonzero(count.any(axis=1))
-        # What most rows around a column are: a few operations of another part are none of their own.
+        # The majority phase around each column: a few operations of another phase do not split it.
         around = np.ones(max(self.width // 30, 1) | 1)
         count = np.apply_along_axis(np.convolve, 0, count, around, "same")
         most = count[column].argmax(axis=1)
@@ -254,7 +252,7 @@ class Plot:
         return [(x, end, name) for (x, end), name in zip(pairwise(edges), names, strict=True)]
 
     def _parts(self) -> str:
-        """The names of the parts of the step, each where it begins, as far as there is room."""
+        """Return the phase names, each where it begins, as far as there is room."""
         text = ""
         for start, end, name in self._segments:
             if end - start >= 4 and start >= len(text):
@@ -263,6 +261,6 @@ class Plot:
 
 
 def _pieces(chars: Chars, roles: NDArray[np.int8]) -> Line:
-    """A line of cells, those of one role together."""
+    """Join neighbouring cells of one role into pieces."""
     edges = [0, *(np.flatnonzero(np.diff(roles)) + 1).tolist(), len(roles)]
     return [("".join(chars[i:j]), _ROLES[roles[i]]) for i, j in pairwise(edges)]

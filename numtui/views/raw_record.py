@@ -1,4 +1,4 @@
-"""What the two logs say of a row, as it stands there: nothing understood, nothing left out. Pure text."""
+"""The raw log records of a row, verbatim. Pure text."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from numtui.text.safe import safe_text
 
 __all__ = ["raw_lines"]
 
-_MOST = 8
-"""Records of a group that are shown, of each side."""
+_MAX_RECORDS = 8
+"""Records shown of a group, per side."""
 
-_TEXT = 4000
-"""Characters of a line that are shown."""
+_MAX_TEXT = 4000
+"""Characters shown of a line."""
 
 
 def raw_lines(c: Comparison, row: int) -> list[Line]:
-    """The records of both sides, each below where it stands (`path:line`); `≠` in front of lines that differ.
+    """Return the records of both sides under their `path:line`; `≠` marks differing lines.
 
     Reads the logs: not for the screen's own thread.
     """
     members = c.members(row)
-    records = [(side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MOST]]
+    records = [
+        (side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MAX_RECORDS]
+    ]
     texts: list[tuple[str, ...] | LogError] = []
     for _, log, record in records:
         try:
             texts.append(raw_record(log, record))
         except LogError as error:
             texts.append(error)
-    # Where one record stands against one, one sees what differs; in groups no line has a partner.
+    # Only a plain pair is compared line by line; the lines of a group have no partner.
     pair = [_fields(text) for text in texts if isinstance(text, tuple)] if len(records) == 2 and all(members) else []
     out: list[Line] = []
     for (side, log, record), text in zip(records, texts, strict=True):
         if isinstance(text, LogError):
-            out += [[(f" {side}  {safe_text(str(text), _TEXT)}", "red")], []]
+            out += [[(f" {side}  {safe_text(str(text), _MAX_TEXT)}", "red")], []]
             continue
-        out.append([(f" {side}  {safe_text(log.path, _TEXT)}:{int(log.line[record])}", "title")])
+        out.append([(f" {side}  {safe_text(log.path, _MAX_TEXT)}:{int(log.line[record])}", "title")])
         for line in text:
             differs = len(pair) == 2 and len({fields.get(_name(line)) for fields in pair}) > 1
-            out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _TEXT), "")])
+            out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _MAX_TEXT), "")])
         out.append([])
     for (side, _), of in zip(c.logs, members, strict=False):
-        if len(of) > _MOST:
-            out.append([(f" {side}  … and {len(of) - _MOST:,} more records of this group", "dim")])
+        if len(of) > _MAX_RECORDS:
+            out.append([(f" {side}  … and {len(of) - _MAX_RECORDS:,} more records of this group", "dim")])
     return out
 
 
@@ -53,5 +55,5 @@ def _fields(lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _name(line: str) -> str:
-    """The field that a line gives; the key's line has none, and is the same field on both sides."""
+    """Return the field of a line; the line of the key has none and counts as the same field on both sides."""
     return "" if line.startswith("[") else line.partition(":")[0]

@@ -1,4 +1,4 @@
-"""The lines of the panel of rules: the list, what there is to say of one of them, the help."""
+"""Lines of the rules panel: the list, details of one rule, and the help."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from numtui.text.safe import safe_text
 
 __all__ = ["HEADING", "detail", "help_lines", "stand_line", "summary"]
 
-_TEXT = 600
+_MAX_TEXT = 600
 _SIDES = (" ↔ ", " ✗ ", " → ")
-"""What stands between the two sides of a rule."""
+"""Separators between the two sides of a rule."""
 
 HEADING: Line = [("     #  section     line   matches  rule", "dim")]
-"""Over the columns of `stand_line`."""
+"""Heading over the columns of `stand_line`."""
 
 
 def summary(listed: RuleList) -> str:
-    """How many rules there are, and what is to be said of them."""
+    """Return the numbers of rules, of disabled ones and of those with trouble."""
     n, off, troubled = len(listed.rules), listed.disabled, len(listed.troubled)
     told = [f"{n:,} rule{'s' * (n != 1)}"]
-    told += [f"{off} disabled"] * bool(off)
-    told += [f"{troubled} need{'s' * (troubled == 1)} a look (n)"] * bool(troubled)
+    told += [f"{off:,} disabled"] * bool(off)
+    told += [f"{troubled:,} need{'s' * (troubled == 1)} attention (n)"] * bool(troubled)
     return " · ".join(told)
 
 
 def stand_line(stand: Stand, width: int) -> Line:
-    """A rule on one line: signs, number, section, line, what it matches, what it says."""
+    """Format a rule on one line: signs, number, section, line, match count, text."""
     rule, use = stand.rule, stand.use
     if rule is None:
         line = f"{stand.problem.line}" if stand.problem is not None else ""
         return [
             (" ✗   –  ", "red"),
             (f"{fit('broken', 10)}{line:>6} {'–':>9}  ", "red"),
-            (fit(safe_text(stand.problem.message if stand.problem else "", _TEXT), max(width - 37, 8)), "red"),
+            (fit(safe_text(stand.problem.message if stand.problem else "", _MAX_TEXT), max(width - 37, 8)), "red"),
         ]
     sign, role = ("○", "dim") if not rule.enabled else (" ", "")
     if stand.trouble:
@@ -52,8 +52,8 @@ def stand_line(stand: Stand, width: int) -> Line:
 
 
 def _brief(rule: Rule, width: int) -> str:
-    """A rule in so many cells. Of keys that are too long the ends are left: these tell them apart."""
-    text = safe_text(rule_text(rule), _TEXT)
+    """Fit a rule to `width` cells. Long keys keep their ends, which tell them apart."""
+    text = safe_text(rule_text(rule), _MAX_TEXT)
     sign = next((sign for sign in _SIDES if sign in text), "")
     if width_of(text) <= width or not sign:
         return fit(text, width)
@@ -64,19 +64,19 @@ def _brief(rule: Rule, width: int) -> str:
 
 
 def detail(stand: Stand, width: int) -> list[Line]:
-    """All that there is to say of a rule."""
+    """Return the details of a rule: text, reason, matches, problem, order."""
     rule, use = stand.rule, stand.use
 
     def wrapped(text: str, role: str) -> list[Line]:
         return [[(f" {part}", role)] for part in wrap(text, width - 2)]
 
     if rule is None:
-        return [*wrapped(str(stand.problem), "red"), *wrapped("It stays in the file as it is. e mends it here.", "dim")]
+        return [*wrapped(str(stand.problem), "red"), *wrapped("The file keeps it unchanged; e fixes it here.", "dim")]
     lines = wrapped(rule_text(rule), "title")
     if rule.why:
         lines += wrapped(f"why: {rule.why}", "")
     if not rule.enabled:
-        return [*lines, *wrapped("disabled: it stays in the file and does nothing; space enables it", "dim")]
+        return [*lines, *wrapped("disabled: kept in the file, not applied; space enables it", "dim")]
     if use is not None:
         lines += wrapped(matches(rule, use), "good" if use.matched else "close")
         lines += wrapped(use.problem, "close") if use.problem else []
@@ -88,45 +88,45 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "In the list",
         (
-            ("j k ↓ ↑", "a rule down, up; ctrl+d ctrl+u pgdn pgup g G as in the main list"),
-            ("n N", "to the next, the previous rule that needs a look"),
+            ("j k ↓ ↑", "move down, up; ctrl+d ctrl+u pgdn pgup g G as in the main list"),
+            ("n N", "go to the next, previous rule that needs attention"),
             ("enter", "list the rows of the rule (the filter rule:3)"),
-            ("e", "edit the rule as it stands in the file; on a broken one, mend it"),
-            ("o", "a new rule below this one, about the row under the cursor of the main list"),
-            ("A", "a new rule of any section"),
-            ("space d", "disable the rule, or enable it: it stays in the file"),
-            ("J K", "move the rule down or up in its section"),
+            ("e", "edit the rule as in the file, or fix a broken one"),
+            ("o", "add a rule below, for the row under the cursor of the main list"),
+            ("A", "add a rule to any section"),
+            ("space d", "disable or enable the rule; the file keeps it"),
+            ("J K", "move the rule down, up in its section"),
             ("x", "drop the rule"),
-            ("t", "say for all layers what this pair says: a template in its place"),
-            ("u ctrl+r", "undo, redo the last change of the rules"),
+            ("t", "generalise this pair to all layers: a template in its place"),
+            ("u ctrl+r", "undo, redo the last rule change"),
             ("ctrl+s", "save the rules to their file"),
             ("q esc r", "close"),
         ),
     ),
     (
-        "While a rule is typed",
+        "In the rule editor",
         (
-            ("ctrl+s", "take it over, as soon as nothing is wrong with it (the file is saved by another ctrl+s)"),
-            ("esc", "leave; asks when something was typed"),
-            ("tab", "complete fields and the names that the two logs have; tell them where they part"),
-            ("enter", "a new line, indented like this one"),
-            ("ctrl+z ctrl+y", "undo what was typed, and type it again"),
-            ("ctrl+u ctrl+k ctrl+w", "cut to the start of the line, to its end, the word before"),
-            ("ctrl+a ctrl+e", "to the start of the line, to its end"),
-            ("shift+← ↑ ↓ →  f6 f7", "select; the line, all. ctrl+c copies, ctrl+x cuts, ctrl+v pastes what was"),
+            ("ctrl+s", "apply the rule once it is valid (a second ctrl+s saves the file)"),
+            ("esc", "leave; asks before it drops an edit"),
+            ("tab", "complete fields and names of the logs; list the candidates"),
+            ("enter", "start a new line with the same indent"),
+            ("ctrl+z ctrl+y", "undo, redo typing"),
+            ("ctrl+u ctrl+k ctrl+w", "cut to the start, to the end of the line, the word before"),
+            ("ctrl+a ctrl+e", "go to the start, end of the line"),
+            ("shift+← ↑ ↓ →  f6 f7", "select; the line, all. ctrl+c copies, ctrl+x cuts, ctrl+v pastes"),
         ),
     ),
 )
 
 _SIGNS = (
-    "! something is wrong with the rule   ~ these two logs do not need it   ○ it is disabled   ✗ it is not understood",
-    "+ it is not in the file yet   * the file has it otherwise",
-    "The rules are listed in the order in which they are looked at, section by section.",
+    "! the rule has a problem   ~ not needed for these logs   ○ disabled   ✗ broken, not parsed",
+    "+ not in the file yet   * changed since the file was saved",
+    "Rules apply in the order of the list, section by section.",
 )
 
 
 def help_lines() -> list[Line]:
-    """The help of the panel."""
+    """Return the help of the panel."""
     lines: list[Line] = [[(f"  {text}", "")] for text in _SIGNS]
     for heading, keys in _HELP:
         lines += [[], [(f" {heading}", "title")]]

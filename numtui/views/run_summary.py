@@ -1,4 +1,4 @@
-"""What is said once about the two runs: the header, the breadcrumb, and the page about the logs."""
+"""Summary of the two runs: header, breadcrumb, and the page about the logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
@@ -23,16 +23,16 @@ from numtui.views.table import short_dtype
 
 __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
 
-_LEAST = 12
-"""Cells of the path of a module that a source line leaves to it."""
-_PLACE = 60
-"""Characters of a source line that are shown."""
-_PROBLEMS = 200
-"""Problems of a log that are listed; the rest is counted."""
+_MIN_MODULE_PATH = 12
+"""Cells that a source line leaves to the module path."""
+_MAX_LOCATION = 60
+"""Characters shown of a source line."""
+_MAX_PROBLEMS = 200
+"""Problems of a log listed; the rest is counted."""
 
 
 def join(left: Line, right: Line, width: int) -> Line:
-    """Two lines in one, the right one at the right edge; the left one gives way."""
+    """Join two lines, the right one at the right edge; the left one is cut to fit."""
     need = sum(width_of(text) for text, _ in right)
     room = max(width - need - 1, 0)
     out: Line = []
@@ -47,7 +47,7 @@ def join(left: Line, right: Line, width: int) -> Line:
 
 
 def header(session: Session, width: int, work: str = "") -> Line:
-    """Names, what is known about the runs, and the counts; in their place, while there are none, `work`."""
+    """Return run names, shared facts and counts; until there are counts, `work` takes their place."""
     a, b = (safe_text(n, 30) for n in session.names)
     single = session.comparison.single
     left: Line = [(" numtui ", "title"), (f" {a}" if single else f" {a} ⇄ {b}", "title")]
@@ -69,7 +69,7 @@ def header(session: Session, width: int, work: str = "") -> Line:
 
 
 def _facts(session: Session) -> Iterator[str]:
-    """Whether they can be compared; what both logs have in common, or where they differ: rank, step, dtype, seed."""
+    """Yield comparability, then rank, step, dtype and seed, shared or differing."""
     c = session.comparison
     if not c.counts[Status.PENDING] and c.comparability.grave:
         yield "not comparable (!)" if c.comparability.severity == Severity.FATAL else "compare with care (!)"
@@ -85,7 +85,7 @@ def _facts(session: Session) -> Iterator[str]:
     if dtypes[0] and dtypes[0] == dtypes[-1]:
         yield dtypes[0]
     elif all(dtypes):
-        # Said once here, so that the rows need not be red for it.
+        # Stated once here, so that rows need not be red for it.
         yield f"{dtypes[0]} ⇄ {dtypes[1]}" + (", judged at the coarser ε" if c.policy else "")
     if c.expectation.preset is not None:
         yield f"expect {c.expectation.preset.value}"
@@ -98,16 +98,16 @@ def _facts(session: Session) -> Iterator[str]:
         yield safe_text(f"seed {seeds[0]}", 24)
     unread = c.a.problem_count + c.b.problem_count
     if unread:
-        yield f"{unread} unreadable spot{'s' * (unread != 1)} (I)"
+        yield f"{unread:,} unreadable spot{'s' * (unread != 1)} (I)"
 
 
 def incomplete(log: OpLog) -> bool:
-    """Whether operations are known to be missing at the end of a log; of one that is still being read nothing is."""
+    """True when operations are missing at the end of a log; False while it is still being read."""
     return log.complete is False and not log.partial
 
 
 def rule_trouble(session: Session) -> str:
-    """How many rules are broken, do nothing, or are in doubt; empty when all is well."""
+    """Count the rules that are broken, match nothing, or are in doubt; empty when there are none."""
     c = session.comparison
     usage = [used for used in c.usage if used.problem] if c.rules == session.rules else []
     idle = sum(not used.matched for used in usage)
@@ -117,7 +117,7 @@ def rule_trouble(session: Session) -> str:
         (len(usage) - idle, "is in doubt", "are in doubt"),
     )
     file = safe_text(session.file.path.name, 60)
-    told = [f"{n} rule{'s' * (n != 1)} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
+    told = [f"{n:,} rule{'s' * (n != 1)} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
     return f"{', '.join(told)}: r shows {'it' if sum(n for n, _, _ in counted) == 1 else 'them'}" if told else ""
 
 
@@ -127,32 +127,32 @@ def _of_path(path: str, name: str) -> str | None:
 
 
 def _main_dtype(log: OpLog) -> str:
-    """The dtype that most operations return."""
+    """Return the most common output dtype."""
     known = log.dtype[log.dtype >= 0]
     return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
 
 
 _SELDOM = (Status.RECOMPUTE, Status.UNFINISHED, Status.PARTIAL, Status.SHARDED, Status.IGNORED)
-"""Rows that are neither red nor good, and not of one side only: told where there are any."""
+"""Statuses neither red nor good nor of one side only, shown where there are any."""
 
 
 def _counts(session: Session, width: int, spare: int) -> Line:
-    """The rows of each kind, in `width` cells; of those, `spare` are not wanted for anything else.
+    """Count the rows of each kind in `width` cells, `spare` of which nothing else needs.
 
-    A nought of the usual kinds is an answer too. Words give way to the signs that the rows carry, so that the counts
-    add up on a narrow screen as well.
+    Zeros of the usual kinds are shown too. On a narrow screen the glyphs of the rows replace words, so that the counts
+    still add up.
     """
     c = session.comparison
     n = c.counts
     reds, causes = sum(n[s] for s in Status if s.red), int(np.count_nonzero(c.cause))
-    red = " red" + (f" ({n[Status.NAN]} nan)" if n[Status.NAN] else "")
+    red = " red" + (f" ({n[Status.NAN]:,} nan)" if n[Status.NAN] else "")
     equal = n[Status.EQUAL] + n[Status.SAME_PRINT]
     if c.single:
         broken = [
             ("●", causes, "cause", " first NaN or Inf", ""),
             (GLYPHS[Status.NAN], reds, "red", " with NaN or Inf", ""),
         ]
-        return [(f"{glyph} {count}{word}  ", role if count else "dim") for glyph, count, role, word, _ in broken]
+        return [(f"{glyph} {count:,}{word}  ", role if count else "dim") for glyph, count, role, word, _ in broken]
     seldom = [(GLYPHS[s], n[s], "dim", f" {s.label}", "") for s in _SELDOM if n[s]]
     pieces: list[tuple[str, int, str, str, str]] = [
         ("●", causes, "cause", " first cause" + "s" * (causes != 1), " cause" + "s" * (causes != 1)),
@@ -165,12 +165,12 @@ def _counts(session: Session, width: int, spare: int) -> Line:
     ]
 
     def written(words: int) -> Line:
-        """With all words, without those of the first and the last `seldom`, or with those that matter most."""
+        """Write all words (0), those without the first and the last `seldom` (1), or the fewest (2)."""
         long = (range(len(pieces)), range(1, len(pieces) - len(seldom)), range(0))[words]
         out: Line = []
         for i, (glyph, count, role, word, short) in enumerate(pieces):
             gap = "  " if i < len(pieces) - 1 else " "
-            out.append((f"{glyph} {count}{word if i in long else short}{gap}", role if count else "dim"))
+            out.append((f"{glyph} {count:,}{word if i in long else short}{gap}", role if count else "dim"))
         return out
 
     for words, room in ((0, spare), (1, width)):
@@ -181,9 +181,9 @@ def _counts(session: Session, width: int, spare: int) -> Line:
 
 
 def breadcrumb(listing: Listing, width: int) -> Line:
-    """Where the cursor is: module, source line, phase; filters, and the place among the red rows.
+    """Return module, source line and phase of the cursor, filters, and its place among the red rows.
 
-    On a narrow screen the path of the module loses its start, and the source line goes before that is all gone.
+    On a narrow screen the module path loses its start, then the source line goes.
     """
     c, row = listing.comparison, listing.cursor
     module, phase = "", ""
@@ -193,7 +193,7 @@ def breadcrumb(listing: Listing, width: int) -> Line:
         module = " " + path.replace(".", " › ")
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
     right: Line = []
-    hidden = [g.label for g in Group if g not in listing.filter.groups]
+    hidden = [g.label for g in StatusGroup if g not in listing.filter.groups]
     if hidden:
         right.append((f"hidden: {', '.join(hidden)}  ", "close"))
     if listing.filter.query:
@@ -207,11 +207,11 @@ def breadcrumb(listing: Listing, width: int) -> Line:
     reds = listing.view.reds
     if len(reds):
         at = np.flatnonzero(reds == row)
-        place = str(int(at[0]) + 1) if len(at) else "–"
-        right.append((f"red {place}/{len(reds)} ", "red" if place != "–" else "dim"))
+        place = f"{int(at[0]) + 1:,}" if len(at) else "–"
+        right.append((f"red {place}/{len(reds):,} ", "red" if place != "–" else "dim"))
     room = width - sum(width_of(text) for text, _ in right) - 1
     place = _source(listing)
-    if place and room - width_of(place) - 3 < min(width_of(module), _LEAST):
+    if place and room - width_of(place) - 3 < min(width_of(module), _MIN_MODULE_PATH):
         place = ""
     room -= width_of(place) + 3 if place else 0
     path = fit(module, min(width_of(module), max(room, 0)), keep_end=True)
@@ -219,39 +219,39 @@ def breadcrumb(listing: Listing, width: int) -> Line:
 
 
 def _source(listing: Listing) -> str:
-    """`model.py:12`, `model.py:12 ⇄ 14` where the sides differ; empty where the logs do not say."""
+    """Return `model.py:12`, or `model.py:12 ⇄ 14` where the sides differ; empty where it is not logged."""
     lines = source_lines(listing.comparison, listing.cursor)
     if len(lines) < 2:
-        return safe_text(lines[0], _PLACE) if lines else ""
+        return safe_text(lines[0], _MAX_LOCATION) if lines else ""
     (file_a, line_a), (file_b, line_b) = map(split_location, lines)
     other = line_b if file_a == file_b else f"{file_b}:{line_b}"
-    return safe_text(f"{file_a}:{line_a} ⇄ {other}", _PLACE)
+    return safe_text(f"{file_a}:{line_a} ⇄ {other}", _MAX_LOCATION)
 
 
 def all_agree(c: Comparison) -> str:
-    """What is said of two runs without anything red, and where to look all the same."""
+    """Return the verdict for two runs without a red row, with keys that show more."""
     from numtui.report.evidence_basis import agreement  # with the reports, which the first screen does not need
 
-    on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows whose names drifted"
-    return f"{agreement(c)} {on}; B counts by module; I tells what was logged" if len(c) else agreement(c)
+    on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows renamed ops"
+    return f"{agreement(c)} {on}; B counts by module; I shows the log headers" if len(c) else agreement(c)
 
 
 def info(session: Session) -> list[Line]:
-    """What the logs say about themselves, one after the other."""
+    """Return path, size, header and problems of each log."""
     c = session.comparison
     lines: list[Line] = []
     for (side, log), name in zip(c.logs, session.names, strict=False):
         lines.append([(f"{side}  {safe_text(name, 60)}", "title")])
         lines.append([(f"   {safe_text(log.path, 300)}", "")])
         declared = log.header.declared
-        told = "" if declared is None or declared == len(log) else f", the header promises {declared:,}"
+        told = "" if declared is None or declared == len(log) else f", the header declares {declared:,}"
         role = "" if not told else "close"
         lines.append([(f"   {len(log):,} operations{told}", role)])
         if log.complete is not None:
-            said = "   complete" if log.complete else "   cut off: the capture did not end in order"
+            said = "   complete" if log.complete else "   cut off: the capture did not finish"
             said += f": {safe_text(log.header.incomplete, 300)}" if log.header.incomplete else ""
             lines.append([(said, "" if log.complete else "red")])
-        excluded = ", ".join(log.header.excluded) if log.header.excluded else "not said"
+        excluded = ", ".join(log.header.excluded) if log.header.excluded else "not logged"
         lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])
         if log.header.format is not None:
             lines.append([(f"   format: {safe_text(log.header.format, 100)}", "")])
@@ -259,14 +259,14 @@ def info(session: Session) -> list[Line]:
             lines.append([("   run:", "")])
             lines.extend([(f"     {text}", "")] for text in _run(log.header.run))
         if log.header.lines:
-            lines.append([("   the header as it stands:", "dim")])
+            lines.append([("   raw header:", "dim")])
             lines.extend([(f"     {safe_text(text, 300)}", "dim")] for text in log.header.lines)
         if log.problem_count:
-            lines.append([(f"   {log.problem_count:,} spots could not be read; only these are lost:", "close")])
-            for problem in log.problems[:_PROBLEMS]:
+            lines.append([(f"   {log.problem_count:,} unreadable spots; the rest was read:", "close")])
+            for problem in log.problems[:_MAX_PROBLEMS]:
                 text = f"     {log.path}:{problem.line}: {problem.message}"
                 lines.append([(safe_text(text, 300), "")])
-            if (more := log.problem_count - min(len(log.problems), _PROBLEMS)) > 0:
+            if (more := log.problem_count - min(len(log.problems), _MAX_PROBLEMS)) > 0:
                 lines.append([(f"     … and {more:,} more", "dim")])
         lines.append([("", "")])
     return lines

@@ -1,6 +1,6 @@
-"""How suggestions are written: the tree of families, rules and operations, and all there is to know of one of them.
+"""Lines of the suggestions panel: the tree of families, rules and operations, and details of one of them.
 
-Pure text; lines are those of `numtui.text.lines`.
+Pure text, in lines of `numtui.text.lines`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from numtui.views.drift import drift_facts, how_it_is, key_lines, marked_keys
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 
 _MARK: Final = {State.OPEN: (" ", ""), State.ACCEPTED: ("✓", "good"), State.REJECTED: ("✗", "dim")}
-_LONGEST: Final = 400
-_NUMBERS: Final = 34
-"""Cells of the counts behind the name of a family."""
+_MAX_TEXT: Final = 400
 
 
 def heading(suggested: Suggested) -> str:
-    """How much there is to settle, in words."""
+    """Return the number of rules that would settle rows, in words."""
     families, rules, rows = suggested.to_settle()
     if families:
         return f"{_count(rules, 'rule')} would settle {_count(rows, 'row')} in {_count(families, 'family')}"
     if not suggested.families:
         return "no known kind of drift: the names of the two runs agree"
     states = {suggested.state(Node(f)) for f in range(len(suggested.families))}
-    return "all that rules can settle is settled" if State.ACCEPTED in states else "there is nothing that needs a rule"
+    return "all that rules can settle is settled" if State.ACCEPTED in states else "no rule needed"
 
 
 def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, width: int) -> Line:
-    """A line of the tree."""
+    """Format a line of the tree."""
     s = suggested.families[node.family].suggestion
     state = suggested.state(node)
     role = "dim" if state in (State.REJECTED, State.NEEDLESS) else ""
@@ -46,7 +44,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
         return _instance(c, *suggested.records(node), width, 8 if node.rule >= 0 else 5)
     if node.rule >= 0:
         count = f"{suggested.settles(node):,}×".rjust(8)
-        text = safe_text(rule_name(s.rules[node.rule]), _LONGEST)
+        text = safe_text(rule_name(s.rules[node.rule]), _MAX_TEXT)
         return [(f"   {sign} ", "dim"), _MARK[state], (f" {fit(text, width - 16)}", role), (f"{count} ", "dim")]
     counts = f"{s.rows:,} row{'s' * (s.rows != 1)}".rjust(13)
     mark = _MARK.get(state, ("·", "dim"))
@@ -55,7 +53,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
 
 
 def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> str:
-    """What became of a family, or can become of it."""
+    """Return the state of a family, and what its open rules would settle."""
     accepted = len(suggested.families[node.family].accepted)
     if state is State.NEEDLESS:
         return f"no rule: {s.no_rule}"
@@ -65,17 +63,15 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
         return "rejected"
     rules = sum(suggested.state(replace(node, rule=k)) is State.OPEN for k in range(len(s.rules)))
     if not s.rules:
-        return (
-            f"{_count(len(s.drops), 'rule')} to take back {'settles' if len(s.drops) == 1 else 'settle'} {s.settles:,}"
-        )
+        return f"dropping {_count(len(s.drops), 'rule')} settles {s.settles:,}"
     more = "more " if accepted else ""
-    instead = f" instead of {len(s.drops)}" if s.drops else ""
+    instead = f" instead of {len(s.drops):,}" if s.drops else ""
     settle = "settles" if rules == 1 else "settle"
-    return f"{rules} {more}rule{'s' * (rules != 1)}{instead} {settle} {suggested.settles(node):,}"
+    return f"{rules:,} {more}rule{'s' * (rules != 1)}{instead} {settle} {suggested.settles(node):,}"
 
 
 def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
-    """An operation on one line, with what differs in the names marked."""
+    """Format an operation on one line, differences between its names marked."""
     row = int(c.at_a[i]) if i >= 0 else int(c.at_b[j])
     number = f"{' ' * indent}{str(row + 1).rjust(len(str(len(c))))} "
     room = width - width_of(number) - 1
@@ -83,31 +79,31 @@ def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
         key = c.a.keys[i] if i >= 0 else c.b.keys[j]
         return [
             (number, "dim"),
-            (fit(safe_text(key, _LONGEST), room - 10, keep_end=True), ""),
+            (fit(safe_text(key, _MAX_TEXT), room - 10, keep_end=True), ""),
             (" only " + "ab"[i < 0], "dim"),
         ]
     a, b = marked_keys(c.a.keys[i], c.b.keys[j])
     if sum(width_of(text) for text, _ in (*a, *b)) + 3 > room:
         each = (room - 3) // 2
-        keys = [safe_text(log.keys[k], _LONGEST) for log, k in ((c.a, i), (c.b, j))]
+        keys = [safe_text(log.keys[k], _MAX_TEXT) for log, k in ((c.a, i), (c.b, j))]
         return [(number, "dim"), (fit(keys[0], each, keep_end=True) + " ↔ " + fit(keys[1], each, keep_end=True), "")]
     return [(number, "dim"), *a, (" ↔ ", "dim"), *b]
 
 
 def effect_of(s: Suggestion) -> str:
-    """What the rules of a family do to the counts."""
+    """Return the change of the counts by the rules of a family."""
     changes = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
-    return ", ".join(changes) or "pairs are your word and no guess any more; every verdict stays as it is"
+    return ", ".join(changes) or "no verdict changes; existing pairs become fixed"
 
 
 def detail(
     c: Comparison, suggested: Suggested, node: Node, after: Comparison | None, effect: str, width: int, room: int
 ) -> list[Line]:
-    """What there is to know of a line of the tree, in at most `room` lines.
+    """Return the details of a line of the tree, in at most `room` lines.
 
     Args:
-        after: the comparison with what the line stands for accepted; None when it is not known (yet).
-        effect: the same in a sentence.
+        after: the comparison with this line accepted; None while unknown.
+        effect: the change in a sentence.
     """
     lines = list(_words(c, suggested, node, effect, width))[:room]
     if node.instance >= 0:
@@ -125,12 +121,12 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         yield from _wrapped((f"· {text}" for text, _ in drift_facts(c, i, j)), width)
         for side, log, record in (("a", c.a, i), ("b", c.b, j)):
             if record >= 0:
-                yield [(fit(f"   {side}: {safe_text(log.location_text(record), _LONGEST)}", width), "dim")]
+                yield [(fit(f"   {side}: {safe_text(log.location_text(record), _MAX_TEXT)}", width), "dim")]
         yield from _wrapped([s.explanation], width, "dim")
         return
     if node.rule >= 0:
         rule = s.rules[node.rule]
-        yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _LONGEST)}"], width)
+        yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _MAX_TEXT)}"], width)
     else:
         yield from _wrapped([s.explanation], width)
         if s.no_rule:
@@ -138,7 +134,7 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         if s.changes and not effect:
             yield from _wrapped([f"Effect: {effect_of(s)}."], width)
         for rule in s.drops:
-            yield from _wrapped([f"takes back {c.rules.where(rule)}: {safe_text(rule_name(rule), _LONGEST)}"], width)
+            yield from _wrapped([f"drops {c.rules.where(rule)}: {safe_text(rule_name(rule), _MAX_TEXT)}"], width)
     if effect:
         yield from _wrapped([f"Effect: {effect}"], width, "good")
 
@@ -146,7 +142,7 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
 def _shown(
     c: Comparison, suggested: Suggested, node: Node, after: Comparison | None, width: int, most: int
 ) -> list[Line]:
-    """Some of the operations, each with its two names and what it is now and would be."""
+    """List some operations, each with its two names and its state now and after."""
     found = suggested.instances(node)
     lines: list[Line] = []
     instances = suggested.families[node.family].suggestion.instances

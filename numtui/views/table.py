@@ -1,6 +1,6 @@
-"""How a comparison is written on a line: glyphs, numbers, columns. Pure text; nothing here knows a terminal.
+"""Format rows of a comparison as lines: glyphs, numbers, columns. Pure text, no terminal.
 
-Text of a log has been made safe when it is in a piece, and is never read as markup.
+Text of a log in a piece is already safe, and is never read as markup.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 _BAR = " ▏▎▍▌▋▊▉█"
 _ERRORS = (-8.0, 0.0)
-"""Exponents of ten of the errors between which a bar grows."""
+"""Exponents of ten of the errors of an empty and a full bar."""
 _MAGNITUDES = (-4.0, 5.0)
-"""The same for the numbers of a single run; what float16 cannot hold fills the bar."""
+"""The same for the values of a single run; one beyond float16 fills the bar."""
 
 
 def error_bar(error: float, width: int, span: tuple[float, float] = _ERRORS) -> str:
-    """A bar of at most `width` cells for a number: empty and full at the ends of `span`, even in the exponent."""
+    """Draw a bar of at most `width` cells: empty and full at the ends of `span`, linear in the exponent."""
     least, most = span
     if width <= 0 or math.isnan(error) or error <= 0:
         return " " * max(width, 0)
@@ -67,7 +67,7 @@ def error_bar(error: float, width: int, span: tuple[float, float] = _ERRORS) -> 
 
 
 def number_of(c: Comparison, row: int) -> str:
-    """The number of a row: its error, in a single run its largest value; empty where it has none."""
+    """Return the error of a row, or its largest value in a single run; empty where it has none."""
     error = float(c.error[row])
     if math.isnan(error):
         return ""
@@ -77,23 +77,23 @@ def number_of(c: Comparison, row: int) -> str:
 
 
 def bar_of(c: Comparison, row: int, width: int) -> str:
-    """The same as a bar."""
+    """Draw the number of a row as a bar."""
     return error_bar(float(c.error[row]), width, _MAGNITUDES if c.single else _ERRORS)
 
 
 def short_dtype(dtype: str) -> str:
-    """`f32` for `float32`."""
+    """Return `f32` for `float32`."""
     stem = dtype.rstrip("0123456789")
     return _SHORT[stem] + dtype[len(stem) :] if stem in _SHORT else safe_text(dtype, 16)
 
 
 _LEFT = 3
-"""Cells of the map, the window's mark, and the mark of a cause."""
+"""Cells of the map, the window marker and the cause marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Widths of the columns; 0: not shown. `b` is 0 when both keys share the column `a`."""
+    """Widths of the columns; 0 hides one. `b` is 0 when both keys share the column `a`."""
 
     number: int
     a: int
@@ -106,17 +106,17 @@ class Columns:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """The cells of the cursor: from the number to the end of the column `a`."""
+        """Cells of the cursor: from the number to the end of the column `a`."""
         return _LEFT, _LEFT + self.number + 1 + 2 + self.a - 1
 
     @classmethod
     def of(cls, width: int, rows: int, key_a: int, key_b: int, *, single: bool = False) -> Columns:
-        """The columns that fit in `width`; `key_a`, `key_b` are the usual lengths of the keys of the sides.
+        """Choose the columns that fit in `width`; `key_a`, `key_b` are the usual key lengths of the sides.
 
-        Each side has a column of its own when most keys fit: two keys that are cut where they differ say less than
-        one that is whole, with the other behind it where it differs.
+        Each side has its own column only when most keys fit: two keys cut where they differ say less than a whole one
+        with the other behind it where it differs.
         """
-        # One more than the digits, so that the mark of a cause stands by itself.
+        # One more than the digits, so that the cause marker stands apart.
         number = max(len(str(rows)), 3) + 1
         error, units = 9, 6
         via = 12 if width >= 100 and not single else 0
@@ -131,7 +131,7 @@ class Columns:
 
 
 class RowWriter:
-    """Writes the rows of one comparison; columns that it needs for whole logs are made once and kept."""
+    """Formats the rows of one comparison; whole-log columns are computed once and cached."""
 
     def __init__(self, comparison: Comparison, columns: Columns) -> None:
         self.comparison = comparison
@@ -139,13 +139,13 @@ class RowWriter:
 
     @cached_property
     def _group_sizes(self) -> tuple[Int64, Int64]:
-        """Members of each pair on either side."""
+        """Number of members of each pair on either side."""
         p = self.comparison.pairing
         a, b = (np.bincount(of[of >= 0], minlength=len(p)) for of in (p.of_a, p.of_b))
         return a, b
 
     def heading(self, names: tuple[str, str], order: Order = Order.DISPATCH) -> Line:
-        """The line above the columns; the one that the list is sorted by is marked."""
+        """Return the heading of the columns; the sort column is marked."""
         w = self.columns
         via = "via ▲" if order is Order.CONFIDENCE else "via"
         error, units = ("largest", "") if self.comparison.single else ("error", "ε")
@@ -161,12 +161,12 @@ class RowWriter:
         return [(head, "dim")]
 
     def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
-        """The line that stands for a folded stretch."""
+        """Return the line of a folded stretch."""
         pad = " " * (self.columns.number + 2)
-        return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …".replace(",", " "), "dim")], width)
+        return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …", "dim")], width)
 
     def row(self, row: int, map_piece: Piece, window: str, marked: bool, tag: str = " ") -> Line:
-        """One row of the comparison; `tag` is a sign for what a person has put on it, shown where no first cause is."""
+        """Format one row; `tag` is the sign of a mark or note, shown where there is no first cause."""
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
         role = STYLES.get(status, "dim")
@@ -187,7 +187,7 @@ class RowWriter:
             line.append(
                 (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
             )
-        # The columns' headings say ε, and that nothing is known needs no dash on every other line.
+        # The heading says ε, and unknown values need no dash on every other line.
         units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε")
         measured = number_of(c, row).ljust(w.error) + (bar_of(c, row, w.bar - 1) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
@@ -196,7 +196,7 @@ class RowWriter:
         return line
 
     def _sides(self, row: int, status: Status) -> tuple[str, str]:
-        """The texts of the columns a and b."""
+        """Return the texts of the columns a and b."""
         c = self.comparison
         left, right = self._key("a", row), self._key("b", row)
         if int(c.row_a[row]) >= 0 and int(c.row_b[row]) >= 0:
@@ -213,7 +213,7 @@ class RowWriter:
         return f"#{original + 1} {self._key(side, original) or self._key('b' if side == 'a' else 'a', original)}"
 
     def _shared(self, row: int, status: Status, width: int) -> str:
-        """Both keys in one column: that of b only where it differs, without the module when that is the same."""
+        """Return both keys for one column: that of b only where it differs, without a repeated module."""
         left, right = self._sides(row, status)
         if left == right:
             return fit(left, width, keep_end=True)
@@ -229,7 +229,7 @@ class RowWriter:
         room = width - 3
         if width_of(left) + width_of(right) <= room:
             return fit(f"{left} ⇄ {right}", width)
-        # The shorter one is shown whole when it takes less than its half.
+        # The shorter one stays whole when it takes less than half.
         half = room // 2
         need_left, need_right = width_of(left), width_of(right)
         take_left = min(need_left, max(half, room - need_right))
@@ -248,7 +248,7 @@ class RowWriter:
         if pair >= 0 and c.pairing.grouped[pair]:
             more = int(self._group_sizes[0 if side == "a" else 1][pair]) - 1
             if more > 0:
-                text += f" +{more}"
+                text += f" +{more:,}"
         return text
 
     def _via(self, row: int) -> str:
@@ -257,11 +257,11 @@ class RowWriter:
         if pair < 0:
             return ""
         method, confidence = Method(int(p.method[pair])).label, float(p.confidence[pair])
-        # The last digit must not round a doubt away.
+        # Rounding must not hide a doubt.
         return method if confidence >= 0.995 else f"{method}·{confidence:.2f}".replace("·0.", "·.")
 
     def _shape(self, a: int, b: int) -> str:
-        """`[4,8] f32`; what differs as `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16`."""
+        """Return `[4,8] f32`, or `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16` where the sides differ."""
         c = self.comparison
         typed = [_typed(log, record) for log, record in ((c.a, a), (c.b, b)) if record >= 0]
         shapes, dtypes = (list(dict.fromkeys(texts)) for texts in zip(*typed, strict=True))
@@ -274,10 +274,10 @@ def _typed(log: OpLog, record: int) -> tuple[str, str]:
 
 
 def usual_key(log: OpLog) -> int:
-    """The length (in bytes) that nineteen of twenty keys of a log do not exceed."""
+    """Return the 95th percentile of the key lengths of a log, in bytes."""
     return int(np.percentile(np.diff(log.keys.start), 95)) - 1 if len(log) else 0
 
 
 def map_pieces(view: View, height: int) -> list[Piece]:
-    """The left edge: a glyph per line of the screen for the worst row of its stretch of the run."""
+    """Return the map on the left edge: per line of the screen the glyph of the worst row of its stretch."""
     return [MAP_GLYPHS[Severity(int(s))] for s in view.map(height)]

@@ -18,7 +18,7 @@ from matchers.logs.parser import read_log
 from matchers.status import Status
 from numtui.actions import ACTIONS
 from numtui.query.query import QueryError, parse_query
-from numtui.query.view import Filter, Group, Order, build_view, sorted_rows
+from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_rows
 from numtui.report.html import View
 from numtui.text.safe import safe_text
 from tests.browser.chromium import Chromium
@@ -252,7 +252,7 @@ def test_statuses_are_switched_by_number_and_by_click(page: Page, planted: Compa
     browser = page(planted)
     browser.press("3")
     browser.wait_for("!numtui.listing.shown.has(2)")
-    hidden = Filter(frozenset(Group) - {Group.EQUAL})
+    hidden = Filter(frozenset(StatusGroup) - {StatusGroup.EQUAL})
     assert browser.ask("numtui.listing.lines.length") == len(build_view(planted, hidden))
     browser.ask("document.querySelector('#chips [data-group=\"2\"]').click()")
     assert browser.ask("numtui.listing.lines.length") == len(planted)
@@ -304,10 +304,10 @@ def test_a_click_on_the_plot_goes_to_the_row(page: Page, planted: Comparison) ->
 
 
 def test_the_explorers_view_is_kept(page: Page, planted: Comparison) -> None:
-    view = View(hidden=frozenset({Group.EQUAL}), query="phase:forward", search="norm", cursor=60)
+    view = View(hidden=frozenset({StatusGroup.EQUAL}), query="phase:forward", search="norm", cursor=60)
     browser = page(planted, view)
     assert chosen(browser) == 60
-    wanted = Filter(frozenset(Group) - {Group.EQUAL}, parse_query("phase:forward"))
+    wanted = Filter(frozenset(StatusGroup) - {StatusGroup.EQUAL}, parse_query("phase:forward"))
     assert browser.ask("Array.from(numtui.listing.lines)") == build_view(planted, wanted).row.tolist()
     assert browser.ask("document.querySelector('#search').value") == "norm"
 

@@ -59,6 +59,6 @@ def test_it_sets_what_it_says(warn_only: bool) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_a_seed_that_is_none_is_refused_before_anything_is_set(seed: int) -> None:
-    with pytest.raises(ValueError, match="a seed is a number from 0"):
+    with pytest.raises(ValueError, match="the seed must be from 0"):
         make_deterministic(seed)
     assert not torch.are_deterministic_algorithms_enabled()

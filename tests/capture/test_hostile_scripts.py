@@ -125,7 +125,7 @@ class TestScriptsWithoutAStep:
     def test_a_script_that_goes_on_without_an_optimizer_is_not_recorded_without_end(
         self, script: Script, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("capture.tracer._MOST_EVENTS", 10)
+        monkeypatch.setattr("capture.tracer._MAX_EVENTS", 10)
         with pytest.warns(RuntimeWarning, match="no optimizer stepped within 10 operations"):
             run = script("model = net()\nfor _ in range(9):\n    model(x).sum().backward()\nprint('done')")
         assert run.printed == "done\n"

@@ -216,7 +216,7 @@ class TestScripts:
     def test_a_step_that_the_script_does_not_reach_is_said(self, script: Script) -> None:
         run = script(LOOP, "--steps 7")
         assert run.logs == {}
-        assert "step 7 was asked for, the script ran 3" in run.said
+        assert "step 7 was requested, the script ran 3" in run.said
 
 
 class Trainer:

@@ -1,6 +1,6 @@
 """The slow, obvious way to read a log: line by line, one dictionary-like record after the other.
 
-What `matchers.logs.parser` must agree with (see `test_parse.py`). It knows nothing of pieces, columns or interning.
+What `matchers.logs.parser` must agree with (see `test_parser.py`). It knows nothing of pieces, columns or interning.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _read_field(name: str, line: str, number: int, log: PlainLog, keys: dict[str
             broken("Seq is not a number")
             return
         if int(value) <= log.seq:
-            broken(f"record {value} stands behind record {log.seq}")
+            broken(f"record {value} follows record {log.seq}")
         elif int(value) == log.seq + 2:
             broken(f"record {log.seq + 1} is missing")
         elif int(value) > log.seq + 2:

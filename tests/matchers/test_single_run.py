@@ -56,9 +56,9 @@ def test_inf_is_traced_to_what_made_it_and_nan_to_what_made_it_of_inf(tmp_path: 
     assert np.flatnonzero(c.red).tolist() == [1, 2, 3, 4]
     assert np.flatnonzero(c.cause).tolist() == [1, 3]
     assert c.role.tolist() == [Role.NONE, Role.ORIGIN, Role.RECEIVER, Role.ORIGIN, Role.RECEIVER, Role.NONE]
-    assert explain_single(c, 1).headline == "FIRST CAUSE: its inputs are finite, the output has Inf"
-    assert explain_single(c, 3).headline == "MAKES NaN of Inf: an input holds Inf, none NaN; the output has NaN"
-    assert explain_single(c, 4).headline == "NaN came in: input 0, made by softmax/op_2_div, has it already"
+    assert explain_single(c, 1).headline == "FIRST CAUSE: the output has Inf; all inputs are finite"
+    assert explain_single(c, 3).headline == "TURNS Inf INTO NaN: the output has NaN; an input holds Inf, none NaN"
+    assert explain_single(c, 4).headline == "NaN; input 0 from softmax/op_2_div is already non-finite"
     first = c.consequences.causes[0]
     assert (first.rows, first.red) == ((1,), 4)
 
@@ -67,7 +67,7 @@ def test_what_came_in_from_outside_made_nothing(tmp_path: Path) -> None:
     c = run_of(tmp_path, [broken("embed/op_0_add", value=NAN, inputs=(NAN,))])
     assert c.red.all()
     assert not c.cause.any()
-    assert explain_single(c, 0).headline == "NaN came in with an input"
+    assert explain_single(c, 0).headline == "NaN; an input is already non-finite"
 
 
 def test_counts_tell_how_many(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_largest_values_and_what_is_near_to_overflow(tmp_path: Path) -> None
     )
     assert c.error[:2].tolist() == [40_000.0, 2.0]
     assert np.isnan(c.error[2])
-    assert "61% of the largest number of float16 (65504)" in explain_single(c, 0).notes[0]
+    assert "61% of the float16 maximum (65,504)" in explain_single(c, 0).notes[0]
     assert explain_single(c, 1).notes == ()
 
 

@@ -48,19 +48,19 @@ def test_the_report_lists_where_differences_begin_within_the_tolerance(tmp_path:
     other = Step(key="m/op_1_mul", reads=[NEAR], gives=[NEAR * 2], made=["layers.0.wq/op_0_mm"])
     text = report(compared(tmp_path, [mm(Y), reader], [mm(NEAR), other]))
     assert "No divergence" in text
-    assert "Differences begin, within the tolerance, in 1 row whose inputs are equal to the bit" in text
-    assert text.index("Differences begin") < text.index("  layers.0.wq/op_0_mm\n")
+    assert "Differences within tolerance begin in 1 row with bitwise equal inputs" in text
+    assert text.index("Differences within tolerance begin") < text.index("  layers.0.wq/op_0_mm\n")
     assert "m/op_1_mul" not in text
 
 
 def test_a_step_that_died_is_said_to_have_died(tmp_path: Path) -> None:
     c = compared(tmp_path, [mm(Y)], [mm(Y)], incomplete="RuntimeError: out of memory")
     assert c.b.complete is False
-    assert "the log is cut off, operations are missing at its end: RuntimeError: out of memory" in report(c)
-    assert "b is cut off, 1 operation is there (RuntimeError: out of memory)" in c.comparability.sentence
+    assert "the log is cut off, operations at its end are missing: RuntimeError: out of memory" in report(c)
+    assert "b is cut off after 1 operation (RuntimeError: out of memory)" in c.comparability.sentence
     session = Session(c, RuleFile.empty(tmp_path / "rules.yaml"))
     page = "\n".join("".join(text for text, _ in line) for line in info(session))
-    assert "cut off: the capture did not end in order: RuntimeError: out of memory" in page
+    assert "cut off: the capture did not finish: RuntimeError: out of memory" in page
 
 
 @pytest.mark.parametrize("factor", [1.0, 1 - 1e-4])

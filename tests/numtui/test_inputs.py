@@ -56,7 +56,7 @@ def test_rank_chooses() -> None:
 
 def test_ranks_that_do_not_meet() -> None:
     touch("x/rank_0_activations.log", "y/rank_1_activations.log", "y/rank_2_activations.log")
-    with pytest.raises(InputError, match="no rank is on both sides: x has rank 0, y has rank 1 and 2"):
+    with pytest.raises(InputError, match="no rank in common: x has rank 0, y has rank 1 and 2"):
         resolve_logs("x", "y")
 
 
@@ -125,7 +125,7 @@ def test_no_permission_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rank_needs_a_folder() -> None:
     touch("a.log")
-    with pytest.raises(InputError, match="both A and B are files"):
+    with pytest.raises(InputError, match="A and B are both files"):
         resolve_logs("a.log", "a.log", rank=0)
 
 

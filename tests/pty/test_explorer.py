@@ -118,7 +118,7 @@ def test_escape_and_the_next_key_at_once(example_logs: tuple[str, str], rules: P
         t.type("\x1bn")
         t.wait_for("red 1/1")
         t.type("?")
-        t.wait_for("q or esc closes")
+        t.wait_for("q close")
         t.type("\x1bG")
         t.wait_for("backward")
 
@@ -147,7 +147,7 @@ def test_help_and_a_small_terminal(example_logs: tuple[str, str], rules: Path) -
     with explorer(example_logs, rules, (80, 24)) as t:
         t.wait_for("✗ 1 red")
         t.keys("?")
-        t.wait_for("q or esc closes")
+        t.wait_for("q close")
         t.keys("q")
         t.wait_for("? help")
         t.resize(40, 8)
@@ -192,7 +192,7 @@ def test_the_shape_of_a_divergence(
         t.type("w")
         t.wait_for("no red row explains it")
         t.type("P")
-        t.wait_for("read by, as input")
+        t.wait_for("consumers, by input")
         t.type("q")
         t.type("g")
         t.wait_for("red –/1")
@@ -208,7 +208,7 @@ def test_the_shape_of_a_divergence(
         t.type("G'c")
         t.wait_for("red 1/1")
         t.type("J")
-        t.wait_for("jumps, the last one first")
+        t.wait_for("jumps, latest first")
         t.type("q")
-        t.wait_for(lambda screen: "jumps, the last one first" not in screen)
+        t.wait_for(lambda screen: "jumps, latest first" not in screen)
         assert t.exit_code("q") == 1

@@ -97,9 +97,9 @@ def test_a_note_that_is_written_while_large_logs_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("keys", "shown", "number"),
     [
-        ("q", "discard the changes", signal.SIGHUP),
+        ("q", "discard changes", signal.SIGHUP),
         ("/wq", "1/", signal.SIGTERM),
-        ("\x10", "the first causes and what follows", signal.SIGTERM),
+        ("\x10", "list the first causes", signal.SIGTERM),
     ],
     ids=["question", "line", "palette"],
 )
@@ -134,14 +134,14 @@ def test_the_next_session_offers_what_was_lost(work: Work) -> None:
         t.wait_for("rules not saved")
         assert "note: odd" in t.screen()
         t.keys("q")
-        t.wait_for("The rules have changed")
+        t.wait_for("Unsaved rule changes")
         t.keys("s")
         assert t.exit_code() == 0
     assert work.rules.read_text(encoding="utf-8") == IGNORED
     assert work.unsaved is None
     with Terminal(work.command) as t:
         t.wait_for("1 note")
-        assert "Unsaved rules" not in t.screen()
+        assert "Unsaved rule changes" not in t.screen()
         assert t.exit_code("q") == 0
 
 
@@ -185,7 +185,7 @@ def test_stopped_and_continued_from_outside(work: Work) -> None:
         t.type("jjjjjjjjjj")
         t.wait_for(lambda screen: Seen.on(screen).row == 11, styles=True)
         t.keys("q")
-        t.wait_for("The rules have changed")
+        t.wait_for("Unsaved rule changes")
         t.keys("d")
         assert t.exit_code() == 0
         assert t.is_restored

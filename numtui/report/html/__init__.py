@@ -1,8 +1,8 @@
-"""HTML: one file with all rows, to read in a browser and to send in a mail. It asks nothing of the network.
+"""HTML report: one file with all rows, for a browser or a mail, without network access.
 
-The page is a summary in plain HTML (`summary.py`), the rows in one compressed block (`columns.py`), and a script that
-lists them (`js/`, one file per part, put together in `_SCRIPTS`' order). A policy in the page lets nothing but that
-very script and style run, whatever a log holds.
+The page has a summary in plain HTML (`summary.py`), the rows in one compressed block (`columns.py`), and a script that
+lists them (`js/`, joined in the order of `_SCRIPTS`). Its content policy runs only that script and style, whatever a
+log contains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
 from numtui.report.html.summary import logs, rules, summary, text
 from numtui.report.model import Report
@@ -37,15 +37,15 @@ __all__ = ["View", "write"]
 
 _SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "table", "inspector", "plot", "main")
 _MAX_TOLD: Final = 2000
-"""Rows whose sentences the page has from the program: first causes, then red and close ones. It makes the others, which
-say less, itself.
+"""Rows with a sentence from the program: first causes, then red and close ones. The page makes the shorter sentences of
+the others itself.
 """
 
 _MAX_CAUSES: Final = 300
-"""First causes of which the page says what follows from them."""
+"""First causes whose consequences the page describes."""
 
 _BROWSERS_OWN: Final = frozenset({"ctrl+f", "f1"})
-"""Keys that people expect the browser to answer."""
+"""Keys left to the browser."""
 
 _STATISTICS: Final = (
     ("L1", "output"),
@@ -56,33 +56,33 @@ _STATISTICS: Final = (
     ("mean", "Mean"),
 )
 _ROLE_MEANING: Final = {
-    Role.ORIGIN: "first cause: its inputs agree, its output does not: look here",
+    Role.ORIGIN: "first cause: inputs agree, output differs: look here",
     Role.RECEIVER: "consequence: an input already differs",
-    Role.UNKNOWN: "unknown: not all that went in is known",
+    Role.UNKNOWN: "unknown: some inputs are unknown",
 }
 _PAIRED_BY: Final = {
     Method.OVERRIDE: "a rule",
     Method.TEMPLATE: "a template rule",
-    Method.EXACT: "the same numbers, inputs included, occur nowhere else",
-    Method.ALIGNED: "order of dispatch, names, data flow and values together",
-    Method.VALUES: "the values that went in or came out",
+    Method.EXACT: "numbers, inputs included, that occur nowhere else",
+    Method.ALIGNED: "dispatch order, names, data flow and values together",
+    Method.VALUES: "input or output values",
     Method.DATAFLOW: "data flow",
-    Method.RELAXED: "nothing else of its name was left: doubtful",
+    Method.RELAXED: "last one left of its name: doubtful",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How the page opens: what the explorer showed when it was written.
+    """Initial state of the page: the explorer's view when it was written.
 
     Attributes:
-        hidden: groups of statuses that are switched off.
-        saved: queries by the names that `query` may call them by.
+        hidden: status groups switched off.
+        saved: saved queries by name, for `query`.
         cursor: the chosen row, -1 for the first cause or the first red row.
-        notes: what somebody wrote on rows, in their order.
+        notes: notes by row, in order.
     """
 
-    hidden: frozenset[Group] = frozenset()
+    hidden: frozenset[StatusGroup] = frozenset()
     query: str = ""
     search: str = ""
     saved: Mapping[str, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
     block.head["page"] = _page(report, view)
     style, script = _file("report.css"), _script()
     names = " ↔ ".join(safe_text(name, 60) for name in report.options.names)
-    # The script opens no connection and loads nothing; and nothing else is run.
+    # The script opens no connection and loads nothing, and nothing else runs.
     only = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     policy = f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
     parts = {
@@ -114,12 +114,12 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "style": style,
         "script": script,
     }
-    # In one pass, so that no part is looked at for another.
+    # In one pass, so that no inserted text is searched for placeholders.
     out.write(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("template.html")))
 
 
 def _page(r: Report, view: View) -> dict[str, Any]:
-    """What the script has to know besides the rows."""
+    """Return the data of the script besides the rows."""
     c = r.comparison
     causes = r.causes(_MAX_CAUSES)
     cursor = view.cursor
@@ -128,7 +128,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
     return {
         "names": [safe_text(name, 60) for name in r.options.names],
         "statuses": [_status(status) for status in Status],
-        "groupNames": [group.label for group in Group],
+        "groupNames": [group.label for group in StatusGroup],
         "fields": _fields(),
         "roles": ["", *(role.label for role in Role if role)],
         "roleWords": ["", *(role.word for role in Role if role)],
@@ -157,7 +157,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
 
 
 def _fields() -> dict[str, dict[str, list[int]]]:
-    """The fields of a query that take words, and the numbers that each word stands for."""
+    """Return the query fields that take words, with the numbers of each word."""
     members: dict[str, type[Phase | Method | Role]] = {"phase": Phase, "method": Method, "role": Role}
     words = {word: [int(s) for s in STATUS_WORDS.get(word, ())] for word in FIELDS["status"].values}
     return {"status": words, "is": words} | {
@@ -174,21 +174,21 @@ def _told(r: Report) -> dict[str, str]:
 
 
 def _status(status: Status) -> dict[str, Any]:
-    group = next(g for g in Group if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
+    group = next(g for g in StatusGroup if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
     return {
         "label": status.label,
         "meaning": MEANING[status],
         "glyph": GLYPHS[status],
         "group": int(group),
         "red": status.red,
-        "equal": group is Group.EQUAL,
+        "equal": group is StatusGroup.EQUAL,
         "style": STYLES.get(status, "plain"),
     }
 
 
 @cache
 def _script() -> str:
-    """All parts in one scope of their own."""
+    """Join all scripts in one scope."""
     parts = "\n".join(_file(f"js/{name}.js") for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 

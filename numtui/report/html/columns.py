@@ -1,12 +1,12 @@
-"""The rows of a comparison as one compressed block: what makes ninety thousand rows a few megabytes of HTML.
+"""Compress the rows of a comparison into one block: ninety thousand rows in a few megabytes of HTML.
 
-A table of text and numbers per row would be hundreds of megabytes. Instead every column is an array of small integers:
-text is interned, numbers are the seven decimal digits that are shown and an exponent, side b is stored as what it has
-other than side a, and the bytes of an array are sorted by their place, so that gzip finds the noughts together.
+A text table would take hundreds of megabytes. Instead every column is an array of small integers: text is interned,
+numbers are the seven shown decimal digits and an exponent, side b is stored as its difference from side a, and the
+bytes of an array are sorted by significance, so that gzip finds runs of zeros.
 
-The block is gzip of: the length of a JSON head (uint32, little-endian), the head, and the arrays one after the other.
-The head has the tables of text, and for each array its name, type, length and how it is to be undone (`Block.add`).
-`decode.js` is the reader.
+The block is gzip of: the length of a JSON head (uint32, little-endian), the head, and the arrays in sequence. The head
+has the tables of text, and for each array its name, type, length and transformations (`Block.add`). `decode.js` is the
+reader.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["Block", "block_of", "decimal"]
 
 Ints = NDArray[Any]
 _Sides = tuple[tuple[str, OpLog, Int32], ...]
-"""Name, log, and the record that each row shows, of a and of b."""
+"""Name, log, and record of each row, for a and b."""
 
 _LEVEL: Final = 6
-"""Of gzip: the highest one takes three times as long for one part in a hundred."""
-_LONGEST: Final = 1000
-"""Characters of one text: a key of a hostile log can be megabytes long."""
+"""gzip level: the highest takes three times as long for one percent."""
+_MAX_TEXT: Final = 1000
+"""Maximum characters of one text: a key of a hostile log can be megabytes long."""
 _DIGITS: Final = 7
 _ABSENT, _NAN, _INF, _NEGATIVE_INF = 127, 126, 125, 124
-"""Exponents that are none."""
+"""Exponents that mark special values."""
 
 
 class Block:
@@ -62,12 +62,12 @@ class Block:
         """Add an array of int8, uint8, int16, int32, float32 or float64.
 
         Args:
-            base: an array that was added before, and that this one is stored as the difference from.
-            rising: stored as the differences of neighbours.
+            base: an array added before; store the difference from it.
+            rising: store the differences of neighbours.
         """
         entry: dict[str, Any] = {"name": name, "type": values.dtype.name, "length": len(values)}
         stored = values
-        # Differences may go around; adding them up again goes around the other way.
+        # Differences may wrap around; summing them wraps back.
         with np.errstate(over="ignore"):
             if base:
                 stored, entry["base"] = values - self._arrays[base], base
@@ -79,22 +79,22 @@ class Block:
         self._bytes.append(raw.reshape(len(values), values.dtype.itemsize).T.tobytes())
 
     def intern(self, name: str, texts: Iterable[str]) -> dict[str, int]:
-        """Add a table of text; returns the number of each of its entries."""
+        """Add a table of text; return the number of each entry."""
         number = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-        self.head["tables"][name] = [safe_text(text, _LONGEST) for text in number]
+        self.head["tables"][name] = [safe_text(text, _MAX_TEXT) for text in number]
         return number
 
     def compressed(self) -> bytes:
-        """The block."""
-        # Surrogates cannot come through: safe_text has made them visible.
+        """Return the compressed block."""
+        # No surrogates here: safe_text has escaped them.
         head = json.dumps(self.head, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         return gzip.compress(b"".join([len(head).to_bytes(4, "little"), head, *self._bytes]), _LEVEL, mtime=0)
 
 
 def decimal(values: Float64) -> tuple[Int32, NDArray[np.int8]]:
-    """Seven digits and a power of ten: value = digits · 10**(exponent − 6), as `%.6e` prints it.
+    """Split into seven digits and an exponent: value = digits · 10**(exponent − 6), as `%.6e` prints it.
 
-    Exponents of 124 and more stand for what is no number, see above; those of numbers beyond that range are cut.
+    Exponents of 124 and more mark special values, see above; larger exponents of numbers are clipped.
     """
     digits, exponent = np.zeros(len(values), np.int32), np.zeros(len(values), np.int8)
     real = np.flatnonzero(np.isfinite(values) & (values != 0))
@@ -114,7 +114,7 @@ def decimal(values: Float64) -> tuple[Int32, NDArray[np.int8]]:
 
 
 def block_of(c: Comparison) -> Block:
-    """The rows of a comparison."""
+    """Build the block of a comparison."""
     block = Block()
     block.head["rows"] = len(c)
     _verdicts(block, c)
@@ -144,11 +144,11 @@ def _verdicts(block: Block, c: Comparison) -> None:
     block.add("startOf", start)
     block.add("causeOf", c.consequences.cause_of.astype(np.int32))
     block.add("original", c.original)
-    block.head["slots"] = {str(row): safe_text(slot.name, _LONGEST) for row, slot in sorted(c.slots.items())}
+    block.head["slots"] = {str(row): safe_text(slot.name, _MAX_TEXT) for row, slot in sorted(c.slots.items())}
 
 
 def _epsilon(c: Comparison) -> Float64:
-    """ε of the coarser dtype of each row, NaN where neither side has one."""
+    """Return ε of the coarser dtype of each row, NaN where neither side has one."""
     found = []
     for log, rows in ((c.a, c.row_a), (c.b, c.row_b)):
         table = np.array([*(EPSILON.get(name, math.nan) for name in log.dtypes), math.nan])
@@ -157,12 +157,12 @@ def _epsilon(c: Comparison) -> Float64:
 
 
 def _of(column: Ints, records: Int32, missing: int = -1) -> Ints:
-    """A column of a log for the record of each row, `missing` where the side has none."""
+    """Take a column of a log for the record of each row, `missing` where the side has none."""
     return np.append(column, column.dtype.type(missing))[records]
 
 
 def _places(block: Block, c: Comparison) -> None:
-    """Keys, modules' places and shapes: what tells where a row stands."""
+    """Add keys, source lines, phases and shapes."""
     sides = (("A", c.a, c.row_a), ("B", c.b, c.row_b))
     keys = list(c.a.keys), list(c.b.keys)
     number = block.intern("keys", [*keys[0], *keys[1]])
@@ -188,7 +188,7 @@ def _places(block: Block, c: Comparison) -> None:
 
 
 def _interned(block: Block, sides: _Sides, table: str, column: str, found: list[tuple[Sequence[str], Ints]]) -> None:
-    """A column of text of both sides, over one table; `found` are, by side, entries and the records' indices."""
+    """Add a text column of both sides over one table; `found` has, by side, the entries and the records' indices."""
     number = block.intern(table, [text for entries, _ in found for text in entries])
     for (side, _, rows), (entries, of_record) in zip(sides, found, strict=True):
         numbers = np.array([*(number[text] for text in entries), -1], np.int32)
@@ -196,7 +196,7 @@ def _interned(block: Block, sides: _Sides, table: str, column: str, found: list[
 
 
 def _texts(log: OpLog, field: str) -> tuple[Sequence[str], Int32]:
-    """A field that few records have, as a table and an index into it for every record."""
+    """Return a rare field as a table and an index into it for every record."""
     texts = log.texts(field)
     number: dict[str, int] = {}
     column = np.full(len(log), -1, np.int32)
@@ -206,7 +206,7 @@ def _texts(log: OpLog, field: str) -> tuple[Sequence[str], Int32]:
 
 
 def _statistics(block: Block, c: Comparison, side: str) -> None:
-    """The numbers of the first output."""
+    """Add the statistics of the first output."""
     log, rows = c.side(side)
     name = side.upper()
     there = np.append(log.outputs.count > 0, False)[rows]
@@ -223,7 +223,7 @@ def _statistics(block: Block, c: Comparison, side: str) -> None:
 
 
 def _numbers(block: Block, name: str, side: str, values: Float64, there: Ints, base: str = "") -> None:
-    """Numbers of the rows of one side; against those of `base` of the same side, or of a where b has them too."""
+    """Add the numbers of one side, relative to `base` of the same side, or to a where b has them too."""
     digits, exponent = decimal(values)
     digits[~there], exponent[~there] = 0, _ABSENT
     against = f"{base}{side}" if base else f"{name}A" if side == "B" and f"{name}A.digits" in block else ""
@@ -232,7 +232,7 @@ def _numbers(block: Block, name: str, side: str, values: Float64, there: Ints, b
 
 
 def _digests(block: Block, c: Comparison) -> None:
-    """Whether the bits of the outputs are the same: 0 not known, 1 yes, 2 no."""
+    """Add the bitwise equality of the outputs: 0 unknown, 1 equal, 2 different."""
     if not (len(c.a.digests.value) and len(c.b.digests.value)):
         return
     both = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
@@ -244,7 +244,7 @@ def _digests(block: Block, c: Comparison) -> None:
 
 
 def _inputs(block: Block, c: Comparison) -> None:
-    """The inputs of each row, by side: how many, who made them, their hashes, the parameters that they are."""
+    """Add the inputs of each row, by side: number, producers, hashes, parameter names."""
     parameters = [log.texts("Parameter") for log in (c.a, c.b)]
     named = any(map(len, parameters))
     number = block.intern("parameters", [n for texts in parameters for r in texts for n in texts[r].split(";") if n])
@@ -261,7 +261,7 @@ def _inputs(block: Block, c: Comparison) -> None:
         made = np.where(maker >= 0, np.append(at, -1)[maker], -1)
         made[made == owner] = -1
         block.add(f"inputs{side}", count.astype(np.int32))
-        # 0: not known. Most makers stand a few rows before.
+        # 0: unknown. Most producers are a few rows before.
         block.add(f"maker{side}", np.where(made >= 0, owner - made, 0).astype(np.int32))
         digits, exponent = decimal(log.inputs.value[source])
         output = [np.append(block[f"output{side}.{part}"], 0)[made] for part in ("digits", "exponent")]
@@ -280,7 +280,7 @@ def _inputs(block: Block, c: Comparison) -> None:
 
 
 def _same_inputs(c: Comparison) -> NDArray[np.uint8]:
-    """For each input of side a, in the order of the rows, whether its bits are those of b's: as `_digests`."""
+    """Return the bitwise equality of each input of side a with that of b, in row order, coded as in `_digests`."""
     count = np.append(c.a.inputs.count, 0)[c.row_a]
     owner = np.repeat(np.arange(len(c)), count)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
@@ -290,7 +290,7 @@ def _same_inputs(c: Comparison) -> NDArray[np.uint8]:
 
 
 def _at(digests: Ragged, records: Ints, place: Ints) -> Ints:
-    """The digests at some places of some records, `NO_DIGEST` where there is none."""
+    """Return the digests at some positions of some records, `NO_DIGEST` where there is none."""
     there = (records >= 0) & (place < np.append(digests.count, 0)[records])
     out = np.full(len(records), NO_DIGEST)
     out[there] = digests.value[digests.start[:-1][records[there]] + place[there]]

@@ -1,4 +1,4 @@
-"""The parts of the page that need no script: what a mail program shows, and what the tabs beside the rows hold."""
+"""Script-free parts of the page: the summary that a mail program shows, and the tabs beside the rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_TEXT: Final = 1000
 
 
 def text(raw: str, limit: int = _MAX_TEXT) -> str:
-    """Text of a log, a path or a name, as HTML."""
+    """Escape text of a log, a path or a name as HTML."""
     return escape(safe_text(raw, limit))
 
 
 def summary(r: Report, notes: Sequence[tuple[int, str]]) -> str:
-    """Outcome, counts, first causes, what makes them less certain; and before these what somebody wrote on rows."""
+    """Return warnings, counts, notes, first causes and caveats."""
     return "\n".join(_summary(r, notes))
 
 
@@ -52,7 +52,7 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     if not causes:
         yield from _rows("Red rows", [(row, "") for row in r.reds(_MAX_REDS, explained=True)], r.red)
     yield from _rows(
-        "Within the tolerance, differences begin here",
+        "Differences within tolerance begin here",
         [(r.row(row), "") for row in r.beginning_rows[:_MAX_REDS].tolist()],
         len(r.beginning_rows),
     )
@@ -68,7 +68,7 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
 
 
 def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int) -> Iterator[str]:
-    """Rows, each with what is said of it besides its own sentence."""
+    """Yield rows with their sentences, each with an extra text."""
     if not rows:
         return
     yield f"<h2>{title}</h2><ol>"
@@ -81,7 +81,7 @@ def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int) -> Itera
 
 
 def _button(row: RowFacts) -> str:
-    """The keys of a row; a click goes to it."""
+    """Return a button with the keys of a row that goes to it."""
     keys = escape(row.keys(lambda key: safe_text(key, _MAX_TEXT)))
     return f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
 
@@ -108,14 +108,14 @@ def _list(title: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def rules(r: Report) -> str:
-    """The rules in force, what each matched, and what is wrong with the file."""
+    """Return the rules in force, their matches, and the broken entries of the file."""
     return "\n".join(_rules(r))
 
 
 def _rules(r: Report) -> Iterator[str]:
     yield "<h2>Rules</h2>"
     if not (r.rules or r.broken_rules):
-        yield "<p>No rules: every pair was found by the program.</p>"
+        yield "<p>No rules: every pair was found automatically.</p>"
         return
     if r.options.rules_path is not None:
         yield f"<p>from <code>{text(r.options.rules_path)}</code></p>"
@@ -127,16 +127,16 @@ def _rules(r: Report) -> Iterator[str]:
     yield "</table>"
     if len(r.rules) > _MAX_RULES:
         yield f"<p>… and {len(r.rules) - _MAX_RULES:,} more</p>"
-    yield from _list("Not understood", map(text, r.broken_rules))
+    yield from _list("Broken", map(text, r.broken_rules))
 
 
 def logs(r: Report) -> str:
-    """What the logs say about themselves, and what they leave out."""
+    """Return the headers, excluded operations and problems of the logs."""
     return "\n".join(_logs(r))
 
 
 def _logs(r: Report) -> Iterator[str]:
-    yield "<h2>Operations that were not captured</h2>"
+    yield "<h2>Uncaptured operations</h2>"
     told = zip(
         ("in both", f"in a, {r.options.names[0]}, only", f"in b, {r.options.names[1]}, only"), r.excluded, strict=True
     )
@@ -149,8 +149,8 @@ def _logs(r: Report) -> Iterator[str]:
         yield from _list("", (text(t) for t in log.trouble))
         spots = [f"line {line}: {text(message)}" for line, message in log.problems[:_MAX_PROBLEMS]]
         if log.problem_count > len(spots):
-            spots.append(f"{log.problem_count:,} spots in all")
-        yield from _list("What could not be read", spots)
+            spots.append(f"{log.problem_count:,} unreadable spots in all")
+        yield from _list("Unreadable spots", spots)
 
 
 def _completeness(log: Log) -> str:

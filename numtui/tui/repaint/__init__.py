@@ -1,1 +1,1 @@
-"""Only the cells that changed go over the line: half of the bytes over SSH."""
+"""Send only changed cells to the terminal: half of the bytes over SSH."""

@@ -1,4 +1,4 @@
-"""Lines of the screen cell by cell, so that two of them can be compared."""
+"""Screen lines as cells, for comparison."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rich.style import Style
 __all__ = ["Cell", "Cells", "cells_of", "changes", "shows_on_blank"]
 
 Cell = tuple[str, "Style | None"]
-"""The character that a cell shows and how; none in the second cell of a wide one. Plain is None, and so is how a blank
-is shown where that cannot be seen.
+"""Character and style of a cell; no character in the second cell of a wide one. None is the plain style, and the style
+of a blank where it cannot be seen.
 """
 
 Cells = list[Cell]
 
 
 def cells_of(segments: Iterable[Segment]) -> Cells:
-    """Text with styles, cell by cell."""
+    """Split styled text into cells."""
     cells: Cells = []
     for text, given, _ in segments:
         style = _look(given) if given else None
@@ -32,7 +32,7 @@ def cells_of(segments: Iterable[Segment]) -> Cells:
             for character in text:
                 wide = cell_len(character)
                 if wide == 0 and cells:
-                    # It is drawn in the cell of the one before it.
+                    # A zero-width character is drawn in the cell before it.
                     cells[-1] = (cells[-1][0] + character, cells[-1][1])
                 cells += [(character if part == 0 else "", style) for part in range(wide)]
         if style is not None and " " in text and not shows_on_blank(style):
@@ -45,13 +45,13 @@ _BLANK: Cell = (" ", None)
 
 
 def changes(before: Cells, after: Cells) -> list[int]:
-    """The cells that differ, of two lines of the same length."""
+    """Return the differing cells of two lines of the same length."""
     return [x for x, differs in enumerate(map(ne, before, after)) if differs]
 
 
 @lru_cache(maxsize=1024)
 def _look(style: Style) -> Style | None:
-    """Without the terminal's own colours, which Textual names under a page and not elsewhere."""
+    """Drop the terminal's default colours, which Textual names under a page and not elsewhere."""
     named = [None if color is None or color.is_default else color for color in (style.color, style.bgcolor)]
     bare = style if named == [style.color, style.bgcolor] else style.without_color + Style.from_color(*named)
     return None if bare == Style.null() else bare
@@ -59,6 +59,6 @@ def _look(style: Style) -> Style | None:
 
 @lru_cache(maxsize=1024)
 def shows_on_blank(style: Style) -> bool:
-    """Whether a blank looks other in this style than without."""
+    """True when the style is visible on a blank."""
     lines = (style.underline, style.underline2, style.overline, style.strike, style.frame, style.encircle)
     return bool(style.reverse or style.link or any(lines)) or style.bgcolor is not None

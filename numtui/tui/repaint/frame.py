@@ -1,10 +1,10 @@
-"""What is sent to the terminal: only cells that it does not show already, in as few bytes as they take.
+"""Diff against the frame on the terminal, so that only changed cells are sent.
 
-Textual redraws whole widgets, and all of the screen when a page over it is opened or closed. Over a slow connection
-bytes are time: what was sent is remembered, and what is to be drawn is compared with it, cell by cell.
+Textual redraws whole widgets, and the whole screen when a page over it opens or closes. Over a slow connection bytes
+are time: the sent cells are remembered and compared with the next drawing.
 
-The compositor's updates, and the colour system that the pen asks for, are private parts of Textual and Rich:
-pyproject.toml therefore allows only the minor version of Textual that the tests pass with.
+The compositor's updates and the colour system of the pen are private parts of Textual and Rich: pyproject.toml
+therefore allows only the minor version of Textual that the tests pass with.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 __all__ = ["Frame"]
 
 Sent = tuple[str, list[Run]]
-"""What is sent to the terminal: codes that move lines of it, then text."""
+"""Output for the terminal: escape codes that scroll lines, then text."""
 
 
 class Frame:
-    """What the terminal shows, as far as it is known."""
+    """The cells on the terminal, as far as known."""
 
     def __init__(self) -> None:
         self._lines: list[Cells] | None = None
 
     def forget(self) -> None:
-        """Somebody else may have written to the terminal: send everything the next time that all is drawn."""
+        """Send everything at the next full drawing, because something else may have written to the terminal."""
         self._lines = None
 
     def tightened(self, drawn: RenderableType | None) -> RenderableType | None:
-        """What Textual is about to draw, without the cells that are on the screen already."""
+        """Strip the cells that are already on the screen from a drawing of Textual."""
         if isinstance(drawn, ChopsUpdate):
             return _Part(drawn, self)
         if isinstance(drawn, LayoutUpdate):
@@ -61,14 +61,14 @@ class Frame:
         return "" if scroll is None else scroll.codes, runs
 
     def put(self, pieces: Iterable[tuple[int, int, Cells]]) -> Sent:
-        """Show some stretches of lines, each with the cell and the line where it begins."""
+        """Show some stretches of lines, each with its first cell and line."""
         if self._lines is None:
             return "", [run for x, y, cells in pieces for run in runs_between(x, y, None, cells)]
         lines = list(self._lines)
         for x, y, cells in pieces:
             old, end = lines[y], x + len(cells)
             line = lines[y] = [*old[:x], *cells, *old[end:]]
-            # What is left of a wide sign that is written over by half is blank.
+            # Overwriting half of a wide character leaves a blank.
             for half, other in ((x, x - 1), (end, end)):
                 if 0 < half < len(old) and not old[half][0]:
                     line[other] = (" ", None)
@@ -76,14 +76,14 @@ class Frame:
 
 
 class _Part(ChopsUpdate):
-    """Some stretches of some lines."""
+    """Update of some stretches of some lines."""
 
     def __init__(self, drawn: ChopsUpdate, shown: Frame) -> None:
         super().__init__(drawn.chops, drawn.spans, drawn.chop_ends)
         self._shown = shown
 
     def render_segments(self, console: Console) -> str:
-        """What is sent; Textual asks for it exactly when it sends it."""
+        """Return the output; Textual calls it exactly when it sends it."""
         codes, runs = self._shown.put(self._pieces())
         width = max((ends[-1] for ends in self.chop_ends if ends), default=0)
         return codes + drawn(runs, width, console)
@@ -97,13 +97,13 @@ class _Part(ChopsUpdate):
 
 
 class _Whole(LayoutUpdate):
-    """All of the screen."""
+    """Update of the whole screen."""
 
     def __init__(self, drawn: LayoutUpdate, shown: Frame) -> None:
         super().__init__([list(strips) for strips in drawn.strips], drawn.region)
         self._shown = shown
 
     def render_segments(self, console: Console) -> str:
-        """As that of a part."""
+        """Return the output, as `_Part` does."""
         codes, runs = self._shown.replace([cells_of(chain.from_iterable(strips)) for strips in self.strips])
         return codes + drawn(runs, self.region.width, console)

@@ -1,7 +1,7 @@
-"""Writing pieces of text all over a screen in few bytes.
+"""Write pieces of text to any place of the screen in few bytes.
 
-The pen knows where the cursor is and how it writes: it moves on by as many cells as need be, keeps its style until
-another one is needed, and erases long blanks.
+The pen tracks the cursor and the style: it makes the shortest move, keeps its style until another is needed, and erases
+long blanks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["Pen", "Run", "drawn", "runs_between"]
 
 _GAP = 4
-"""Cells that agree between two that do not: so few cost no more to send again than to jump over."""
+"""Equal cells between two differing ones that are sent again: as cheap as a jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Text in one style, and the cell where it begins."""
+    """Text in one style, and its first cell."""
 
     x: int
     y: int
@@ -38,10 +38,10 @@ class Run:
 
 
 def runs_between(x: int, y: int, before: Cells | None, after: Cells) -> Iterator[Run]:
-    """What turns a stretch of line `y`, which begins at cell `x`, into another one of the same length.
+    """Yield the runs that turn a stretch of line `y`, from cell `x` on, into another of the same length.
 
     Args:
-        before: how it was; None: nobody knows.
+        before: the cells before; None where unknown.
     """
     changed: Sequence[int] = range(len(after)) if before is None else changes(before, after)
     start = end = 0
@@ -60,11 +60,11 @@ def runs_between(x: int, y: int, before: Cells | None, after: Cells) -> Iterator
 
 _BLANK: Cell = (" ", None)
 _Look = tuple["Style | None", bool]
-"""The style of some cells, and whether all of them are plain blanks, which look the same in most styles."""
+"""Style of some cells, and True when all are plain blanks, which look the same in most styles."""
 
 
 def _look_with(look: _Look, cells: Cells) -> _Look | None:
-    """Of some cells and those behind them; None where they cannot be written in one style."""
+    """Extend a look to the following cells; None where they need another style."""
     style, blank = look
     for text, other in cells:
         if (text, other) == _BLANK:
@@ -82,30 +82,30 @@ def _text(cells: Cells) -> str:
 
 
 def drawn(runs: Sequence[Run], width: int, console: Console) -> str:
-    """The bytes that draw some runs, which do not overlap, on a terminal of `width` cells that writes plainly; it does
-    so afterwards.
+    """Return the bytes that draw non-overlapping runs on a terminal of `width` cells; its style is plain before and
+    after.
     """
-    colors = console._color_system  # noqa: SLF001 - what Textual itself asks
+    colors = console._color_system  # noqa: SLF001 - as Textual itself does
     rank = {style: number for number, style in enumerate(dict.fromkeys([None, *(run.style for run in runs)]))}
     by_style = sorted(runs, key=lambda run: rank[run.style])
     return min((Pen(width, colors).write(order) for order in (runs, by_style)), key=len)
 
 
 class Pen:
-    """Where the cursor is, and how it writes."""
+    """Cursor position and style of the terminal."""
 
     def __init__(self, width: int, colors: ColorSystem | None) -> None:
         self._width = width
         self._colors = colors
         self._at = (-1, -1)
-        """Where the cursor is supposed to be; (-1, -1): nobody knows."""
+        """Expected position of the cursor; (-1, -1) where unknown."""
         self._sure = False
-        """Not behind signs that some terminals show in one cell and others in two."""
+        """False behind characters that take one cell on some terminals and two on others."""
         self._codes = ""
         self._out: list[str] = []
 
     def write(self, runs: Iterable[Run]) -> str:
-        """What is to be sent for some runs."""
+        """Return the bytes for some runs."""
         for run in runs:
             if run.style is not None and run.style.link:
                 self._wear("")
@@ -115,7 +115,7 @@ class Pen:
             erasable = run.style is None or not shows_on_blank(run.style)
             x = run.x
             for piece in _LONG_BLANK.split(run.text) if erasable else (run.text,):
-                # The pieces between those that are matched come with them, and can be empty.
+                # The pieces between the matches are included, and can be empty.
                 if piece:
                     last = x + len(piece) == run.x + cell_len(run.text)
                     if erasable and piece.isspace() and (erased := self._erasing(x, len(piece), last)):
@@ -128,16 +128,16 @@ class Pen:
         return "".join(self._out)
 
     def _erasing(self, x: int, count: int, last: bool) -> str:
-        """What erases so many cells; empty where it is shorter to write blanks."""
+        """Return the code that erases `count` cells; empty where blanks are shorter."""
         erased = "\x1b[K" if x + count == self._width else f"\x1b[{count}X"
-        # Erasing moves nothing: what follows has to be gone to.
+        # Erasing does not move the cursor: the next piece needs a move.
         return erased if len(erased) + (0 if last else 5) < count else ""
 
     def _put(self, x: int, y: int, text: str, written: str) -> None:
         self._go(x, y)
         self._out.append(written)
         x += cell_len(text)
-        # Behind the last cell, a terminal may be on that line or on the next.
+        # Behind the last cell, a terminal may be on this line or the next.
         self._at = (x, y) if x < self._width else (-1, -1)
         self._sure = self._sure and text.isascii()
 
@@ -165,6 +165,6 @@ _LONG_BLANK = re.compile("( {4,})")
 
 @lru_cache(maxsize=1024)
 def _codes(style: Style | None, colors: ColorSystem | None) -> str:
-    """The numbers that switch a style on; empty for plain."""
+    """Return the SGR numbers of a style; empty for plain."""
     found = re.match(r"\x1b\[([\d;]+)m", style.render("x", color_system=colors)) if style is not None else None
     return found[1] if found is not None else ""

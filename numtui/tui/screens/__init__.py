@@ -1,1 +1,1 @@
-"""What takes the whole screen: the explorer, and what it asks or shows over itself."""
+"""Screens: the explorer, and the dialogs, panels and pages over it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from matchers.errors import UserError
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.jobs import Job
 from numtui.session.listing import Details
 from numtui.session.rule_edits import Edit
@@ -90,12 +90,12 @@ class Actions:
             "filters": lambda: arrange.open_filters(screen),
             "group": lambda: arrange.open_groups(screen),
             "sort": lambda: arrange.sort_next(screen),
-            "toggle_red": lambda: self._toggle(Group.RED),
-            "toggle_close": lambda: self._toggle(Group.CLOSE),
-            "toggle_equal": lambda: self._toggle(Group.EQUAL),
-            "toggle_only_a": lambda: self._toggle(Group.ONLY_A),
-            "toggle_only_b": lambda: self._toggle(Group.ONLY_B),
-            "toggle_other": lambda: self._toggle(Group.OTHER),
+            "toggle_red": lambda: self._toggle(StatusGroup.RED),
+            "toggle_close": lambda: self._toggle(StatusGroup.CLOSE),
+            "toggle_equal": lambda: self._toggle(StatusGroup.EQUAL),
+            "toggle_only_a": lambda: self._toggle(StatusGroup.ONLY_A),
+            "toggle_only_b": lambda: self._toggle(StatusGroup.ONLY_B),
+            "toggle_other": lambda: self._toggle(StatusGroup.OTHER),
             "larger_inspector": lambda: self._give_details(1),
             "smaller_inspector": lambda: self._give_details(-1),
             "fold": self._fold,
@@ -269,7 +269,7 @@ class Actions:
         self._listing.toggle_fold()
         self._screen.draw()
 
-    def _toggle(self, group: Group) -> None:
+    def _toggle(self, group: StatusGroup) -> None:
         self._listing.toggle(group)
         shown = "shown" if group in self._listing.filter.groups else "hidden"
         self._screen.say(f"{group.label} rows are {shown} ({len(self._listing.view):,} lines)")

@@ -1,4 +1,4 @@
-"""A question with a few answers, each on a key of its own."""
+"""Dialogs: a question with a few answers, each on its own key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numtui.tui.widgets.lines import Lines
 __all__ = ["Choice", "Dialog", "conflict", "overwrite", "quit_unsaved", "recovery"]
 
 Choice = tuple[str, str, str]
-"""A key (or several, a space between them), what it does in words, and the answer it gives."""
+"""Key (or several, separated by spaces), label, and answer."""
 
 
 class Dialog(Modal[str]):
-    """Dismissed with the answer of the key that was pressed; `escape` gives the last one, which changes nothing."""
+    """Dismissed with the answer of the pressed key; `escape` gives the last answer, which changes nothing."""
 
     def __init__(self, title: str, text: str, choices: Sequence[Choice]) -> None:
         super().__init__()
@@ -30,12 +30,12 @@ class Dialog(Modal[str]):
         yield _Body()
 
     def on_mount(self) -> None:
-        """As high as what it says."""
+        """Set the height to that of the text."""
         body = self.query_one(_Body)
         body.styles.height = len(self._lines(72)) + 2
 
     def draw(self) -> None:
-        """The question and its answers."""
+        """Draw the question and its answers."""
         body = self.query_one(_Body)
         body.paint(self._lines(body.size.width))
 
@@ -68,34 +68,32 @@ class _Body(Lines):
 
 
 def quit_unsaved(path: str) -> Dialog:
-    """Leaving with rules that are not in the file."""
+    """Ask before leaving with unsaved rules."""
     return Dialog(
-        "The rules have changed",
-        f"They are not saved in {path}.",
-        [("s", "save and quit", "save"), ("d", "discard the changes and quit", "discard"), ("c", "cancel (esc)", "")],
+        "Unsaved rule changes",
+        f"{path} lacks the last changes.",
+        [("s", "save and quit", "save"), ("d", "discard changes and quit", "discard"), ("c", "cancel (esc)", "")],
     )
 
 
 def conflict(path: str) -> Dialog:
-    """Saving over what somebody else wrote."""
-    return Dialog(
-        "The file has changed on disk", f"{path} was written by something else since it was read here.", _OVERWRITE
-    )
+    """Ask before saving over a file that changed on disk."""
+    return Dialog("The file has changed on disk", f"{path} changed after it was read here.", _OVERWRITE)
 
 
 def overwrite(path: str) -> Dialog:
-    """Saving to another file, which exists."""
+    """Ask before overwriting another file."""
     return Dialog("The file exists", f"{path} exists: overwrite it?", _OVERWRITE)
 
 
 def recovery(when: str) -> Dialog:
-    """Work that an earlier session left behind."""
+    """Offer the unsaved rules of an earlier session."""
     return Dialog(
         "Unsaved rules of an earlier session",
-        f"A session on these two logs ended without saving its rules; they last changed {when}.",
+        f"An earlier session on these logs ended without saving its rules, last changed {when}.",
         [
-            ("enter r", "restore them; u undoes that, ctrl+s saves", "restore"),
+            ("enter r", "restore them (u undoes, ctrl+s saves)", "restore"),
             ("d", "discard them", "discard"),
-            ("esc", "decide later: start without them, keep them for the next session", "later"),
+            ("esc", "decide later: keep them for the next session", "later"),
         ],
     )

@@ -1,4 +1,4 @@
-"""What the pages and dialogs over the explorer have in common."""
+"""Base class of the pages and dialogs over the explorer."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _CLOSE = ("q", "escape")
 
 
 class Modal(ModalScreen[T]):
-    """A screen of lines that takes every key itself, and draws when its size is known."""
+    """A screen of lines that takes every key itself, and draws once its size is known."""
 
     covers: ClassVar[bool] = False
-    """Whether nothing of the main screen can be seen beside it."""
+    """True when it covers the whole main screen."""
 
     def on_lines_resized(self) -> None:
-        """The size of what is drawn is known, or is another."""
+        """Draw for the new size."""
         self.draw()
 
     def on_key(self, event: events.Key) -> None:
-        """A key; one that was typed for what is under this screen, after it was closed, goes there.
+        """Handle a key; one typed after this screen was closed goes to the screen below.
 
-        Not what closes a screen: over a slow line one presses that twice, and the second would drop a filter or end
-        the program.
+        Except a closing key: over a slow line it is often pressed twice, and the second press would drop a filter or
+        end the program.
         """
         event.stop()
         if self.app.return_code is not None:
-            # The program is ending: what came after that key has nowhere to go.
+            # The program is ending: drop later keys.
             return
         if self.app.screen is self:
             self.pressed(event)
@@ -43,10 +43,10 @@ class Modal(ModalScreen[T]):
             pass_on(self.app, event)
 
     def session_changed(self) -> None:
-        """The rules, or the comparison, are others than when this was drawn."""
+        """Handle a change of the rules or the comparison."""
 
     def hear(self, message: str, *, trouble: bool) -> None:
-        """The main screen, which this may cover, has said something."""
+        """Handle a message of the main screen, which this may cover."""
 
     @abstractmethod
     def draw(self) -> None:
@@ -54,4 +54,4 @@ class Modal(ModalScreen[T]):
 
     @abstractmethod
     def pressed(self, event: events.Key) -> None:
-        """A key was pressed."""
+        """Handle a key."""

@@ -1,7 +1,7 @@
-"""The first frame: the first operations of both logs, before anything that is slow to import has been imported.
+"""First frame: the first operations of both logs, before any slow import.
 
-Numpy and the matchers take longer to import than a frame takes to draw. So the keys of the first records are picked
-from the files by hand, shown, and replaced by the explorer a moment later. What is typed meanwhile is kept for it.
+Importing numpy and the matchers takes longer than drawing a frame. So the keys of the first records are read from the
+files directly, shown, and replaced by the explorer a moment later. Keys typed meanwhile are kept for it.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Opening", "first_keys"]
 
-_BYTES = 64 << 10
-_MOST = 200
-"""Keys that are shown: more than any terminal has lines."""
+_HEAD_BYTES = 64 << 10
+_MAX_KEYS = 200
+"""Op keys shown: more than any terminal has lines."""
 
 
 def first_keys(path: str) -> list[str]:
-    """The keys of the first records of a log; none where it cannot be read, which is reported by those who read it."""
+    """Return the op keys of the first records of a log; none where it cannot be read (the reader reports that)."""
     data = b""
     with suppress(OSError, EOFError, zlib.error), open(path, "rb") as plain:
         packed = plain.peek(2)[:2] == b"\x1f\x8b"
         source = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if packed else plain
-        data = source.read(_BYTES)
+        data = source.read(_HEAD_BYTES)
     lines = (line.rstrip(b"\r") for line in data.split(b"\n")[:-1])
     keys = [line[1:-1] for line in lines if line[:1] == b"[" and line[-1:] == b"]"]
-    return [key[:400].decode("utf-8", "backslashreplace") for key in keys[:_MOST]]
+    return [key[:400].decode("utf-8", "backslashreplace") for key in keys[:_MAX_KEYS]]
 
 
 class Opening(Screen[None]):
-    """Rows of both logs, side by side, and nothing known about them yet."""
+    """Shows unpaired rows of both logs side by side."""
 
     def __init__(self, request: OpenRequest) -> None:
         super().__init__()
         self._names = (request.name_a, request.name_b)
         self._keys = (first_keys(request.path_a), [] if request.single else first_keys(request.path_b))
         self.typed: list[events.Key] = []
-        """Keys that were pressed before there was anybody to take them."""
+        """Keys pressed before the explorer was there."""
 
     def compose(self) -> ComposeResult:
         yield FirstRows()
 
     def on_key(self, event: events.Key) -> None:
-        """Keep it; leaving needs no explorer. A q behind other keys may be a letter of what they began."""
+        """Keep the key, or quit at once on a first q; after other keys a q may be part of a text."""
         event.stop()
         if event.key in ("ctrl+c", "ctrl+q") or (event.key == "q" and not self.typed):
             self.app.exit(return_code=0)
         self.typed.append(events.Key(event.key, event.character))
 
     def on_lines_resized(self) -> None:
-        """Draw, now that the size is known."""
+        """Draw for the known size."""
         rows = self.query_one(FirstRows)
         rows.paint(self._lines(*rows.size))
 

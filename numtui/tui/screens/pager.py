@@ -1,4 +1,4 @@
-"""A long text over the whole screen, read as in less."""
+"""Pager: a long text over the whole screen, with the keys of less."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Pager", "help_lines"]
 
 
 class Pager(Modal[None]):
-    """Any text, which can be searched; `q`, `esc` and the key that opened it close it."""
+    """Searchable text; `q`, `esc` and the key that opened it close it."""
 
     covers = True
 
@@ -31,42 +31,42 @@ class Pager(Modal[None]):
         self._top = 0
         self._opened_by = opened_by
         self._editor: LineEditor | None = None
-        """What is being typed of a search."""
+        """The search being typed."""
         self._text = ""
-        """What was searched for."""
+        """The searched text."""
         self._hits: list[int] = []
-        """The lines that have it."""
+        """The lines with a hit."""
         self._hit = -1
-        """The line that was gone to, an index into the wrapped ones."""
+        """The current hit, an index into the wrapped lines."""
 
     def compose(self) -> ComposeResult:
-        yield _Page()
+        yield _PagerText()
 
     @property
     def _room(self) -> int:
         return max(self.size.height - 2, 1)
 
     def draw(self) -> None:
-        """What fits."""
+        """Draw the visible lines."""
         self._wrapped = [part for line in self._lines for part in _wrapped(line, self.size.width)]
         self._hits = self._having(self._text)
         self._top = min(max(self._top, 0), max(len(self._wrapped) - self._room, 0))
         below = len(self._wrapped) - self._top - self._room
         shown = self._wrapped[self._top : self._top + self._room]
         blank: list[Line] = [[] for _ in range(self._room - len(shown))]
-        page = self.query_one(_Page)
-        title: Line = [(f" {self._title}", "title"), ("   / searches · q or esc closes", "dim")]
+        page = self.query_one(_PagerText)
+        title: Line = [(f" {self._title}", "title"), ("   / search · q close", "dim")]
         hit = self._hit - self._top + 1 if self._top <= self._hit < self._top + self._room else -1
         page.paint([title, *shown, *blank, self._tail(below)], reverse=hit)
 
     def _tail(self, below: int) -> Line:
-        """The last line: what is typed, else where one is in the search, else how much is below."""
+        """Return the last line: the typed search, else the position among the hits, else the number of lines below."""
         if self._editor is not None:
             return editor_line(self._editor)
         if self._text:
             place = f"{self._hits.index(self._hit) + 1 if self._hit in self._hits else '–'}/{len(self._hits)}"
-            return [(f" /{safe_text(self._text, 60)}  {place}", ""), ("  n next  N previous  esc ends it", "dim")]
-        return [(f" {below} more line{'s' * (below > 1)}: space, j, ctrl+d" if below > 0 else " the end", "dim")]
+            return [(f" /{safe_text(self._text, 60)}  {place}", ""), ("  n next · N previous · esc end", "dim")]
+        return [(f" {below:,} more line{'s' * (below > 1)}: space, j, ctrl+d" if below > 0 else " the end", "dim")]
 
     def _having(self, text: str) -> list[int]:
         wanted = text.lower()
@@ -75,7 +75,7 @@ class Pager(Modal[None]):
         ]
 
     def _go_to_hit(self, by: int) -> None:
-        """The next line that has what was searched for, around the end."""
+        """Go to the next hit, wrapping around the end."""
         start = self._hit if self._hit >= 0 else self._top - (by > 0)
         later = [y for y in self._hits if (y > start if by > 0 else y < start)] or self._hits
         if later:
@@ -123,12 +123,12 @@ class Pager(Modal[None]):
             self.draw()
 
 
-class _Page(Lines):
+class _PagerText(Lines):
     """The text."""
 
 
 def _wrapped(line: Line, width: int) -> list[Line]:
-    """A line, in several when it is too long: the last piece is broken, under where it starts."""
+    """Wrap a long line: its last piece is broken, with a hanging indent."""
     if not line or sum(width_of(text) for text, _ in line) <= width:
         return [line]
     *head, (text, role) = line
@@ -139,17 +139,18 @@ def _wrapped(line: Line, width: int) -> list[Line]:
 
 
 _GLYPHS = """\
-● first cause: its inputs agree, its output does not    ✗ diverged   ≠ other shape or dtype   ! NaN or Inf on one side
-≈ close   ≡ equal bits   = same print   ◀ only a   ▶ only b   ↻ recompute   ∥ sharded   … unfinished
-Σ partial sum: the runs add up in another order, and the total agrees   · ignored
-≥ in front of an error: a lower bound, as two norms that agree do not bound it.   ε: in units of the dtype's epsilon
-+1 behind a key: the row is a group, a collective and its wait.   via values·.61: how it was found, how sure that is
-left edge: the whole run, worst row per stretch (█ red, ● first cause); ┃ is what is on the screen
-in front of a number: ● first cause, " a note, a letter that marks the row, / a hit of the search"""
+● first cause: inputs agree, output differs   ✗ diverged   ≠ shape or dtype mismatch   ! NaN or Inf in one run
+≈ close: differs within tolerance   ≡ bitwise equal   = same printed values   ◀ only a   ▶ only b   · ignored
+↻ recompute   ∥ sharded differently   … unfinished collective   Σ partial sum: reduction order differs, total agrees
+ε: error in units of the dtype's machine epsilon (float32 1.2e-07, bfloat16 7.8e-03); a few ε are rounding
+≥ before an error: a lower bound from norms; the tensors may differ by more   ≈ before an error: estimated from sketches
++1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence
+left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen
+before a row number: ● first cause, " note, a letter for a mark, / search hit"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
-    """The help, from the registry of actions."""
+    """Return the help from the registry of actions."""
     lines: list[Line] = [[(f"  {text}", "")] for text in _GLYPHS.splitlines()]
     for heading, group in by_group(actions):
         lines += [[], [(f" {heading}", "title")]]
@@ -157,13 +158,13 @@ def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
     lines += [
         [],
         [(" In short", "title")],
-        [("  n steps through what is red, o to where it began; p and c follow the data, ctrl+o comes back.", "")],
+        [("  n steps through red rows, o through first causes; p and c follow the data flow, ctrl+o goes back.", "")],
         [
             (
-                "  A change of the rules first says what it would do; enter or the same key again does it, esc not.",
+                "  A rule change shows its effect first: enter or the same key applies it, esc cancels.",
                 "",
             )
         ],
-        [("  A digit waits half a second for what follows (123G, 5j); alone, 1 to 6 show or hide a status.", "")],
+        [("  A digit waits half a second for more keys (123G, 5j); alone, 1 to 6 show or hide a status.", "")],
     ]
     return lines

@@ -1,4 +1,4 @@
-"""A list over the lower part of the main screen, to choose from: first causes, the way back, neighbours, places."""
+"""Panel: a list of choices over the lower part of the main screen, such as first causes or neighbours."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from numtui.views.panels import Entry
 __all__ = ["Panel", "Picked"]
 
 _SHARE = 0.7
-"""Of the screen that a panel may cover, so that one sees where one comes from."""
+"""Share of the screen that a panel may cover, so that the row below stays visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What was chosen: the row of the entry, which of those that can be chosen it is (from 0), and by which key."""
+    """The chosen entry: its row, its index among the selectable entries (from 0), and the key."""
 
     row: int
     number: int
@@ -30,13 +30,13 @@ class Picked:
 
 
 class Panel(Modal[Picked | None]):
-    """Dismissed with the entry that was chosen, or with nothing.
+    """Dismissed with the chosen entry, or None.
 
     Args:
         entries: makes the entries for a width.
-        keys: the keys that choose, besides enter, and what each does in words.
-        opened_by: the key that opened it closes it as well.
-        row: the row whose entry is the chosen one at first.
+        keys: the keys that choose besides enter, each with its description.
+        opened_by: the key that opened it, which also closes it.
+        row: the row of the entry chosen at first.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Panel(Modal[Picked | None]):
         super().__init__()
         self._title = title
         self._make = entries
-        self._keys = {"enter": "goes there", **(keys or {})}
+        self._keys = {"enter": "go there", **(keys or {})}
         self._opened_by = opened_by
         self._row = row
         self._entries: Sequence[Entry] = ()
@@ -64,11 +64,11 @@ class Panel(Modal[Picked | None]):
         yield _Body()
 
     def on_mount(self) -> None:
-        """Keys may come before the first frame."""
+        """Lay out at once: keys may come before the first frame."""
         self._lay_out(self.app.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
-        """As high as its text, and not more than its share of the screen."""
+        """Set the height to that of the text, at most its share of the screen."""
         self._lay_out(event.size.width)
         lines = sum(len(entry.lines) for entry in self._entries) + 2
         self.query_one(_Body).styles.height = max(min(lines, int(event.size.height * _SHARE)), 3)
@@ -84,7 +84,7 @@ class Panel(Modal[Picked | None]):
             self._at = next((k for k, i in enumerate(self._choices) if self._entries[i].row == self._row), 0)
 
     def draw(self) -> None:
-        """The entries around the chosen one."""
+        """Draw the entries around the chosen one."""
         body = self.query_one(_Body)
         if not body.size or not self._width:
             return
@@ -104,9 +104,9 @@ class Panel(Modal[Picked | None]):
         title = f" {self._title} "
         rule: Line = [("───", "dim"), (title, "title"), ("─" * max(body.size.width - 3 - len(title), 0), "dim")]
         below = len(lines) - self._top - room
-        # In front, where a narrow screen does not cut it off.
-        hint: Line = [(f" {below} more line{'s' * (below > 1)}  ", "key")] if below > 0 else []
-        hint.append((f" {told}q or esc closes · ? help", "dim"))
+        # In front, where a narrow screen does not cut it.
+        hint: Line = [(f" {below:,} more line{'s' * (below > 1)}  ", "key")] if below > 0 else []
+        hint.append((f" {told}q close · ? help", "dim"))
         shown = lines[self._top : self._top + room]
         marked = end - len(self._entries[chosen].lines) - self._top + 1 if chosen >= 0 else -1
         body.paint([rule, *shown, *([[]] * (room - len(shown))), hint], reverse=marked)
@@ -137,10 +137,10 @@ class Panel(Modal[Picked | None]):
     def _help(self) -> list[Line]:
         keys = {
             **self._keys,
-            "j ↓  k ↑": "the next, the one before; also n and N, tab",
-            "ctrl+d  ctrl+u": "half a panel on, back",
-            "space  b": "a panel on, back",
-            "g  G": "the first, the last",
+            "j ↓  k ↑": "next, previous entry; also n and N, tab",
+            "ctrl+d  ctrl+u": "half a panel down, up",
+            "space  b": "a panel down, up",
+            "g  G": "first, last entry",
             f"q esc {self._opened_by}": "close the panel",
         }
         return [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()]

@@ -1,4 +1,4 @@
-"""The error over depth, over the whole screen: look at its shape, move on it, go to a row."""
+"""Full-screen plot of the error over depth: move, zoom, go to a row."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
 
 __all__ = ["PlotScreen"]
 
-_SAID = 2
-"""Lines for what is known about the row under the cursor."""
+_FACT_LINES = 2
+"""Lines for facts about the row under the cursor."""
 
-_CLOSEST = 16
-"""Rows that are shown at least."""
+_MIN_ROWS = 16
+"""Minimum number of rows shown."""
 
 
 class PlotScreen(Modal[int | None]):
-    """Dismissed with the row to go to, or with nothing."""
+    """Dismissed with the row to go to, or None."""
 
     covers = True
 
@@ -38,7 +38,7 @@ class PlotScreen(Modal[int | None]):
         self._plot: Plot | None = None
 
     def prepared(self, size: Size) -> PlotScreen:
-        """This, with what a screen of this size will show drawn. For any thread, before the screen is there."""
+        """Return this screen with the plot for this size drawn. For any thread, before the screen is opened."""
         self._plot_for(*_room(size)).prepare()
         return self
 
@@ -46,7 +46,7 @@ class PlotScreen(Modal[int | None]):
         yield _Canvas()
 
     def _plot_for(self, width: int, height: int) -> Plot:
-        """The plot of what is looked at, made anew only when that or the size changes."""
+        """Return the plot of the visible rows, redrawn only when they or the size change."""
         plot, view = self._plot, self._listing.view
         wanted = (*self._range, max(width, 1), max(height, 1))
         if plot is None or (plot.first, plot.last, plot.width, plot.height) != wanted:
@@ -55,7 +55,7 @@ class PlotScreen(Modal[int | None]):
         return plot
 
     def draw(self) -> None:
-        """The plot, what the row under the cursor is, and the keys."""
+        """Draw the plot, the row under the cursor, and the keys."""
         canvas = self.query_one(_Canvas)
         width, height = canvas.size
         if not width:
@@ -64,18 +64,18 @@ class PlotScreen(Modal[int | None]):
         plot = self._plot_for(*_room(canvas.size))
         first, last = self._range
         part = "" if (first, last) == (0, len(c)) else f"   rows {first + 1:,} to {last:,}"
-        filtered = "   only what the filter lets through" if self._listing.filter else ""
+        filtered = "   filtered rows only" if self._listing.filter else ""
         what = "largest value" if c.single else "error"
         legend = _LEGEND if speaks_unicode() else _LEGEND_ASCII
         title: Line = [(f" {what} over depth", "title"), (f"{part}{filtered}   {legend}", "dim")]
-        said = wrap(explained(c, self._row).headline, width - 2)[:_SAID]
+        said = wrap(explained(c, self._row).headline, width - 2)[:_FACT_LINES]
         lines: list[Line] = [title, *plot.lines(self._row), row_line(c, self._row, width, " ")]
         lines += [[(f" {text}", "")] for text in said]
         lines += [[] for _ in range(height - 1 - len(lines))]
         canvas.paint([*lines[: height - 1], [(_KEYS, "dim")]])
 
     def pressed(self, event: events.Key) -> None:
-        """Move, look closer, choose, close."""
+        """Move, zoom, choose, close."""
         key = event.character if event.character in ("+", "-", "0") else event.key
         if key in ("q", "escape", "v", "ctrl+c"):
             self.dismiss(None)
@@ -103,10 +103,10 @@ class PlotScreen(Modal[int | None]):
         self._keep_in_sight()
 
     def _zoom(self, factor: float) -> None:
-        """Show so much of what is shown, around the cursor; 0: all."""
+        """Scale the visible range around the cursor by `factor`; 0 shows all."""
         total = len(self._listing.comparison)
         first, last = self._range
-        size = min(max(round((last - first) * factor), min(_CLOSEST, total)), total) if factor else total
+        size = min(max(round((last - first) * factor), min(_MIN_ROWS, total)), total) if factor else total
         start = min(max(self._row - size // 2, 0), total - size)
         self._range = (start, start + size)
 
@@ -117,13 +117,13 @@ class PlotScreen(Modal[int | None]):
 
 
 def _room(size: Size) -> tuple[int, int]:
-    """Columns and lines for the plot itself: without axes, title, what is said of a row, and the keys."""
-    return size.width - AXIS - 1, size.height - MARGIN - _SAID - 3
+    """Return the columns and lines of the plot itself, without axes, title, facts and keys."""
+    return size.width - AXIS - 1, size.height - MARGIN - _FACT_LINES - 3
 
 
 _LEGEND = "● first cause  ┄ tolerance  ∞ NaN or Inf"
 _LEGEND_ASCII = "@ first cause  # red  + close  - tolerance  ! NaN or Inf"
-_KEYS = " ← → n N o O move · + - closer, wider, 0 all · enter goes there · q closes"
+_KEYS = " ← → n N o O move · + - zoom in, out, 0 all · enter go there · q close"
 _COLUMNS = {
     "right": 1, "l": 1, "down": 1, "j": 1, "left": -1, "h": -1, "up": -1, "k": -1,
     "pagedown": 10, "space": 10, "ctrl+d": 10, "pageup": -10, "b": -10, "ctrl+u": -10,
@@ -133,4 +133,4 @@ _ZOOMS = {"+": 0.5, "-": 2.0, "0": 0.0}
 
 
 class _Canvas(Lines):
-    """The drawing."""
+    """Canvas of the plot."""

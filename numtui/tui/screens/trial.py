@@ -1,7 +1,7 @@
-"""A page that finds out what a change of the rules would do, before it is made.
+"""Base class of pages that preview the effect of a rule change.
 
-One change at a time is tried, in a thread; when another one is wanted meanwhile, the one that runs is given up at its
-next step, and its result is dropped.
+One change at a time is tried, in a thread; when another is wanted meanwhile, the running one stops at its next step and
+its result is dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Change = Edit | Callable[[], Edit]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The effect of a change; `at` is the index of the rule that it is about, -1 where it is about no single one."""
+    """Effect of a change; `at` is the index of the changed rule, -1 for none in particular."""
 
     edit: Edit
     at: int
@@ -41,11 +41,11 @@ class Trial:
 
 
 class Trying(Modal[T]):
-    """See the module's docstring."""
+    """A page that tries rule changes in a thread."""
 
     @dataclass
     class Tried(Message):
-        """A change has been tried: its effect, the error that it meets, None when it was given up."""
+        """A trial ended: the effect, the error it met, or None when it was cancelled."""
 
         change: Change
         result: Trial | UserError | None
@@ -55,20 +55,20 @@ class Trying(Modal[T]):
         self._session = session
         self._busy = False
         self.wanted: tuple[Change, int] | None = None
-        """The change that is being tried, or will be next."""
+        """The change being tried, or to be tried next."""
         self.trial: Trial | None = None
-        """The effect of the change that was wanted last."""
+        """The effect of the last wanted change."""
 
     @abstractmethod
     def tried(self) -> None:
-        """`trial` is there."""
+        """Handle a finished trial."""
 
     @abstractmethod
     def refused(self, error: UserError) -> None:
-        """There will be none."""
+        """Handle a change that cannot be tried."""
 
     def try_change(self, change: Change, at: int = -1) -> None:
-        """Find out what a change would do; `at` is the index of the rule that it is about."""
+        """Try a change; `at` is the index of the changed rule."""
         self.wanted, self.trial = (change, at), None
         if not self._busy:
             self._busy = True
@@ -76,15 +76,15 @@ class Trying(Modal[T]):
             self.run_worker(lambda: self._run(change, at, generation, base), thread=True)
 
     def give_up(self) -> None:
-        """Nobody wants to know any more what would be."""
+        """Cancel the trial."""
         self.wanted = self.trial = None
 
     def on_unmount(self) -> None:
-        """The page is closed."""
+        """Cancel the trial: the page is closed."""
         self.give_up()
 
     def _run(self, change: Change, at: int, generation: int, base: Comparison) -> None:
-        """In a worker's thread: only messages leave it."""
+        """Try a change in a worker thread, which only posts messages."""
 
         def go_on(_what: str, _fraction: float) -> None:
             if self.wanted is None or self.wanted[0] is not change:

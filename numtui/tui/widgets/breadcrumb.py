@@ -1,4 +1,4 @@
-"""The second line: where in the model the cursor is, and what is hidden."""
+"""The second line of the screen: position of the cursor in the model, and active filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last line: the keys that matter most."""
+"""The last line of the screen: the most important keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Footer"]
 
 
 class Footer(Lines):
-    """As many of the registry's footer actions as fit; help is always among them."""
+    """Shows as many footer actions of the registry as fit; help is always among them."""
 
     def show(
         self,
@@ -21,13 +21,13 @@ class Footer(Lines):
         actions: Sequence[Action] = ACTIONS,
         following: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """The keys that make sense now: with a proposal, those that answer it; after a prefix, those that go on."""
+        """Show the keys for the current state: those that answer a proposal, those that follow a prefix."""
         if following:
             shown = [*following, ("esc", "nothing")]
         elif proposal is not None:
-            shown = [("enter", "do it"), (proposal.key, "do it"), ("esc", "leave it")]
+            shown = [("enter", "apply"), (proposal.key, "apply"), ("esc", "cancel")]
             if len(proposal.edits) > 1:
-                shown.insert(2, ("tab", f"another way ({proposal.chosen + 1}/{len(proposal.edits)})"))
+                shown.insert(2, ("tab", f"alternative ({proposal.chosen + 1}/{len(proposal.edits)})"))
         else:
             shown = [(key_label(a.keys[0]), a.footer) for a in actions if a.footer is not None and a.keys]
         *rest, last = shown or [("", "")]

@@ -1,4 +1,4 @@
-"""The first line: whose runs these are, and what became of the comparison."""
+"""The first line of the screen: run names, facts and counts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Header"]
 
 
 class Header(Lines):
-    """Names, facts and counts; the progress of the work while there is any."""
+    """Shows run names, facts and counts, and the progress of running work."""
 
     _made: tuple[Comparison, int, str, Line] | None = None
-    """The line, and what it was made of: it says things about whole logs, and stays from key to key."""
+    """The line and its inputs: it summarises whole logs, and stays from key to key."""
 
     def show(self, session: Session, work: str = "") -> None:
         c, width, made = session.comparison, self.size.width, self._made

@@ -1,4 +1,4 @@
-"""What is known about the row under the cursor. With the focus it can be scrolled, and an input chosen and followed."""
+"""Inspector of the row under the cursor; focused, it scrolls, and an input can be chosen and followed."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["Inspector"]
 
 
 class Inspector(Lines):
-    """The line that parts it from the list comes first."""
+    """Details of one row; the first line separates it from the list."""
 
     active = False
-    """Whether the keys that move are for it. (Not Textual's focus, which comes a moment after it is asked for.)"""
+    """True when it takes the movement keys. (Not Textual's focus, which comes with a delay.)"""
     chosen = -1
-    """The chosen input, an index into the explanation's; -1: none."""
+    """The chosen input, an index into those of the explanation; -1 for none."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._top = 0
         self._about: tuple[int, int, int, str] = (-1, -1, -1, "")
         self._laid_out = (-1, -1)
-        """The width and the chosen input that the lines were made for."""
+        """Width and chosen input of the cached lines."""
         self._told: Explanation | None = None
         self._inspection = Inspection()
 
     @property
     def position(self) -> int | None:
-        """The position (1-based) of the chosen input among the operation's inputs."""
+        """The 1-based position of the chosen input among the operation's inputs."""
         inputs = self._told.inputs if self._told is not None else ()
         return inputs[self.chosen].position + 1 if 0 <= self.chosen < len(inputs) else None
 
     def show(self, session: Session) -> None:
-        """Bring it up to the session's cursor."""
+        """Show the row under the session's cursor."""
         note = session.listing.annotations.note(session.comparison, session.listing.cursor)
         about = (id(session.comparison), session.listing.cursor, id(session.realignments), note)
         if about != self._about:
@@ -50,18 +50,18 @@ class Inspector(Lines):
         self._draw()
 
     def enter(self, session: Session) -> None:
-        """It gets the focus: the first input is the chosen one."""
+        """Take the focus and choose the first input."""
         self.active = True
         self.show(session)
         self.chosen = 0 if self._inspection.inputs else -1
 
     def leave(self) -> None:
-        """It loses the focus."""
+        """Lose the focus."""
         self.active = False
         self.chosen = -1
 
     def move(self, session: Session, by: int) -> None:
-        """Choose another input; beyond the last, and without any, scroll."""
+        """Choose another input; scroll beyond the last one or without inputs."""
         inputs = len(self._inspection.inputs)
         if 0 <= self.chosen + by < inputs:
             self.chosen += by
@@ -74,26 +74,26 @@ class Inspector(Lines):
         self._draw()
 
     def scroll_lines(self, by: int) -> None:
-        """Show what is further down or up."""
+        """Scroll down or up."""
         self._top += by
         self._draw()
 
     @property
     def room(self) -> int:
-        """Lines of text that fit."""
+        """Number of text lines that fit."""
         return max(self.size.height - 1, 1)
 
     @property
     def wanted(self) -> int:
-        """Lines that would show everything."""
+        """Number of lines that would show everything."""
         return len(self._inspection) + 1
 
     def _draw(self) -> None:
         count = len(self._inspection)
         self._top = min(max(self._top, 0), max(count - self.room, 0))
         below = count - self._top - self.room
-        more = f" {below} more line{'s' * (below > 1)}: enter " if below > 0 and not self.active else ""
-        hint = " j k choose an input · enter goes to its producer · esc back to the list " if self.active else more
+        more = f" {below:,} more line{'s' * (below > 1)}: enter " if below > 0 and not self.active else ""
+        hint = " j k choose input · enter go to producer · esc back to list " if self.active else more
         width = self.size.width
         rule: Line = [
             ("─" * 3, "dim"),

@@ -1,7 +1,7 @@
-"""A widget that is a block of lines, and sends only those lines to the terminal that changed.
+"""Widget of text lines that repaints only the changed ones.
 
-Over a slow connection bytes are time. Textual repaints a widget whole; here the new lines are compared with the ones
-on the screen, so that moving the cursor repaints two lines, and an inspector that says the same says nothing.
+Over a slow connection bytes are time. Textual repaints a whole widget; here the new lines are compared with those on
+the screen, so that moving the cursor repaints two lines, and an unchanged inspector sends nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numtui.tui.repaint.cells import cells_of, changes
 __all__ = ["ROLES", "Lines", "differences"]
 
 ROLES = ("red", "close", "alone", "cause", "good", "dim", "title", "key", "chosen", "drift")
-"""The roles a piece can play; `.lines--<role>` in app.tcss says what they look like."""
+"""Roles of pieces; `.lines--<role>` in app.tcss styles them."""
 
 
 class Lines(Widget):
@@ -31,7 +31,7 @@ class Lines(Widget):
 
     @dataclass
     class Resized(Message):
-        """The block has another size: what it shows has to be made anew."""
+        """The block was resized: its content has to be laid out again."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{role}" for role in ROLES}
 
@@ -41,16 +41,16 @@ class Lines(Widget):
         self._role_styles: dict[str, Style | None] = {"": None}
 
     def on_resize(self) -> None:
-        """Widths decide what is written."""
+        """Report the new size, because the layout depends on the width."""
         self.post_message(self.Resized())
 
     def notify_style_update(self) -> None:
-        """The theme or the stylesheet changed: forget what roles looked like."""
+        """Drop cached styles after a change of theme or stylesheet."""
         super().notify_style_update()
         self._role_styles = {"": None}
 
     def paint(self, lines: Sequence[Line], reverse: int = -1, bar: tuple[int, int] | None = None) -> None:
-        """Show these lines; `reverse` is the one to show in reverse video, from a cell to another (None: all of it)."""
+        """Show these lines; line `reverse` is in reverse video between the cells of `bar` (None: all of it)."""
         width, height = self.size
         strips = [self._strip(line, width) for line in lines[:height]]
         if 0 <= reverse < len(strips):
@@ -70,7 +70,7 @@ class Lines(Widget):
             self.refresh(*changed)
 
     def render_line(self, y: int) -> Strip:
-        """A line for the compositor."""
+        """Return a line for the compositor."""
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
 
     def _strip(self, line: Line, width: int) -> Strip:
@@ -97,11 +97,11 @@ def _reversed(strip: Strip, start: int, end: int) -> Strip:
 
 
 _GAP = 10
-"""Cells that agree between two that do not: for so few it is not worth to draw twice."""
+"""Equal cells between two differing ones that are redrawn: cheaper than two updates."""
 
 
 def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
-    """The stretches of cells, each as [start, end), in which two strips differ."""
+    """Return the differing stretches of two strips as [start, end) of cells."""
     if before is after or list(before) == list(after):
         return []
     old, new = cells_of(before), cells_of(after)
@@ -109,7 +109,7 @@ def differences(before: Strip, after: Strip) -> list[tuple[int, int]]:
         return [(0, len(new))]
     found: list[tuple[int, int]] = []
     for x in changes(old, new):
-        # The second cell of a wide character belongs to the first, so that it is never drawn by halves.
+        # The second cell of a wide character belongs to the first: never draw half of it.
         end = x + 2 if x + 1 < len(new) and not new[x + 1][0] else x + 1
         if found and x - found[-1][1] < _GAP:
             found[-1] = (found[-1][0], end)

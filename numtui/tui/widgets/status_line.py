@@ -1,4 +1,4 @@
-"""The line above the footer: a proposed change and what it would do, else what was last said, else the search."""
+"""The line above the footer: a proposed change and its effect, else the last message, else the search."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from numtui.views.run_summary import incomplete, join
 
 __all__ = ["StatusLine", "editor_line"]
 
-_MOST = 4
-"""Lines that a message may take."""
+_MAX_LINES = 4
+"""Maximum lines of a message."""
 
 
 class StatusLine(Lines):
-    """One line of words; more for what does not fit into one, because the end of a message is its reason."""
+    """One line of text; a long message takes more, because its end is its reason."""
 
     def show(
         self, session: Session, message: str = "", trouble: bool = False, typed: str = "", warning: str = ""
     ) -> None:
-        """What matters most comes first: a proposal, a message, a warning, the mark, unsaved rules."""
+        """Show the most important text first: proposal, message, warning, mark, unsaved rules."""
         width = self.size.width
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
@@ -45,19 +45,19 @@ class StatusLine(Lines):
             self._say([join(left, right, width)])
 
     def show_editor(self, editor: LineEditor) -> None:
-        """The line that is being typed, and what it has found so far."""
+        """Show the prompt being typed, with its result so far."""
         line = editor_line(editor)
         role = "red" if editor.wrong is not None else "key"
         room = self.size.width - _width(line) - 2
         if editor.refused and width_of(editor.told) > room:
-            told = wrap(editor.told, self.size.width - 2)[: _MOST - 1]
+            told = wrap(editor.told, self.size.width - 2)[: _MAX_LINES - 1]
             self._say([*([(f" {text}", role)] for text in told), line])
         else:
-            # While it is typed, the list above must not move with every letter.
+            # While typing, the list above must not move with every letter.
             self._say([join(line, [(f"{safe_text(editor.told, max(room, 8))} ", role)], self.size.width)])
 
     def _say(self, lines: Sequence[Line]) -> None:
-        shown = list(lines[:_MOST])
+        shown = list(lines[:_MAX_LINES])
         if self.size.height != len(shown):
             self.styles.height = len(shown)
         self.paint(shown)
@@ -68,7 +68,7 @@ def _width(line: Line) -> int:
 
 
 def editor_line(editor: LineEditor) -> Line:
-    """What is being typed, with the cursor, and what is wrong with it in red."""
+    """Return the typed line with the cursor, its invalid range in red."""
     text = editor.text + " "
     start, end = editor.wrong if editor.wrong is not None else (len(text), len(text))
     cuts = sorted({0, editor.at, editor.at + 1, min(start, len(text)), min(end, len(text)), len(text)})
@@ -89,7 +89,7 @@ def _search(listing: Listing) -> Line:
         return []
     text, rows = listing.search.text, listing.search.rows
     place = listing.search.place(listing.cursor)
-    return [(f" /{safe_text(text, 60)}  {place or '–'}/{len(rows)}", ""), ("  ; next  , previous", "dim")]
+    return [(f" /{safe_text(text, 60)}  {place or '–'}/{len(rows):,}", ""), ("  ; next  , previous", "dim")]
 
 
 def _state(session: Session) -> Line:
@@ -99,7 +99,7 @@ def _state(session: Session) -> Line:
     if session.store is not None and session.store.problem:
         out.append((f"{safe_text(session.store.problem, 60)}  ", "red"))
     if session.outdated:
-        out.append((" the logs have changed: R reads them ", "close"))
+        out.append((" logs changed: R reloads ", "close"))
     if session.mark is not None:
         out.append((f"mark at #{session.listing.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:

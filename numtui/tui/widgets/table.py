@@ -1,7 +1,7 @@
-"""The list of operations: both runs side by side, a line each.
+"""Table of operations: both runs side by side, a line per row.
 
-Only the lines on the screen are ever formatted, so a million rows cost as much as a hundred. The widget keeps its own
-window over the view instead of a virtual canvas: no scroll bar, no animation, and it knows exactly which lines differ.
+Only lines on the screen are formatted, so a million rows cost as much as a hundred. The widget keeps its own window
+over the view instead of a virtual canvas: no scroll bar, no animation, and it knows exactly which lines differ.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Table"]
 
 
 class Table(Lines):
-    """The rows of a session's view around its cursor. The first line is the heading."""
+    """Shows the rows of a session's view around its cursor, under a heading."""
 
     top = 0
-    """The line of the view under the heading."""
+    """First line of the view on the screen."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -30,11 +30,11 @@ class Table(Lines):
 
     @property
     def rows(self) -> int:
-        """Lines of the view that fit."""
+        """Number of lines of the view that fit."""
         return max(self.size.height - 1, 1)
 
     def scroll_pages(self, listing: Listing, pages: float) -> None:
-        """Move the window and the cursor by so many screens, keeping two lines of what was seen."""
+        """Move window and cursor by some screens, keeping two lines of overlap."""
         by = round(pages * self.rows)
         if abs(pages) >= 1:
             by -= 2 * (1 if by > 0 else -1)
@@ -43,23 +43,23 @@ class Table(Lines):
         listing.move(by)
 
     def align(self, listing: Listing, where: float) -> None:
-        """Put the cursor's line at a height of the window: 0 the top, 0.5 the middle, 1 the bottom."""
+        """Scroll the cursor's line to a height of the window: 0 top, 0.5 middle, 1 bottom."""
         self.top = listing.line - round(where * (self.rows - 1))
 
     def show(self, session: Session) -> None:
-        """Bring the screen up to the session: the window follows the cursor, and moves only when it must."""
+        """Show the session's view: the window follows the cursor, and moves only when it must."""
         view, line = session.listing.view, session.listing.line
         rows = self.rows
         if not self.top <= line < self.top + rows:
             near = min(abs(line - self.top), abs(line - self.top - rows + 1)) <= 3
-            # A step over the edge scrolls by as much; a jump shows what is around its target.
+            # A step over the edge scrolls by as much; a jump shows the context of its target.
             if near:
                 self.top = line if line < self.top else line - rows + 1
             else:
                 self.top = line - rows // 3
         self.top = min(max(self.top, 0), max(len(view) - rows, 0))
         lines = self._lines(session)
-        # The map is no part of the row; what stands right of the key stays as it is: half the bytes, and red stays red.
+        # The cursor spans neither the map nor the cells right of the key: half the bytes, and red stays red.
         bar = self._writer.columns.cursor if self._writer is not None else None
         self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar)
 
@@ -70,9 +70,7 @@ class Table(Lines):
         writer = self._writer_for(session)
         lines: list[Line] = [writer.heading(session.names, session.listing.order)]
         if not len(view):
-            lines.append(
-                [("   no row is listed: esc drops the filters" if len(c) else "   the logs hold no operation", "dim")]
-            )
+            lines.append([("   no row matches: esc drops the filters" if len(c) else "   the logs are empty", "dim")])
             return lines
         pieces = self._map_for(view)
         first, last = self._window(view)
@@ -94,7 +92,7 @@ class Table(Lines):
         return lines
 
     def _window(self, view: View) -> tuple[int, int]:
-        """First and last line of the map that stand for what is on the screen."""
+        """Return the first and last line of the map for the rows on the screen."""
         rows, n = self.rows, max(len(view), 1)
         if n <= rows:
             return 0, -1

@@ -1,4 +1,4 @@
-"""What is shown when the terminal is too small for the main screen."""
+"""Notice in a terminal that is too small for the main screen."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MINIMUM = Size(60, 14)
 
 
 class TooSmall(Lines):
-    """A sentence in place of a mess."""
+    """States the terminal's size and the required one."""
 
     def show(self) -> None:
-        """Say what there is and what is needed."""
+        """Show both sizes."""
         width, height = self.size
         said = [
             f"{width}×{height} is too small:",

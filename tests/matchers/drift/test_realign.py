@@ -100,8 +100,8 @@ def test_a_template_that_is_off_by_one_is_taken_back() -> None:
     [s] = found(compared(ONE_OFF))
     assert (s.drops, s.rules, s.rows, s.settles) == ((ONE_OFF,), (), 20, 20)
     assert s.explanation == (
-        "20 rows of layers.*.attention (4 modules) differ as paired; paired one further up, all 20 are equal to the "
-        "digit. The rule at rules.yaml:12 makes these pairs; taken back, the matching makes the others by itself."
+        "20 rows of layers.*.attention (4 modules) differ as paired; paired one further up, all 20 are equal as "
+        "printed. The rule at rules.yaml:12 makes these pairs; without it the matching finds the right ones."
     )
     assert s.effect == {Status.SAME_PRINT: 24, Status.DIVERGED: -24}
 
@@ -132,12 +132,12 @@ def test_one_wrong_pair_is_enough_when_its_numbers_are_nobody_elses() -> None:
     wrong = pair("layers.0.attention/op_2_mul", "layers.0.attention/op_3_mul")
     [s] = found(compared(wrong))
     assert s.explanation == (
-        "1 row of layers.0.attention differs as paired; paired one further up, it is equal to the digit. The rule at "
-        "rules.yaml:7 makes these pairs; taken back, the matching makes the others by itself."
+        "1 row of layers.0.attention differs as paired; paired one further up, it is equal as printed. The rule at "
+        "rules.yaml:7 makes these pairs; without it the matching finds the right ones."
     )
     elsewhere = pair("layers.0.attention/op_2_mul", "layers.1.attention.wq/op_3_mm")
     [s] = found(compared(elsewhere))
-    assert "paired with what has its numbers, it is equal" in s.explanation
+    assert "paired by its numbers, it is equal" in s.explanation
 
 
 def test_a_template_that_is_right_elsewhere_stays() -> None:
@@ -149,7 +149,7 @@ def test_a_template_that_is_right_elsewhere_stays() -> None:
     [s] = found(compared(rule, a=a, b=moved))
     assert s.drops == ()
     assert len(s.rules) == s.settles == 6
-    assert "is right elsewhere: pairs for these rows go before it" in s.explanation
+    assert "is right elsewhere: pair rules for these rows override it" in s.explanation
 
 
 def test_rules_of_two_kinds_are_told_one_by_one_and_mended_together() -> None:
@@ -180,7 +180,7 @@ def test_pairs_of_the_matching_are_forced_where_their_numbers_are() -> None:
         ((f"layers.0.attention/op_{k}_mul",),) * 2 for k in range(4)
     ]
     assert s.explanation == (
-        "4 rows of layers.0.attention differ as paired; paired one further up, all 4 are equal to the digit."
+        "4 rows of layers.0.attention differ as paired; paired one further up, all 4 are equal as printed."
     )
 
 

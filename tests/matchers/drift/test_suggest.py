@@ -220,7 +220,7 @@ def test_checkpointed_names_without_equal_steps_have_a_pair_each() -> None:
     assert [(rule.a, rule.b) for rule in s.rules if isinstance(rule, PairRule)] == [
         ((f"attention_norm/op_{n}_mul",), (f"layers.{k}.attention_norm/op_0_mul",)) for k, n in enumerate((0, 1, 5, 7))
     ]
-    assert "Each has a pair of its own: its counter does not go from layer to layer" in s.explanation
+    assert "Each gets a pair rule: the counter does not advance in equal steps from layer to layer" in s.explanation
     assert (s.no_rule, s.effect) == ("", {})
 
 
@@ -228,7 +228,7 @@ def test_a_family_that_is_too_large_is_not_said_pair_by_pair(monkeypatch: pytest
     monkeypatch.setattr(drift_names, "_MOST_PAIRS", 3)
     s = checkpointed((0, 1, 5, 7))["checkpointed names"]
     assert s.rules == ()
-    assert "from layer to layer in equal steps" in s.no_rule
+    assert "in equal steps from layer to layer" in s.no_rule
 
 
 def test_steps_that_would_lead_another_operation_astray_are_no_template() -> None:
@@ -291,7 +291,7 @@ def test_fused_weights_and_kernels() -> None:
     fused = op("optimizer/op_0__foreach_lerp_", 50.0, phase="optimizer")
     _, found = suggested([*ops, fused], [*ops, *updates])
     assert found["fused and separate"].rows == 1
-    assert "one result" in found["fused and separate"].no_rule
+    assert "single results" in found["fused and separate"].no_rule
     # what the other run does not do in any form is not separate there
     _, found = suggested([*ops, replace(fused, key="optimizer/op_0__fused_adamw_")], ops)
     assert "fused and separate" not in found

@@ -294,7 +294,7 @@ def numbered(*numbers: int, **options: Any) -> str:
         ((0, 1, 3), ["record 2 is missing"]),
         ((0, 12, 15), ["records 1–11 are missing", "records 13–14 are missing"]),
         ((2, 3), ["records 0–1 are missing"]),
-        ((0, 1, 1), ["record 1 stands behind record 1"]),
+        ((0, 1, 1), ["record 1 follows record 1"]),
     ],
 )
 def test_a_record_that_was_lost_is_missed(numbers: tuple[int, ...], expected: list[str]) -> None:
@@ -309,7 +309,7 @@ def test_the_footer_vouches_for_the_records() -> None:
     assert read(text).complete is True
     changed = read(text.replace("Digest: 0000000000000001", "Digest: 0000000000000007"))
     assert [problem.message for problem in changed.problems] == [
-        "the digest at the end is not that of the records: the log was changed"
+        "the digest in the footer does not match the records: the log was changed"
     ]
     assert changed.problems[0].line == text.count("\n")
 

@@ -94,14 +94,58 @@ def test_flush_dashes_stay_flush() -> None:
     )
 
 
-def test_brackets_stay_brackets() -> None:
+def test_a_section_in_brackets_becomes_lines() -> None:
     rules = parse_rules(USERS)
     first, second = rules.of(OpRule)
     more = OpRule(a=("t",), b=("u", "v"))
-    assert "ops: [{a: p, b: q}, {a: r, b: s}, {a: t, b: [u, v]}]  # short\n" in after(USERS, rules.adding(more))
-    assert "ops: [{a: r, b: s}]  # short\n" in after(USERS, rules.removing(first))
-    assert "ops: [{a: p, b: q}]  # short\n" in after(USERS, rules.removing(second))
-    assert "ops: []  # short\n" in after(USERS, rules.removing(first).removing(second))
+    one, two = "  - {a: p, b: q}\n", "  - {a: r, b: s}\n"
+    assert f"ops:  # short\n{one}{two}  - {{a: t, b: [u, v]}}\n# the end\n" in after(USERS, rules.adding(more))
+    assert f"ops:  # short\n{two}# the end\n" in after(USERS, rules.removing(first))
+    assert f"ops:  # short\n{one}# the end\n" in after(USERS, rules.removing(second))
+    assert "ops:  # short\n# the end\n" in after(USERS, rules.removing(first).removing(second))
+
+
+def test_comments_in_brackets_become_lines_above_their_entries() -> None:
+    text = (
+        "pairs: [  # by hand\n  # the first\n  {a: x, # of a\n   b: y},  # sure\n\n  {a: z, b: 'w'}  # last\n"
+        "  # nothing more\n  ]  # behind\n"
+    )
+    assert after(text, parse_rules(text).adding(PAIR)) == (
+        "pairs:  # by hand\n  # the first\n  # sure\n  - {a: x, # of a\n     b: y}\n  # last\n  - {a: z, b: 'w'}\n"
+        "  - {a: new, b: neu}\n  # nothing more\n  # behind\n"
+    )
+
+
+def test_sections_in_brackets_become_lines() -> None:
+    text = "# mine\n{version: 1, # so\n ops: [{a: p, b: q}], colours: [red,\n  blue]}  # all of it\n"
+    assert after(text, parse_rules(text).adding(PAIR)) == (
+        "# mine\nversion: 1\n# so\nops: [{a: p, b: q}]\ncolours: [red,\n  blue]  # all of it\n"
+        "\npairs:\n  - a: new\n    b: neu\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pairs: &all [{a: x, b: y}]\n",
+        "--- {pairs: [{a: x, b: y}]}\n",
+        "pairs: [? a\n: x]\n",
+        "{? pairs : [{a: x, b: y}]}\n",
+        "ops: [{a: p, b: q}]\npairs: [{a: x, b: y}] # one\n",
+    ],
+)
+def test_what_cannot_be_written_as_lines_is_refused_or_kept(text: str, tmp_path: Path) -> None:
+    file = saved(tmp_path / "rules.yaml", text)
+    try:
+        now = file.save(file.rules.adding(PAIR))
+    except RulesError as error:
+        assert "would lose its content (" in str(error)  # noqa: PT017
+        assert file.path.read_text() == text
+        file.save(file.rules.adding(PAIR), force=True)
+        assert (tmp_path / "rules.yaml.orig").read_text() == text
+    else:
+        assert now.rules == file.rules.adding(PAIR)
+        assert now.text.count("# one") == text.count("# one")
 
 
 def test_an_empty_list_becomes_lines() -> None:
@@ -295,6 +339,12 @@ COMMENTS = st.sampled_from(
 TRAILING = st.sampled_from(["", "", "  # why not", " # 'x"])
 
 
+def comments_of(text: str) -> list[int]:
+    """How often each of the comments of `files` is there."""
+    known = ("# c: [x", "# - a: x", "# deep", "# one", "# two", "# hello", "# why not", "# 'x", "# keep")
+    return [text.count(comment) for comment in known]
+
+
 @st.composite
 def files(draw: st.DrawFn) -> str:
     """A rule file as people leave it: comments anywhere, several styles, broken rules and unknown sections."""
@@ -366,6 +416,15 @@ def test_any_change_to_any_file_gives_the_rules_asked_for(text: str, changes: li
             assert out.count("# keep") == text.count("# keep")
         now = out
     assert edited(parse_document(text), first.rules) == document.text
+
+
+@settings(max_examples=120, deadline=None)
+@given(files(), RULES)
+def test_every_comment_survives_a_new_rule(text: str, rule: Rule) -> None:
+    document = parse_document(text)
+    assert comments_of(edited(document, document.rules.adding(rule).rules)) == [
+        before + new for before, new in zip(comments_of(text), comments_of(new_file((rule,))), strict=True)
+    ]
 
 
 @settings(max_examples=200, deadline=None)

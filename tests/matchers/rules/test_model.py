@@ -108,8 +108,8 @@ def test_the_example_has_every_section_and_no_problem() -> None:
         ("pairs:\n  - a: x\n", "r:2:5: a rule in pairs needs 'b'"),
         ("pairs:\n  - a: x\n    b:\n", "r:3:7: 'b' has no value"),
         ("pairs:\n  - a: null\n    b: y\n", "r:2:8: 'a' has no value (quote it if it is a name)"),
-        ("pairs:\n  - a: x\n    a: y\n", "r:3:5: 'a' stands here a second time"),
-        ("pairs:\n  - a: x\n    b: y\n    enabled: no\n", "r:4:14: 'enabled' is true or false, not 'no'"),
+        ("pairs:\n  - a: x\n    a: y\n", "r:3:5: 'a' occurs twice"),
+        ("pairs:\n  - a: x\n    b: y\n    enabled: no\n", "r:4:14: 'enabled' must be true or false, not 'no'"),
         ("pairs:\n  - a: x\n    b: y\n    enabled:\n", "r:4:13: 'enabled' has no value"),
         ("pairs:\n  - a: []\n    b: y\n", "r:2:8: 'a' is an empty list"),
         ("pairs:\n  - a: [x, [y]]\n    b: y\n", "r:2:12: 'a' must be text, found a list"),
@@ -117,11 +117,11 @@ def test_the_example_has_every_section_and_no_problem() -> None:
         ("pairs:\n  - a: ''\n    b: y\n", "r:2:5: 'a' is empty"),
         ("pairs:\n  - x\n", "r:2:5: expected a rule with 'a: …', 'b: …', found 'x'"),
         ("pairs:\n  -\n", "r:2:4: expected a rule with 'a: …', 'b: …', found nothing"),
-        ("pairs:\n  a: x\n  b: y\n", "r:2:3: 'pairs' must be a list of rules, each beginning with '- '"),
-        ("pairs: &x []\nops: *x\n", "r:2:6: 'ops' must be a list of rules, each beginning with '- '"),
+        ("pairs:\n  a: x\n  b: y\n", "r:2:3: 'pairs' must be a list of rules, each starting with '- '"),
+        ("pairs: &x []\nops: *x\n", "r:2:6: 'ops' must be a list of rules, each starting with '- '"),
         (
             "pairs: [{a: &x k, b: *x}]\n",
-            "r:1:22: 'b' must be text, found the alias *x, which rule files do not have: write it out",
+            "r:1:22: 'b' must be text, found the alias *x, which rule files do not allow: write it out",
         ),
         ("pairs: [!!python/object:os.system {a: x}]\n", "found the tag tag:yaml.org,2002:python/object:os.system"),
         ("pairs:\n  - <<: {a: x}\n    b: y\n", "r:2:5: unknown field '<<' in pairs; known are a, b, why, enabled"),
@@ -132,8 +132,8 @@ def test_the_example_has_every_section_and_no_problem() -> None:
             "r:3:9: {n} is not captured on the other side, which captures {i}",
         ),
         ("modules:\n  - a: x\n    b: [y]\n", "r:3:8: 'b' must be text, found a list"),
-        ("ignore:\n  - side: c\n    op: x\n", "r:2:11: 'side' is a or b, not 'c'; leave it out for both"),
-        ("ignore:\n  - side: a\n", "r:2:5: 'op' or 'match' must say what is ignored"),
+        ("ignore:\n  - side: c\n    op: x\n", "r:2:11: 'side' must be a or b, not 'c'; omit it for both"),
+        ("ignore:\n  - side: a\n", "r:2:5: 'op' or 'match' is required"),
         (
             "tolerance:\n  - match: x\n    rtol: lots\n",
             "r:3:11: 'rtol' must be a relative error such as 1.0e-5, not 'lots'",
@@ -147,20 +147,20 @@ def test_the_example_has_every_section_and_no_problem() -> None:
             "r:3:11: 'rtol' must be a relative error such as 1.0e-5, not '.nan'",
         ),
         ("tolerance:\n  - match: x\n    rtol: nan\n", "r:3:11: 'rtol' must be"),
-        ("tolerance:\n  - match: " + "x" * 5000 + "\n    rtol: 1\n", "r:2:5: 'match' is longer than 4096 characters"),
+        ("tolerance:\n  - match: " + "x" * 5000 + "\n    rtol: 1\n", "r:2:5: 'match' is longer than 4,096 characters"),
         ("ops:\n  - a: x\n    b: y\n    why: [z]\n", "r:4:10: 'why' must be text, found a list"),
         ("version: 2\n", "r:1:10: expected 'version: 1', found version 2"),
         ("version: [1]\n", "r:1:10: expected 'version: 1', found a list"),
         ("pair: []\n", "r:1:1: unknown section 'pair' (did you mean 'pairs'?)"),
         ("[x]: y\n", "r:1:1: expected the name of a section, found a list"),
-        ("ops: []\nops: []\n", "r:2:1: 'ops' stands here a second time, after line 1"),
+        ("ops: []\nops: []\n", "r:2:1: 'ops' occurs twice, first in line 1"),
         ("- a\n", "r:1:1: expected sections such as 'pairs:', found a list"),
         ("hello\n", "r:1:1: expected sections such as 'pairs:', found 'hello'"),
-        ("a: b\n--- \nc: d\n", "r:2:1: a second document begins here"),
+        ("a: b\n--- \nc: d\n", "r:2:1: a second document starts here"),
         ("pairs: [\n", "r:2:1: this is not YAML"),
         ("pairs:\n\t- a: x\n", "r:2:1: this is not YAML"),
-        ("ok: 1\nx: \x1b[31m\n", r"r:2:4: the character \x1b may not stand in YAML"),
-        ("[" * 50, "r:1:17: nested deeper than any rule"),
+        ("ok: 1\nx: \x1b[31m\n", r"r:2:4: YAML does not allow the character \x1b"),
+        ("[" * 50, "r:1:17: nested too deeply for a rule file"),
         ('a: "\\ud800', "r:1:"),
         ("a: *x\nb: &x [*x]\n", "unknown section"),
     ],
@@ -233,21 +233,21 @@ r:5:5: unknown field 'bb' in pairs (did you mean 'b'?)
 r:6:5: a rule in pairs needs 'b'
 r:8:7: 'b' has no value
 r:9:21: 'a' must be text, found a list
-r:12:5: 'a' stands here a second time
+r:12:5: 'a' occurs twice
 r:14:21: 'b' names 'z/op_0_add' twice
 r:16:5: expected a rule with 'a: …', 'b: …', found 'x/op_0_add'
 r:18:16: a placeholder is {name}, {name:path}, {name:int}, {n+1}, {4n+1} or {5-n} (in 'a')
 r:21:33: {j} is not captured on the other side, which captures {i} (in 'b')
 r:23:9: {x} is not a number; write {x:int} where it is captured (in 'b')
-r:26:12: 'phase' is forward, backward, optimizer or other, not 'backwards'; leave it out for all
+r:26:12: 'phase' must be forward, backward, optimizer or other, not 'backwards'; omit it for all
 r:29:11: {rest:paths}: a placeholder is of kind int, name, path (in 'a')
-r:32:5: several ops can mean the same as one, not as several others: 'a' or 'b' must be a single op
-r:36:11: 'side' is a or b, not 'c'; leave it out for both
-r:38:5: 'op' or 'match' must say what is ignored
+r:32:5: 'a' or 'b' must be a single op: a chain of ops matches one op, not another chain
+r:36:11: 'side' must be a or b, not 'c'; omit it for both
+r:38:5: 'op' or 'match' is required
 r:41:11: 'rtol' must be a relative error such as 1.0e-5, not 'small'
 r:43:11: 'rtol' must be a relative error such as 1.0e-5, not '-0.1'
 r:46:1: unknown section 'pair' (did you mean 'pairs'?)
-r:48:8: 'apart' must be a list of rules, each beginning with '- '
+r:48:8: 'apart' must be a list of rules, each starting with '- '
 """
 
 
@@ -298,7 +298,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PairRule(a=(), b=("y",)), "'a' names nothing"),
+        (lambda: PairRule(a=(), b=("y",)), "'a' is an empty list"),
         (lambda: ApartRule(a="", b="y"), "'a' is empty"),
         (lambda: ApartRule(a="\udcff", b="y"), "surrogate"),
         (lambda: ModuleRule(a="{", b="y"), "placeholder"),

@@ -81,7 +81,7 @@ def test_a_missing_operation_is_named() -> None:
     assert problems(out) == [
         "r.yaml:12: a has no operation 'm.0/op_9_add'",
         "the new rule in pairs: b has no operation 'zzz'",
-        "the new rule in pairs: a has no operation 'n/op_0_wait' (b has: are the sides exchanged?)",
+        "the new rule in pairs: a has no operation 'n/op_0_wait' (b has it: are the sides swapped?)",
     ]
     assert not out.forced
 
@@ -135,9 +135,9 @@ def test_contradictions_and_repetitions() -> None:
     assert out.apart == ((0, 1),)
     assert problems(out) == [
         None,
-        "r.yaml:5: contradicts the rule at r.yaml:3, which goes first",
-        "r.yaml:7: repeats the rule at r.yaml:3, which goes first",
-        "r.yaml:9: contradicts the rule at r.yaml:3, which goes first",
+        "r.yaml:5: contradicts the rule at r.yaml:3, which takes precedence",
+        "r.yaml:7: repeats the rule at r.yaml:3, which takes precedence",
+        "r.yaml:9: contradicts the rule at r.yaml:3, which takes precedence",
         None,
         "r.yaml:13: repeats the rule at r.yaml:11",
     ]
@@ -169,7 +169,7 @@ def test_a_template_that_finds_nothing() -> None:
     out = of(TemplateRule(a=("q.{i}/{x}",), b=("{x}",)), TemplateRule(a=("m.{i}/{x}",), b=("q.{i}/{x}",)))
     assert problems(out) == [
         "the new rule in templates: a has no operation 'q.{i}/{x}'",
-        "the new rule in templates: b has no operation 'q.0/op_0_add' for 'm.0/op_0_add' of a, and none for the others",
+        "the new rule in templates: b has no operation 'q.0/op_0_add' for 'm.0/op_0_add' of a, nor for any other",
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_template_pairs_repeated_keys_in_order() -> None:
 def test_a_template_that_leads_to_one_operation_from_two_is_ambiguous() -> None:
     out = of(TemplateRule(a=("m.{i}/op_0_add",), b=("n/op_0_wait",)))
     assert pairs(out) == [((0,), (3,))]
-    assert "ambiguous: 'm.1/op_0_add' of a and another both lead to 'n/op_0_wait' of b" in (problems(out)[0] or "")
+    assert "ambiguous: 'm.1/op_0_add' of a and another both map to 'n/op_0_wait' of b" in (problems(out)[0] or "")
 
 
 def test_a_template_of_groups() -> None:
@@ -209,7 +209,7 @@ def test_templates_do_not_take_from_each_other() -> None:
     other = TemplateRule(a=("m.1/op_0_{x}",), b=("n/op_0_wait",), line=21)
     out = of(ADDS, other)
     assert pairs(out) == [((0,), (0,)), ((2,), (2,))]
-    assert problems(out) == [None, "r.yaml:21: has no effect: the rule at r.yaml:20 decides its only pair already"]
+    assert problems(out) == [None, "r.yaml:21: has no effect: the rule at r.yaml:20 already decides its only pair"]
 
 
 def test_modules_are_renamed_in_turn() -> None:
@@ -228,7 +228,7 @@ def test_modules_are_renamed_in_turn() -> None:
     assert problems(out) == [
         None,
         None,
-        "the new rule in modules: b has no module of the new names, such as 'root'",
+        "the new rule in modules: b has no module with the new names, such as 'root'",
         "the new rule in modules: a has no module 'Q'",
     ]
 

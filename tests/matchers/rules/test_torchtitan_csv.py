@@ -70,18 +70,18 @@ def test_a_file_without_pairs_is_a_rule_file_too() -> None:
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("a/x b/y", "there is no comma; write"),
-        ("a/x,", "no key of b"),
-        ("a/x, # c", "no key of b"),
-        (", b/y", "no key of a"),
+        ("a/x b/y", "the comma is missing; write"),
+        ("a/x,", "the key of b is missing"),
+        ("a/x, # c", "the key of b is missing"),
+        (", b/y", "the key of a is missing"),
         ('"a/x, b/y', "not closed"),
         ('a/x, "b/y', "not closed"),
         ('"a" x, b', "between the closing quote and the comma"),
-        ('"a" x', "there is no comma"),
-        ('a, "b" c', "behind the closing quote"),
-        ("k, other", "'k' of a has another partner in line 1 already"),
-        ("other, v", "'v' of b has another partner in line 1 already"),
-        ("k,v", "says the same as line 1; remove one"),
+        ('"a" x', "the comma is missing"),
+        ('a, "b" c', "after the closing quote"),
+        ("k, other", "'k' of a already has another partner in line 1"),
+        ("other, v", "'v' of b already has another partner in line 1"),
+        ("k,v", "repeats line 1; remove one"),
     ],
 )
 def test_a_line_that_is_no_pair_is_named_with_advice(line: str, advice: str) -> None:

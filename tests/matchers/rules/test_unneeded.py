@@ -27,7 +27,7 @@ from tests.matchers.rule_logs import log_of
 STEP = made_up_log(training_step(2))
 SAME = made_up_log(training_step(2))
 BMM = "layers.0.attention/op_0_bmm"
-NEEDLESS = "r.yaml:1: is not needed for these two logs: {} found without it, by values that are equal to the digit"
+NEEDLESS = "r.yaml:1: is not needed for these two logs: {} found without it, by equal printed values"
 NORM = "layers.0.attention_norm/op_0_mul"
 
 
@@ -80,7 +80,7 @@ def test_a_pair_that_keeps_another_rule_away_is_needed() -> None:
 
 def test_two_that_nothing_would_pair_need_not_be_kept_apart() -> None:
     assert hints(of(ApartRule(a=BMM, b=NORM))) == [
-        "r.yaml:1: is not needed for these two logs: nothing else would pair the two"
+        "r.yaml:1: is not needed for these two logs: nothing else pairs these two"
     ]
     assert hints(of(ApartRule(a=BMM, b=BMM))) == [None]
     template = TemplateRule(a=("layers.0.attention/op_0_{x}",), b=("layers.0.attention_norm/op_0_mul",))
@@ -91,12 +91,12 @@ def test_two_that_nothing_would_pair_need_not_be_kept_apart() -> None:
 def test_a_template_that_other_rules_leave_nothing() -> None:
     template = TemplateRule(a=("layers.0.attention/op_0_{x}",), b=("layers.0.attention/op_0_{x}",))
     c = of(template, pair(BMM, "layers.1.attention/op_0_bmm"))
-    assert problems(c) == ["r.yaml:1: has no effect: the rule at r.yaml:2 decides its only pair already", None]
+    assert problems(c) == ["r.yaml:1: has no effect: the rule at r.yaml:2 already decides its only pair", None]
     c = of(template, ApartRule(a=BMM, b=BMM))
-    assert problems(c)[0] == "r.yaml:1: has no effect: the rule at r.yaml:2 decides its only pair already"
+    assert problems(c)[0] == "r.yaml:1: has no effect: the rule at r.yaml:2 already decides its only pair"
     wide = TemplateRule(a=("layers.{i}.attention/op_0_{x}",), b=("layers.{i}.attention/op_0_{x}",))
     c = of(wide, pair(BMM, NORM), pair("layers.1.attention/op_0_bmm", BMM))
-    taken = "the rule at r.yaml:2 and 1 more decide all of its 2 pairs already"
+    taken = "the rule at r.yaml:2 and 1 more already decide all of its 2 pairs"
     assert problems(c)[0] == f"r.yaml:1: has no effect: {taken}"
 
 
@@ -104,7 +104,7 @@ def test_the_same_template_twice() -> None:
     template = TemplateRule(a=("layers.{i}/{x}",), b=("layers.{i}/{x}",))
     assert problems(of(template, template))[1] == "r.yaml:2: repeats the rule at r.yaml:1"
     assert problems(of(template, replace(template, phase=Phase.FORWARD)))[1] == (
-        "r.yaml:2: has no effect: the rule at r.yaml:1 decides all of its 4 pairs already"
+        "r.yaml:2: has no effect: the rule at r.yaml:1 already decides all of its 4 pairs"
     )
 
 
@@ -121,7 +121,7 @@ def test_modules_that_are_renamed_already() -> None:
     assert [use.problem for use in resolve(rules, a, b).usage] == [
         None,
         "r.yaml:2: has no effect: the rule at r.yaml:1 renames these modules first",
-        "r.yaml:3: has no effect: the new names are the old ones",
+        "r.yaml:3: has no effect: the new names equal the old ones",
     ]
 
 
@@ -139,17 +139,17 @@ def test_ops_that_an_earlier_rule_explains() -> None:
     )
     assert [use.problem for use in resolve(rules, a, b).usage] == [
         None,
-        "r.yaml:2: repeats the rule at r.yaml:1, which goes first",
-        "r.yaml:3: contradicts the rule at r.yaml:1, which goes first",
+        "r.yaml:2: repeats the rule at r.yaml:1, which takes precedence",
+        "r.yaml:3: contradicts the rule at r.yaml:1, which takes precedence",
         None,
     ]
 
 
 def test_what_is_ignored_already() -> None:
     c = of(IgnoreRule(op="bmm"), IgnoreRule(op="mul"), IgnoreRule(op="b*", side="a"), IgnoreRule(match="*/op_?_[mb]*"))
-    assert hints(c)[:3] == [None, None, "r.yaml:3: is not needed: the rule at r.yaml:1 ignores all that it matches"]
+    assert hints(c)[:3] == [None, None, "r.yaml:3: is not needed: the rule at r.yaml:1 ignores all its matches"]
     c = of(IgnoreRule(op="bmm"), IgnoreRule(op="_softmax"), IgnoreRule(match="layers.?.attention/*"))
-    assert hints(c)[2] == "r.yaml:3: is not needed: the rule at r.yaml:1 and 1 more ignore all that it matches"
+    assert hints(c)[2] == "r.yaml:3: is not needed: the rule at r.yaml:1 and 1 more ignore all its matches"
 
 
 @pytest.mark.parametrize("rule", [ToleranceRule(match="*", rtol=1e-3), IgnoreRule(op="bmm")])

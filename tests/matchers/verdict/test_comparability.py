@@ -44,7 +44,7 @@ def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
 
 def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
     return [
-        text.removeprefix("a tensor is cut off from its gradient (detach) at ")
+        text.removeprefix("detach() cuts a gradient at ")
         for text in cut_gradients({**RUN, "detached": a}, {**RUN, "detached": b})
     ]
 
@@ -58,7 +58,7 @@ def test_where_only_one_run_cuts_a_gradient() -> None:
     assert cuts({"model.py:9": 2}, {"model.py:11": 2}) == [], "the lines have moved"
     assert cuts({"x.py:1": "many"}, {}) == []  # type: ignore[dict-item]
     many = cuts({}, {f"x.py:{line}": 1 for line in range(5)})
-    assert many[-1] == "and at 2 more source lines one run detaches more tensors than the other"
+    assert many[-1] == "detach() counts differ at 2 more source lines"
     assert len(many) == 4
     assert notes(detached={"model.py:9": 1})["detach"][0] == "harmless"
     assert list(cut_gradients({}, {"detached": {"model.py:9": 1}})) == []
@@ -204,13 +204,13 @@ def test_weights_that_differ_by_rounding_can_be_compared() -> None:
     other = {**RUN, "parameter_digests": {"embedding.weight": "00", "layers.0.wq.weight": "01"}}
     found = compare(captured(RUN), captured(other, 1 + 1e-6)).comparability
     assert found.severity == Severity.SUSPICIOUS
-    assert "by no more than rounding" in found.sentence
+    assert "only by rounding as far as their norms show" in found.sentence
 
 
 def test_half_a_log_is_named() -> None:
     whole = captured(RUN)
     cut = replace(whole, complete=False, header=replace(whole.header, declared=7))
-    assert compare(whole, cut).comparability.sentence == "Compare with care: b is cut off, 1 of 7 operations are there."
+    assert compare(whole, cut).comparability.sentence == "Compare with care: b is cut off after 1 of 7 operations."
 
 
 def of(name: str) -> OpLog:
@@ -237,10 +237,10 @@ def started(folder: Path, weights: float, tokens: float) -> Comparison:
 def test_other_tokens_and_weights_are_seen_at_the_first_operations(tmp_path: Path) -> None:
     assert started(tmp_path, 7.0, 100.0).comparability.sentence == ""
     other = started(tmp_path, 7.0, 101.0).comparability
-    assert other.sentence == "Not comparable: the batches differ: embed/op_0_embedding reads other tokens."
+    assert other.sentence == "Not comparable: the batches differ: embed/op_0_embedding reads different tokens."
     found = started(tmp_path, 7.1, 100.0).comparability
     assert [note.kind for note in found.notes] == ["parameters"]
-    assert "other weights before the step" in found.sentence
+    assert "different weights before the step" in found.sentence
 
 
 @pytest.mark.parametrize("bug", ["bug_rope_theta_l3", "bug_attn_scale_l2", "bug_neg_attn_l2"])

@@ -104,7 +104,7 @@ def test_only_what_all_ranks_have_together_is_judged() -> None:
     assert not c.red.any()
     check(c)
     assert "each rank of b reads 2 samples where a reads 4" in c.comparability.sentence
-    assert "(against a run of a with 2 micro-batches of 2 every operation can be compared)" in c.comparability.sentence
+    assert "(to compare every operation, run a with 2 micro-batches of 2)" in c.comparability.sentence
 
 
 def test_a_gradient_that_was_reduced_wrongly_is_red() -> None:

@@ -166,7 +166,7 @@ def test_gzip_whole_and_cut(tmp_path: Path) -> None:
         (json.dumps(tensor(9, "w", "grad", counts=[1])), "counts are not four numbers"),
         (json.dumps(tensor(9, "w", "grad", counts=3)), "not a tensor in JSON"),
         (json.dumps(tensor(9, "w", "grad", sketch="AAAA")), "sketch is not base64 of 16 numbers"),
-        (json.dumps(tensor(1, "embed.weight", "grad")), "step 1 has this tensor already; the first counts"),
+        (json.dumps(tensor(1, "embed.weight", "grad")), "a second entry for this tensor in step 1; the first counts"),
         ("hello", "not a line of a log of weights"),
         ("{" * 5000, "not a tensor in JSON"),
     ],
@@ -210,14 +210,14 @@ def test_diff_tells_the_format_and_prints_where_they_part(tmp_path: Path, capsys
     assert main(["diff", str(a), str(b)]) == 1
     out = capsys.readouterr().out.replace(str(tmp_path) + "/", "")
     assert out == (
-        "a  a.log  3 steps (1 to 3), 3 parameters, no footer: the run was cut off or goes on\n"
+        "a  a.log  3 steps (1 to 3), 3 parameters, no footer: the run was cut off or continues\n"
         "b  b.log  3 steps (1 to 3), 3 parameters\n"
         "\n"
         "First difference: step 2, grad of norm.weight, relative error 0.001\n"
         "  a  line 19: 2×2 float32, L2 norm 3.0, digest 0000000000000000\n"
         "  b  line 19: 2×2 float32, L2 norm 3.0, digest ffffffffffffffff\n"
         "\n"
-        " step  parameters that differ  largest error\n"
+        " step    differing parameters  largest error\n"
         "    1                  0 of 3\n"
         "    2                  1 of 3  0.001          grad of norm.weight\n"
         "    3                  0 of 3\n"

@@ -44,7 +44,7 @@ def test_bad_lines_are_named_and_nothing_is_written(capsys: pytest.CaptureFixtur
     assert main(["rules", "convert", "o.csv", "-o", "rules.yaml"]) == ExitCode.TROUBLE
     out, err = capsys.readouterr()
     assert out == ""
-    assert "numtui: o.csv:3: there is no comma; write" in err
+    assert "numtui: o.csv:3: the comma is missing; write" in err
     assert "o.csv: nothing was converted: 30 lines could not be understood (10 more than shown)" in err
     assert len(err.splitlines()) == 21
     assert not Path("rules.yaml").exists()

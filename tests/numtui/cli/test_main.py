@@ -121,7 +121,7 @@ def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys
     assert "Rules" not in capsys.readouterr().out
     Path("overrides.yaml").write_text(rules)
     assert main(["diff", *red_logs]) == 0
-    assert "Rules: 2 rules from overrides.yaml, 1 of them used nowhere" in capsys.readouterr().out
+    assert "Rules: 2 rules from overrides.yaml, 1 unused" in capsys.readouterr().out
     Path("overrides.yaml").rename("mine.yaml")
     assert main(["diff", *red_logs, "-r", "mine.yaml"]) == 0
 
@@ -141,7 +141,7 @@ def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys
         (["diff", "good.log", "good.log", "-o", "x.foo"], "-o x.foo: .foo is the ending of no form (.txt, .jsonl,"),
         (["diff", "good.log", "good.log", "-o", "missing/out"], "missing/out: cannot be written: No such file"),
         (["diff", "good.log", "good.log", "-o", "empty folder"], "empty folder: cannot be written: Is a directory"),
-        (["diff", "good.log", "good.log", "--rank", "0"], "--rank chooses among the logs of a folder"),
+        (["diff", "good.log", "good.log", "--rank", "0"], "--rank chooses a log of a folder"),
     ],
 )
 def test_trouble_is_one_line_and_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,12 +379,12 @@ def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.Capture
     Path("wrong.yaml").write_text(rule, encoding="utf-8")
     assert main(["suggest", *logs, "-r", "wrong.yaml"]) == 0
     out, _ = capsys.readouterr()
-    assert "1. realign: 4 rows, 1 rule taken back settles 4" in out
+    assert "1. realign: 4 rows, dropping 1 rule settles 4" in out
     assert "Effect: 8 more same-print, 4 fewer only-a, 4 fewer only-b, 4 fewer diverged." in out
-    assert "take back wrong.yaml:2: templates: {a:" in out
+    assert "drop wrong.yaml:2: templates: {a:" in out
     assert main(["suggest", *logs, "-r", "wrong.yaml", "--format", "yaml"]) == 0
     out, _ = capsys.readouterr()
-    assert "# realign: 4 rows, 1 rule taken back settles 4\n# take back wrong.yaml:2: templates: {a:" in out
+    assert "# realign: 4 rows, dropping 1 rule settles 4\n# drop wrong.yaml:2: templates: {a:" in out
     assert out.endswith("version: 1\n")
 
 
@@ -436,5 +436,6 @@ def test_one_log_by_itself_is_told_in_a_few_lines(tmp_path: Path, capsys: pytest
     assert main([odd]) == 1
     told = capsys.readouterr().out
     assert (
-        "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n        FIRST CAUSE: its inputs are finite" in told
+        "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n"
+        "        FIRST CAUSE: the output has NaN; all inputs are finite" in told
     )

@@ -49,5 +49,5 @@ def test_editors(
 
 
 def test_an_editor_that_is_no_command_is_told() -> None:
-    with pytest.raises(InputError, match="no command"):
+    with pytest.raises(InputError, match="not a command"):
         editor_command('code "', Path("a.py"), 1)

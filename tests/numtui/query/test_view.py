@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.status import Status
 from numtui.query.query import QueryError, completions, exactly, parse_query
-from numtui.query.view import FOLD_MIN, Filter, Group, Order, Severity, build_view, step, step_error, with_error
+from numtui.query.view import FOLD_MIN, Filter, Order, Severity, StatusGroup, build_view, step, step_error, with_error
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -50,9 +50,9 @@ def test_view_agrees_with_the_slow_one(found: list[Status], data: st.DataObject)
     causes = data.draw(st.lists(st.integers(0, len(found) - 1), max_size=3))
     cursor = data.draw(st.integers(-1, len(found) - 1))
     folded = data.draw(st.booleans())
-    hidden = data.draw(st.frozensets(st.sampled_from(list(Group))))
+    hidden = data.draw(st.frozensets(st.sampled_from(list(StatusGroup))))
     c = comparison_of(found, causes=causes)
-    wanted = Filter(frozenset(Group) - hidden)
+    wanted = Filter(frozenset(StatusGroup) - hidden)
     view = build_view(c, wanted, folded=folded, cursor=cursor)
     shown = wanted.mask(c).tolist()
     assert list(zip(view.row.tolist(), view.fold.tolist(), strict=True)) == slow_view(c, shown, cursor, folded)
@@ -63,9 +63,9 @@ def test_view_agrees_with_the_slow_one(found: list[Status], data: st.DataObject)
 
 def test_every_status_belongs_to_one_switch() -> None:
     c = comparison_of(list(Status))
-    masks = [Filter(frozenset({g})).mask(c) for g in Group]
+    masks = [Filter(frozenset({g})).mask(c) for g in StatusGroup]
     assert np.sum(masks, axis=0).tolist() == [1] * len(Status)
-    assert Filter(frozenset({Group.RED})).mask(c).tolist() == [s.red for s in Status]
+    assert Filter(frozenset({StatusGroup.RED})).mask(c).tolist() == [s.red for s in Status]
 
 
 def test_equal_stretches_fold_but_not_under_the_cursor() -> None:
@@ -88,13 +88,13 @@ def test_a_first_cause_is_never_folded_away() -> None:
 def test_a_row_that_was_gone_to_is_listed_against_the_filter() -> None:
     c = comparison_of([E, R, E])
     opened = np.array([False, False, True])
-    view = build_view(c, Filter(frozenset({Group.RED})), opened=opened)
+    view = build_view(c, Filter(frozenset({StatusGroup.RED})), opened=opened)
     assert view.row.tolist() == [1, 2]
 
 
 def test_line_of_a_hidden_row_is_the_nearest() -> None:
     c = comparison_of([R, E, E, E, E, R])
-    view = build_view(c, Filter(frozenset({Group.RED})))
+    view = build_view(c, Filter(frozenset({StatusGroup.RED})))
     assert [view.line_of(r) for r in range(6)] == [0, 0, 0, 1, 1, 1]
     folded = build_view(comparison_of([E] * 5 + [R]), Filter(), folded=True)
     assert [folded.line_of(r) for r in range(6)] == [0, 0, 0, 0, 0, 1], "a folded row is on the line of its stretch"
@@ -168,10 +168,10 @@ def test_sorted_lists_agree_with_the_slow_ones(found: list[Status], order: Order
     n = len(found)
     errors = data.draw(st.lists(st.sampled_from([math.nan, 0.0, 1e-9, 1e-3, 2.0]), min_size=n, max_size=n))
     causes = data.draw(st.lists(st.integers(0, n - 1), max_size=3))
-    hidden = data.draw(st.frozensets(st.sampled_from(list(Group))))
+    hidden = data.draw(st.frozensets(st.sampled_from(list(StatusGroup))))
     c = comparison_of(found, errors=errors, causes=causes)
     c.pairing.confidence[:] = np.arange(len(c.pairing)) * 7 % 5 / 5
-    view = build_view(c, Filter(frozenset(Group) - hidden), order=order)
+    view = build_view(c, Filter(frozenset(StatusGroup) - hidden), order=order)
     listed = [row for row in slow_order(c, order) if view.passing[row]]
     assert view.row.tolist() == listed
     assert view.reds.tolist() == [row for row in listed if c.red[row]]
@@ -253,15 +253,15 @@ def test_a_number_in_a_name_is_a_whole_number() -> None:
         ("op:mm error>much", "'error>much': expected a number after >, like error>1e-3", "much"),
         ("error>", "expected a number after >", ""),
         ("error>nan", "expected a number after >", "nan"),
-        ("colour:red", "colour: is no field; there are at, cause, dtype", "colour:"),
+        ("colour:red", "colour: is not a field; known are at, cause, dtype", "colour:"),
         ("error:1e-3", "error is compared with a number, like error>1e-3", "error:"),
-        ("op>3", "op is no number; there are error, largest, eps", "op"),
+        ("op>3", "op is not a number; known are error, largest, eps", "op"),
         ("op:mm,", "op: a value is missing", ""),
         ("cause:first", "cause: expected a number from 1 on, not 'first'", "first"),
-        ('wq "two words', "the quotation mark has no other one", '"two words'),
-        ("wq @yours", "there is no saved filter 'yours'; there are loop, broken", "@yours"),
-        ("@loop", "the saved filter 'loop' is made of itself", "@loop"),
-        ("@broken", "the saved filter 'broken': op is no number", "@broken"),
+        ('wq "two words', "unclosed quotation mark", '"two words'),
+        ("wq @yours", "no saved filter 'yours'; known are loop, broken", "@yours"),
+        ("@loop", "the saved filter 'loop' refers to itself", "@loop"),
+        ("@broken", "the saved filter 'broken': op is not a number", "@broken"),
     ],
 )
 def test_a_query_that_means_nothing_says_what_was_expected_and_where(text: str, told: str, place: str) -> None:

@@ -242,7 +242,7 @@ def test_junit_has_a_case_for_all_rows_of_one_source_line(tmp_path: Path) -> Non
     c = compare(read_log(paths[0]), read_log(paths[1]))
     assert c.cause.sum() == 3
     (case,) = suites_of(text_of(c, "junit"))["first causes"]
-    assert case.name == "m/op_0_mm and 2 more rows of the same place"
+    assert case.name == "m/op_0_mm and 2 more rows at the same place"
     assert case.result[0].text.count("m/op_") == 3
 
 
@@ -254,7 +254,7 @@ def test_junit_of_equal_runs_passes() -> None:
 
 def test_junit_fails_on_what_is_asked_for() -> None:
     suites = suites_of(text_of(real(), "junit", fail_on=("unmatched", "incomplete")))
-    assert failed(suites["gate"]) == ["unmatched: an operation has no partner"]
+    assert failed(suites["gate"]) == ["unmatched: an operation is unpaired"]
     assert failed(suites["forward"]) == ["layers.2.attention.inner_attention"]
 
 
@@ -283,9 +283,9 @@ def test_what_cannot_be_compared_is_said_before_any_row(tmp_path: Path) -> None:
     b = read_log(write_log(tmp_path / "b.log", []))
     heading, _, warning, *_ = text_of(compare(a, b), "markdown").splitlines()
     assert heading.startswith("## ")
-    assert warning == "**Not comparable: b holds no operation.**"
+    assert warning == "**Not comparable: b has no operations.**"
     page = text_of(compare(a, b), "html")
-    assert page.index("Not comparable: b holds no operation.") < page.index("<table>")
+    assert page.index("Not comparable: b has no operations.") < page.index("<table>")
 
 
 def test_markdown_is_a_bug_report() -> None:

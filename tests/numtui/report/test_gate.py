@@ -57,7 +57,7 @@ def test_each_condition_says_what_holds() -> None:
     assert failures(planted(), *CONDITIONS) == {
         "diverged": ["339 rows are red"],
         "origin": ["1 first cause"],
-        "unmatched": ["2 operations have no partner"],
+        "unmatched": ["2 operations are unpaired"],
     }
 
 
@@ -68,7 +68,7 @@ def test_a_first_cause_that_a_rule_ignores_is_still_one() -> None:
     assert ignored.red.sum() == c.red.sum()
     assert failures(ignored, "origin") == {"origin": ["1 first cause, ignored by a rule"]}
     effect = Effect.between(c, ignored)
-    assert effect.sentence().endswith("ignores 1 row · 339 red as before · it stays the first cause of what follows")
+    assert effect.sentence().endswith("ignores 1 row · still 339 red · it remains the first cause")
 
 
 def test_equal_runs_fail_on_nothing() -> None:
@@ -81,10 +81,10 @@ def test_a_log_that_is_cut_off_or_damaged_is_incomplete(tmp_path: Path) -> None:
     cut = read_log(write_log(tmp_path / "b.log", training_step(), declared=99))
     broken = read_log(write_log(tmp_path / "c.log", [replace(o, l2="what") for o in training_step()]))
     assert failures(compare(whole, cut), "incomplete") == {
-        "incomplete": [f"{tmp_path / 'b.log'}: the log is cut off, 32 of 99 operations are there"]
+        "incomplete": [f"{tmp_path / 'b.log'}: the log is cut off, 32 of 99 operations are present"]
     }
     assert failures(compare(broken, whole), "incomplete") == {
-        "incomplete": [f"{tmp_path / 'c.log'}: 32 spots could not be read"]
+        "incomplete": [f"{tmp_path / 'c.log'}: 32 unreadable spots"]
     }
 
 
@@ -97,7 +97,7 @@ def test_a_rule_that_matches_nothing_is_stale() -> None:
 def test_an_empty_log_cannot_be_compared(tmp_path: Path) -> None:
     empty = read_log(write_log(tmp_path / "a.log", []))
     whole = read_log(write_log(tmp_path / "b.log", training_step()))
-    assert failures(compare(empty, whole), "not-comparable") == {"not-comparable": ["a holds no operation"]}
+    assert failures(compare(empty, whole), "not-comparable") == {"not-comparable": ["a has no operations"]}
 
 
 # Known differences
@@ -114,7 +114,7 @@ def test_a_known_difference_fails_nothing_and_stays_red(tmp_path: Path) -> None:
     for form in ("text", "markdown"):
         out = io.StringIO()
         write(report, out, form)
-        assert "\n340 rows are known and allowed.\n" in out.getvalue()
+        assert "\n340 rows are allowed as known differences.\n" in out.getvalue()
 
 
 def test_what_follows_from_it_is_allowed_only_on_request(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_known_difference_that_is_gone_is_stale(tmp_path: Path) -> None:
     log = read_log(BASE)
     known = allow_list(tmp_path, "version: 1\nallow:\n\n  - match: layers.1/op_0_add\n    why: fixed since\n")
     assert failures(compare(log, log), "stale-rule", allow=known) == {
-        "stale-rule": [f"{tmp_path / 'allow.yaml'}:4: no row that would fail matches 'layers.1/op_0_add'"]
+        "stale-rule": [f"{tmp_path / 'allow.yaml'}:4: no failing row matches 'layers.1/op_0_add'"]
     }
 
 
@@ -174,13 +174,13 @@ def test_a_known_difference_that_is_gone_is_stale(tmp_path: Path) -> None:
         ("alow: []", "1:1: unknown section 'alow'; known are version and allow"),
         ("allow: yes", "1:8: 'allow' must be a list, each entry beginning with '- '"),
         ("allow: [x]", "1:9: expected 'match: …' and 'why: …'"),
-        ("allow: [{match: x}]", "1:9: an allowed difference needs 'why', a text"),
-        ("allow: [{why: x}]", "1:9: an allowed difference needs 'match', a text"),
+        ("allow: [{match: x}]", "1:9: an allowed difference needs 'why' as text"),
+        ("allow: [{why: x}]", "1:9: an allowed difference needs 'match' as text"),
         (
             "allow: [{match: x, why: y, op: z}]",
             "1:28: 'op' is unknown; known are match, why, status, up_to, consequences",
         ),
-        ("allow: [{match: x, match: y}]", "1:20: 'match' stands here a second time"),
+        ("allow: [{match: x, match: y}]", "1:20: 'match' is given twice"),
         (
             "allow: [{match: x, why: y, status: equal}]",
             "1:36: 'status' is one of only-a, only-b, shape, diverged, nan, not 'equal'",
@@ -215,7 +215,7 @@ def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([], 1, ""),
         (["--fail-on", "incomplete"], 0, ""),
-        (["--fail-on", "incomplete,unmatched"], 1, "numtui: fails on unmatched: 2 operations have no partner\n"),
+        (["--fail-on", "incomplete,unmatched"], 1, "numtui: fails on unmatched: 2 operations are unpaired\n"),
         (["--fail-on", "incomplete", "--fail-on", "origin"], 1, "numtui: fails on origin: 1 first cause\n"),
     ],
 )
@@ -247,7 +247,7 @@ def test_allowed_differences_on_the_command_line(tmp_path: Path, capsys: pytest.
         f"allow:\n  - {{match: {PLANTED}, why: planted, consequences: true}}\n  - {{match: no/op_0_mm, why: old}}\n"
     )
     assert main(["diff", BASE, NEG, "--allow", str(path)]) == 0
-    assert capsys.readouterr().err == f"numtui: {path}:3: no row that would fail matches 'no/op_0_mm'\n"
+    assert capsys.readouterr().err == f"numtui: {path}:3: no failing row matches 'no/op_0_mm'\n"
     assert main(["diff", BASE, NEG, "--allow", str(path), "--fail-on", "stale-rule"]) == 1
     assert main(["diff", BASE, NEG, "--allow", str(tmp_path / "gone.yaml")]) == 2
     assert "gone.yaml: cannot be read: No such file" in capsys.readouterr().err

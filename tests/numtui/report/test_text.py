@@ -44,11 +44,10 @@ def test_two_equal_runs_fit_on_a_few_lines(tmp_path: Path) -> None:
         f"  b  traced         32 operations  {tmp_path / 'b.log'}\n"
         "\n"
         "No divergence: 32 operations agree.\n"
-        "         32  same-print  every printed number is the same\n"
+        "         32  same-print  same printed values\n"
         "\n"
         "Compared\n"
-        "  32 operations by printed norms alone: they cannot see another order of the elements, signs that L1 and L2 "
-        "do not\n  know of, or a change below 5e-7.\n"
+        "  32 operations by printed norms, which miss reordering, sign flips (L1, L2) and changes below 5e-7.\n"
         "\n"
         "Not captured\n"
         "  both:   detach, t\n"
@@ -133,25 +132,27 @@ def test_trouble_with_a_log_is_told_with_its_line(tmp_path: Path) -> None:
     a = read_log(tmp_path / "a.log")
     text = text_of(compare(a, read_log(b)))
     assert "Trouble with the logs" in text
-    assert "the log is cut off, 32 of 99 operations are there" in text
+    assert "the log is cut off, 32 of 99 operations are present" in text
     for problem in a.problems[:3]:
         assert f"{tmp_path / 'a.log'}:{problem.line}: " in text
-    assert f"{a.problem_count} spots in all that could not be read" in text
+    assert f"{a.problem_count} unreadable spots in all" in text
     assert "\x1b" not in text
 
 
 def test_a_log_that_was_cut_off_is_told(tmp_path: Path) -> None:
     c = compared(tmp_path, training_step(), training_step())
-    assert "the log is cut off, operations are missing" in text_of(replace(c, a=replace(c.a, complete=False)))
+    assert "the log is cut off, operations at its end are missing" in text_of(
+        replace(c, a=replace(c.a, complete=False))
+    )
     declared = replace(c.a, header=replace(c.a.header, declared=2), complete=None)
-    assert "the header promises 2 operations, there are 32" in text_of(replace(c, a=declared))
+    assert "the header declares 2 operations, the log has 32" in text_of(replace(c, a=declared))
 
 
 def test_rules_that_do_nothing_and_rules_that_are_broken_are_told(tmp_path: Path) -> None:
     rules = "version: 1\nignore:\n  - op: mm\n  - op: no_such_op\n  - opp: typo\n  - {op: add, enabled: false}\n"
     c = compared(tmp_path, training_step(), training_step(), rules)
     text = text_of(c, rules_path="rules.yaml")
-    assert "Rules: 2 rules from rules.yaml, 1 of them used nowhere, 1 broken" in text
+    assert "Rules: 2 rules from rules.yaml, 1 unused, 1 broken" in text
     assert "  rules.yaml:5:" in text
     assert "rules.yaml:4" in text
     assert "Rules" not in text_of(compared(tmp_path, training_step(), training_step()), rules_path="rules.yaml")
@@ -161,9 +162,9 @@ def test_rules_that_are_not_needed_are_told_after_those_that_are_wrong(tmp_path:
     keys = [record.key for record in training_step()[:4]]
     rules = "pairs:\n" + "".join(f"  - {{a: {key}, b: {key}}}\n" for key in keys) + "ignore:\n  - op: no_such_op\n"
     told = text_of(compared(tmp_path, training_step(), training_step(), rules), rules_path="rules.yaml").splitlines()
-    at = told.index("Rules: 5 rules from rules.yaml, 1 of them used nowhere, 4 not needed here")
+    at = told.index("Rules: 5 rules from rules.yaml, 1 unused, 4 not needed here")
     assert [line[: len("  rules.yaml:6")] for line in told[at + 1 : at + 4]] == [f"  rules.yaml:{n}" for n in (7, 2, 3)]
-    assert told[at + 4] == "  ... and 2 more that are not needed here"
+    assert told[at + 4] == "  ... and 2 more not needed here"
 
 
 def test_a_dtype_policy_is_told_once(tmp_path: Path) -> None:
@@ -217,9 +218,9 @@ templates:
     c = compared(tmp_path, training_step(4), training_step(4), rules)
     text = " ".join(text_of(c).split())
     assert (
-        "Paired past each other (a in the explorer, or numtui suggest, mends it) 4 rows of layers.*.attention.wq "
-        "(4 modules) differ as paired; paired with what has their numbers, all 4 are equal to the digit. The rule at "
-        "rules.yaml:2 makes these pairs; taken back, the matching makes the others by itself. First causes"
+        "Mispaired runs (fix: a in the explorer, or numtui suggest) 4 rows of layers.*.attention.wq "
+        "(4 modules) differ as paired; paired by their numbers, all 4 are equal as printed. The rule at "
+        "rules.yaml:2 makes these pairs; without it the matching finds the right ones. First causes"
     ) in text
     assert "Known kinds of drift" not in text, "wrong pairs look like drift, and are none"
-    assert "Paired past" not in text_of(compared(tmp_path, training_step(), with_wrong(training_step(), 2)))
+    assert "Mispaired runs" not in text_of(compared(tmp_path, training_step(), with_wrong(training_step(), 2)))

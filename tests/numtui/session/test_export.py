@@ -12,7 +12,7 @@ from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.rules.model import IgnoreRule
 from matchers.status import Status
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.report.html import View, write
 from numtui.session.export import free_path, page_of, row_of
 from numtui.session.session import Session
@@ -29,7 +29,7 @@ def session(folder: Path) -> Session:
 
 def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
     s = session(tmp_path)
-    s.listing.toggle(Group.EQUAL)
+    s.listing.toggle(StatusGroup.EQUAL)
     s.listing.set_query("phase:forward")
     s.listing.search = s.listing.hits("wk")
     s.listing.toggle_fold()
@@ -37,7 +37,7 @@ def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
     s.listing.saved = {"mine": "op:mm"}
     page = page_of(s)
     assert page.view == View(
-        hidden=frozenset({Group.EQUAL}),
+        hidden=frozenset({StatusGroup.EQUAL}),
         query="phase:forward",
         saved={"mine": "op:mm"},
         search="wk",

@@ -41,7 +41,7 @@ def test_the_exit_code_tells(
         assert "  1. layers.1.attention/op_5_mul\n" in told
     if code:
         assert f"\nNext: numtui {' '.join([*logs('a', other), *options])}\n" in told
-    assert ("--expect reduction-order tells what" in told) == (not options)
+    assert ("--expect reduction-order separates" in told) == (not options)
 
 
 def test_a_run_folder_can_be_the_log_of_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_run_folder_can_be_the_log_of_noise(tmp_path: Path, monkeypatch: pytes
     folder.mkdir(parents=True)
     (folder / "rank_0_activations.log.gz").write_bytes(Path(logs("noise")[0]).read_bytes())
     assert main(["diff", *logs("a", "b"), "--noise", "again", "-o", "out.txt"]) == 0
-    assert "the log of noise repeats a, perturbed" in Path("out.txt").read_text()
+    assert "the noise log repeats a, perturbed" in Path("out.txt").read_text()
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class TestList:
         c = logs.with_rules(file.rules)
         listed = RuleList(file.rules, c, file)
         assert [listed[at].number for at in range(len(listed))] == [1, 2, 3, 4, 5, 0]
-        assert summary(listed) == "5 rules · 4 need a look (n)"
+        assert summary(listed) == "5 rules · 4 need attention (n)"
         assert listed.troubled == [0, 2, 3, 5]
         assert listed[5].trouble == "r.yaml:7:5: unknown field 'bb' in pairs (did you mean 'b'?)"
         assert listed[2].trouble == "r.yaml:8: a has no operation 'nowhere/op_0_mm'"
@@ -127,10 +127,10 @@ class TestList:
         assert "is not needed for these two logs" in told(1)
         assert "makes 0 pairs" in told(2)
         assert "a has no operation 'nowhere/op_0_mm'" in told(2)
-        assert "disabled: it stays in the file and does nothing" in told(3)
+        assert "disabled: kept in the file, not applied" in told(3)
         assert ORDER["tolerance"] in told(4)
-        assert "decides for 64 operations of both logs" in told(4)
-        assert "It stays in the file as it is. e mends it here." in told(5)
+        assert "sets the tolerance of 64 operations of both logs" in told(4)
+        assert "The file keeps it unchanged; e fixes it here." in told(5)
 
     def test_the_rule_behind_a_row(self, logs: Comparison) -> None:
         rules = parse_rules(
@@ -154,12 +154,12 @@ class TestList:
     def test_every_section_says_what_order_and_counts_mean(self) -> None:
         assert {*ORDER} == {kind.section for kind in SECTIONS}
         assert matches(TemplateRule(a=("x",), b=("y",)), RuleUsage(0, 3, None, 2)) == (
-            "makes 3 pairs; 2 more of a that it fits find no partner"
+            "makes 3 pairs; 2 more matching operations of a are unpaired"
         )
         assert matches(ApartRule(a="x", b="y"), RuleUsage(0, 1, None)) == "keeps 1 pair apart"
-        assert matches(OpRule(a=("x",), b=("y",)), RuleUsage(0, 2, None)) == "speaks of 2 operations of both logs"
+        assert matches(OpRule(a=("x",), b=("y",)), RuleUsage(0, 2, None)) == "covers 2 operations of both logs"
         shown = "\n".join("".join(text for text, _ in line) for line in help_lines())
-        assert all(word in shown for word in (*ORDER, "ctrl+s", "it is disabled"))
+        assert all(word in shown for word in (*ORDER, "ctrl+s", "○ disabled"))
 
 
 class TestChanges:
@@ -222,7 +222,7 @@ class TestDraft:
     def test_a_rule_that_is_gone_cannot_be_changed(self, file: RuleFile) -> None:
         draft = draft_of(file, file.rules, 4)
         typed(draft, " # x")
-        with pytest.raises(EditError, match="not there any more"):
+        with pytest.raises(EditError, match="no longer exists"):
             draft.edit(RuleSet())
 
     def test_what_is_broken_is_mended(self, file: RuleFile) -> None:
@@ -234,7 +234,7 @@ class TestDraft:
         assert edit.rules.problems == ()
         text = RULES.replace("a: layers.0.attention.wk/op_0_mm\n    bb: typo", "{a: x, b: y}")
         assert file.render(edit.rules) == text
-        with pytest.raises(EditError, match="mend it in a text editor"):
+        with pytest.raises(EditError, match="fix it in a text editor"):
             mending(file_of("colours: red\n"), parse_rules("colours: red\n").problems[0])
 
     @pytest.mark.parametrize("kind", SECTIONS)
@@ -288,7 +288,7 @@ class TestCompletion:
         told = complete(PairRule, "a: layers.", logs)[1]
         assert told.startswith("layers.0.attention.wk/  ")
         assert "in all" in told
-        assert complete(PairRule, "a: nowhere", logs) == ("", "nothing begins like this")
+        assert complete(PairRule, "a: nowhere", logs) == ("", "no completion")
 
 
 class TestFilter:

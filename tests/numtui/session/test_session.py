@@ -19,7 +19,7 @@ from matchers.rules.file import RuleFile, RulesChangedError
 from matchers.rules.model import ApartRule, IgnoreRule, PairRule, RuleSet, TemplateRule
 from matchers.status import Status
 from numtui.query.query import QueryError
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.listing import Listing, Search
 from numtui.session.rule_edits import EditError, Effect
@@ -177,7 +177,7 @@ class TestRules:
 
     def test_a_row_that_is_no_pair_cannot_be_cut(self, tmp_path: Path) -> None:
         made = Session(comparison_of([A]), RuleFile.empty(tmp_path / "r.yaml"))
-        with pytest.raises(EditError, match="not paired"):
+        with pytest.raises(EditError, match="unpaired"):
             made.propose_unpair()
 
     def test_ignoring_and_judging_again(self, session: Session) -> None:
@@ -228,15 +228,13 @@ class TestRules:
         after = comparison_of([E, E, R, E], causes=[2])
         assert (
             Effect.between(before, after).sentence()
-            == "pairs nothing anew · 1 fewer red · first cause moves from layers.0.mlp/op_1_mm to layers.0.mlp/op_2_mm"
+            == "no new pairs · 1 fewer red · first cause moves from layers.0.mlp/op_1_mm to layers.0.mlp/op_2_mm"
         )
         gone = comparison_of([E] * 4)
         assert Effect.between(before, gone).sentence() == (
-            "pairs nothing anew · 2 fewer red · the first cause layers.0.mlp/op_1_mm goes"
+            "no new pairs · 2 fewer red · first cause layers.0.mlp/op_1_mm disappears"
         )
-        assert (
-            Effect.between(gone, before).sentence().endswith("2 more red · a first cause appears: layers.0.mlp/op_1_mm")
-        )
+        assert Effect.between(gone, before).sentence().endswith("2 more red · new first cause layers.0.mlp/op_1_mm")
         merged = comparison_of([E, R, E], causes=[1], keys=["x" * 50, "y", "z"])
         assert "cause" not in Effect.between(merged, merged).sentence(), "it is the same operation"
         long = comparison_of([R, E, E], causes=[0], keys=["x" * 50, "y", "z"])
@@ -288,11 +286,11 @@ class TestRealigning:
         assert session.look() is None
         told = session.explain()
         assert told is not None
-        assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired with what has its")
+        assert told.notes[0].startswith("1 row of layers.0.attention.wq differs as paired; paired by its numbers")
         assert f"The rule at {session.file.path}:3 makes these pairs" in told.notes[0]
         session.propose("a", session.realign_edits())
         assert session.proposal is not None
-        assert session.proposal.edit.title == f"realign 1 row: take back {session.file.path}:3"
+        assert session.proposal.edit.title == f"realign 1 row: drop {session.file.path}:3"
         preview = session.preview_job()
         assert preview is not None
         preview.run()
@@ -309,13 +307,13 @@ class TestRealigning:
     def test_where_nothing_can_be_realigned(self, session: Session) -> None:
         session.listing.go(0)
         row = row_with(session, "layers.0.attention.wq/op_0_mm") + 1
-        with pytest.raises(EditError, match=f"row {row} is in such a run"):
+        with pytest.raises(EditError, match=f"row {row} is in one"):
             session.propose("a", session.realign_edits())
         settled = session.change(RuleSet(), "nothing")
         settled.run()
         session.accept(settled)
         assert session.look() is None, "nothing is red"
-        with pytest.raises(EditError, match="would make equal"):
+        with pytest.raises(EditError, match="in no mispaired run"):
             session.propose("a", session.realign_edits())
 
     def test_what_was_found_for_other_rules_is_of_no_use(self, session: Session) -> None:
@@ -325,7 +323,7 @@ class TestRealigning:
         look.run()
         session.take(look)
         job = session.change(RuleSet(), "nothing")
-        with pytest.raises(EditError, match="the rules have changed"):
+        with pytest.raises(EditError, match="the rules changed"):
             session.propose("a", session.realign_edits())
         job.run()
         session.accept(job)
@@ -416,7 +414,7 @@ class TestListing:
         assert (listing.next_red(-1), listing.cursor) == ("", 1)
         assert (listing.next_cause(), listing.cursor) == ("", 3)
         assert listing.next_cause(-1) == "this is the only first cause"
-        listing.toggle(Group.RED)
+        listing.toggle(StatusGroup.RED)
         assert listing.next_red() == "every red row (2) is hidden by the filter"
         assert Listing(comparison_of([E])).next_red() == "there is no red row"
 
@@ -434,7 +432,7 @@ class TestListing:
     def test_a_hidden_cursor_goes_to_the_nearest_row(self) -> None:
         listing = Listing(comparison_of([R, E, E, R]))
         listing.move(2)
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert listing.cursor == 3
         assert listing.clear_filter()
         assert not listing.clear_filter()
@@ -488,7 +486,7 @@ class TestListing:
         assert listing.cursor == 3
         assert 3 in listing.view.row.tolist()
         listing.toggle_fold()
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         listing.go(2)
         assert (listing.cursor, listing.view.row.tolist()) == (2, [0, 2, 7])
 
@@ -534,9 +532,9 @@ class TestListing:
 
     def test_hits_hidden_by_the_filter_do_not_count(self) -> None:
         listing = Listing(comparison_of([E, R], keys=["a/op_0_mm", "b/op_0_mm"]))
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert find(listing, "mm", 1).rows.tolist() == [1]
-        listing.toggle(Group.EQUAL)
+        listing.toggle(StatusGroup.EQUAL)
         assert listing.search is not None
         assert listing.search.rows.tolist() == [0, 1], "the hits follow the filter"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.query.view import Group, Order
+from numtui.query.view import Order, StatusGroup
 from numtui.session.listing import Details
 from numtui.session.rule_edits import record_pair_of
 from numtui.session.session import Session
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) 
     assert mine.load() == SavedSession()
     mine.save(SavedSession(query="op:mm"))
     assert mine.problem is not None
-    assert "the session is not kept" in mine.problem
+    assert "session not saved" in mine.problem
 
 
 def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first = session_of(c, tmp_path)
     first.listing.saved["heads"] = "op:mm"
     first.listing.set_query("@heads row>1")
-    first.listing.toggle(Group.ONLY_B)
+    first.listing.toggle(StatusGroup.ONLY_B)
     first.listing.sort(Order.ERROR)
     first.listing.details = Details.MOST
     first.listing.go(4)
@@ -117,7 +117,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 
     second = session_of(c, tmp_path)
     told = second.resume(second.store.load() if second.store is not None else SavedSession())
-    assert told == "as the last session left it: at #5, 4 of 6 rows listed, esc lists all, 1 note"
+    assert told == "last session restored: at #5, 4 of 6 rows listed, esc lists all, 1 note"
     assert (second.listing.cursor, second.listing.order, second.listing.filter.groups) == (
         4,
         Order.ERROR,
@@ -187,7 +187,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
 
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
-    assert "its filter is not understood: colour:red" in session.resume(SavedSession(query="colour:red"))
+    assert "invalid filter: colour:red" in session.resume(SavedSession(query="colour:red"))
     assert len(session.listing.view) == 3
 
 
@@ -198,7 +198,7 @@ def session_of(c: Comparison, folder: Path) -> Session:
 def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("numtui.session.store._MOST", 3)
+    monkeypatch.setattr("numtui.session.store._MAX_SESSIONS", 3)
     for number in range(6):
         made = SessionStore(f"{number}.log", "b.log", folder=tmp_path)
         made.save(SavedSession(query="op:mm", notes={HERE: "Kim saw it"} if number == 1 else {}))

@@ -66,7 +66,7 @@ def test_what_is_accepted_stays_in_its_place_and_comes_back_with_undo(session: S
     assert [family.suggestion.name for family in found.families] == before
     assert names(found, State.ACCEPTED) == ["moved to or from <none>"]
     assert found.to_settle() == (left[0] - 1, left[1] - 13, left[2] - 63)
-    with pytest.raises(EditError, match="accepted or rejected already"):
+    with pytest.raises(EditError, match="already accepted or rejected"):
         found.accept(node, session.rules)
     job, _ = session.undo()
     assert job is not None

@@ -25,7 +25,7 @@ from matchers.errors import InputError, LogError
 from matchers.rules.file import RuleFile
 from numtui.actions import ACTIONS
 from numtui.inputs import OpenRequest
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.loading import load
 from numtui.tui.app import Numtui
@@ -120,7 +120,7 @@ async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None
         assert "red 1/1" in screen(pilot)
         await press(pilot, "x")
         assert "1 fewer red" in screen(pilot)
-        assert "enter do it" in screen(pilot)
+        assert "enter apply" in screen(pilot)
         assert explorer.session.comparison.red.any(), "not before it is confirmed"
         await press(pilot, "enter")
         assert "✗ 0 red" in screen(pilot)
@@ -138,12 +138,12 @@ async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None
 async def test_a_rule_that_is_off_by_one_is_taken_back_with_a(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "a")
-        assert "this row is in no run of red pairs" in screen(pilot)
+        assert "this row is in no mispaired run" in screen(pilot)
         await press(pilot, "n")
         assert "1 row of layers.0.attention.wq differs as paired" in screen(pilot)
         assert "(a: realign)" in screen(pilot)
         await press(pilot, "a")
-        assert "realign 1 row: take back" in screen(pilot)
+        assert "realign 1 row: drop" in screen(pilot)
         assert "1 fewer red" in screen(pilot)
         assert explorer.session.comparison.red.any(), "not before it is confirmed"
         await press(pilot, "a")
@@ -158,7 +158,7 @@ async def test_pairing_by_hand_with_m_and_m(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "/", *"0.attention.wk", "enter", "m", "j", "m")
         assert "pair layers.0.attention.wk/op_0_mm ↔" in screen(pilot)
-        assert "tab another way (1/2)" in screen(pilot)
+        assert "tab alternative (1/2)" in screen(pilot)
         await press(pilot, "escape")
         assert explorer.session.proposal is None
         assert not explorer.session.dirty
@@ -183,7 +183,7 @@ async def test_counts_sequences_and_lone_digits(tmp_path: Path) -> None:
         explorer.settle()
         await settled(pilot)
         assert len(session.listing.view) == 0
-        assert "no row is listed: esc drops the filters" in screen(pilot)
+        assert "no row matches: esc drops the filters" in screen(pilot)
         await press(pilot, "escape")
         assert len(session.listing.view) == len(session.comparison)
 
@@ -258,7 +258,7 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session
         await press(pilot, "/", *"0.attention/op_0_bmm", "enter", "enter")
-        assert "j k choose an input" in screen(pilot)
+        assert "j k choose input" in screen(pilot)
         await press(pilot, "j", "enter")
         assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wk/op_0_mm"
         assert not explorer.inspector.active
@@ -269,15 +269,15 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
             "right after, tab is ctrl+i"
         )
         await press(pilot, "j", "tab")
-        assert "j k choose an input" in screen(pilot), "anywhere else, tab is for the inspector"
+        assert "j k choose input" in screen(pilot), "anywhere else, tab is for the inspector"
         await press(pilot, "escape")
-        assert "j k choose an input" not in screen(pilot)
+        assert "j k choose input" not in screen(pilot)
 
 
 async def test_leaving_with_unsaved_rules_asks(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "n", "x", "enter", "q")
-        assert "The rules have changed" in screen(pilot)
+        assert "Unsaved rule changes" in screen(pilot)
         await press(pilot, "escape")
         assert pilot.app.screen is explorer
         await press(pilot, "q", "s")
@@ -413,9 +413,7 @@ async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> N
     write_log(Path(asked.path_a), training_step()[:-2], declared=400)
     write_log(Path(asked.path_b), [])
     async with opened(asked, size=(100, 30)) as (pilot, _):
-        assert f"b holds no operation; a is cut off, {len(training_step()) - 2} of 400 operations are there" in screen(
-            pilot
-        )
+        assert f"b has no operations; a is cut off after {len(training_step()) - 2} of 400 operations" in screen(pilot)
         await press(pilot, "j")
         assert "a cut off: I  b empty: I" in screen(pilot)
 
@@ -456,7 +454,7 @@ async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
         ("cause", ["causes", "next-cause", "previous-cause"]),
         ("fitler", ["filter", "filters"]),
         ("neighbors", ["neighbours"]),
-        ("paste into an issue", ["copy-row"]),
+        ("for an issue", ["copy-row"]),
         ("attention", []),
     ],
 )
@@ -539,7 +537,7 @@ async def test_keys_after_the_one_that_leaves_do_nothing(tmp_path: Path, leaving
 
 async def test_empty_logs(tmp_path: Path) -> None:
     async with opened(request(tmp_path, [], [])) as (pilot, explorer):
-        assert "the logs hold no operation" in screen(pilot)
+        assert "the logs are empty" in screen(pilot)
         await press(pilot, "j", "n", "o", "e", "p", "c", "m", "x", "i", "y", "enter", "escape", "=", "G", "ctrl+d")
         assert explorer.session.listing.cursor == -1
 
@@ -639,7 +637,7 @@ async def test_keys_of_ones_own_are_bound_and_told(tmp_path: Path) -> None:
         assert explorer.session.listing.folded
         await press(pilot, "7")
         explorer.settle()
-        assert Group.RED not in explorer.session.listing.filter.groups
+        assert StatusGroup.RED not in explorer.session.listing.filter.groups
         assert "+ ZZ" in "".join(text for line in help_lines(explorer.actions) for text, _ in line)
 
 
@@ -665,7 +663,7 @@ async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> N
         assert f"! {len(ops) - made} with NaN or Inf" in screen(pilot)
         await press(pilot, "o")
         assert explorer.session.listing.cursor == made
-        assert "FIRST CAUSE: its inputs are finite, the output has Inf" in screen(pilot)
+        assert "FIRST CAUSE: the output has Inf; all inputs are finite" in screen(pilot)
         assert "unpair" not in screen(pilot)
         await press(pilot, "m")
         assert "that takes two logs" in screen(pilot)
@@ -719,13 +717,13 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         write_log(Path(asked.path_a), whole)
         explorer.files.look()
         await settled(pilot)
-        assert "the logs have changed: R reads them" in screen(pilot)
+        assert "logs changed: R reloads" in screen(pilot)
         await press(pilot, "R")
         assert f"read again: {len(whole) - rows} more operations" in screen(pilot)
         assert "have changed" not in screen(pilot)
         assert session.comparison.a.keys[session.listing.spot[0]] == key
         assert session.listing.annotations.notes == {session.listing.spot: "seen"}
-        assert Group.CLOSE not in session.listing.filter.groups
+        assert StatusGroup.CLOSE not in session.listing.filter.groups
         explorer.run_named("follow")
         write_log(Path(asked.path_a), whole[:10])
         for _ in range(2):

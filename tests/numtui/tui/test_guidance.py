@@ -23,16 +23,16 @@ async def test_after_a_prefix_the_footer_has_the_keys_that_go_on(tmp_path: Path)
         footer = screen(pilot).rstrip().split("\n")[-1]
         assert footer == " z line to the middle  t line to the top  b line to the bottom  esc nothing"
         await press(pilot, "escape", "apostrophe")
-        assert screen(pilot).rstrip().endswith(" ' back  a letter to its row  esc nothing")
+        assert screen(pilot).rstrip().endswith(" ' back  a letter go to its row  esc nothing")
         await press(pilot, "escape", "M", "k", "apostrophe")
-        assert screen(pilot).rstrip().endswith(" ' back  k to its row  esc nothing"), "the letters that are in use"
+        assert screen(pilot).rstrip().endswith(" ' back  k go to its row  esc nothing"), "the letters that are in use"
         await press(pilot, "escape", "left_square_bracket")
-        assert screen(pilot).rstrip().endswith(" c previous red row  esc nothing")
+        assert screen(pilot).rstrip().endswith(" c previous red  esc nothing")
 
 
 async def test_nothing_red_is_said_and_where_to_look(tmp_path: Path) -> None:
     async with opened(request(tmp_path, training_step(), training_step())) as (pilot, _):
-        assert "operations agree. s shows whose names drifted; B counts by module" in screen(pilot)
+        assert "operations agree. s shows renamed ops; B counts by module" in screen(pilot)
 
 
 async def test_tab_shows_the_fields_of_the_filter_first(tmp_path: Path) -> None:

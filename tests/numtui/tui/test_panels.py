@@ -137,7 +137,7 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
         await press(pilot, "g", "J")
         shown = screen(pilot)
         assert "'b" in shown
-        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, the last one first")
+        assert shown.index("marks") < shown.index("notes") < shown.index("jumps, latest first")
         await press(pilot, "j", "enter")
         assert session.listing.cursor == 6
         await press(pilot, "quotation_mark", "ctrl+u", "enter")
@@ -154,7 +154,7 @@ async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
         await press(pilot, "exclamation_mark")
         shown = screen(pilot)
         assert "not comparable" in shown
-        assert "other weights before the step" in shown
+        assert "different weights before the step" in shown
         await pilot.resize_terminal(120, 30)
         await settled(pilot)
         assert "not comparable (!)" in screen(pilot)

@@ -44,15 +44,15 @@ async def test_what_each_rule_matches_and_where_its_rows_are(tmp_path: Path) -> 
     async with opened(request(tmp_path, rules=RULES)) as (pilot, explorer):
         await press(pilot, "r")
         shown = screen(pilot)
-        assert "3 rules · 1 needs a look (n)" in shown
+        assert "3 rules · 1 needs attention (n)" in shown
         assert "makes 1 pair" in shown
-        assert "Where two pairs want the same operation, the upper one gets it." in shown
+        assert "Of two pairs for the same operation, the upper one applies." in shown
         await press(pilot, "n")
         assert "matches nothing in either log: op 'no_such_op'" in screen(pilot)
         await press(pilot, "n", "N")
         assert "around the" in screen(pilot)
         await press(pilot, "question_mark")
-        assert "While a rule is typed" in screen(pilot)
+        assert "In the rule editor" in screen(pilot)
         await press(pilot, "q", "g", "enter")
         assert pilot.app.screen is explorer
         assert "filter: rule:1" in screen(pilot)
@@ -86,7 +86,7 @@ async def test_switched_off_and_on_and_undone_while_the_panel_stays(tmp_path: Pa
         assert "1 fewer red" in shown
         assert "1 disabled" in shown
         assert "not saved" in shown
-        assert "disabled: it stays in the file and does nothing" in shown
+        assert "disabled: kept in the file, not applied" in shown
         assert not explorer.session.comparison.red.any()
         await press(pilot, "u")
         assert "1 more red" in screen(pilot)
@@ -149,7 +149,7 @@ async def test_what_was_typed_is_not_lost(tmp_path: Path) -> None:
         await press(pilot, "r", "e", "escape")
         assert "the rule of line" not in screen(pilot), "nothing was typed"
         await press(pilot, "e", "f1")
-        assert "While a rule is typed" in screen(pilot)
+        assert "In the rule editor" in screen(pilot)
         await press(pilot, "q", *"zz", "escape")
         assert "The rule was changed" in screen(pilot)
         await press(pilot, "escape")
@@ -203,7 +203,7 @@ async def test_what_is_broken_is_mended(tmp_path: Path) -> None:
     broken = WRONG.replace("    b:", "    bb:") + "colours: red\n"
     async with opened(request(tmp_path, rules=broken)) as (pilot, explorer):
         await press(pilot, "r")
-        assert "0 rules · 2 need a look (n)" in screen(pilot)
+        assert "0 rules · 2 need attention (n)" in screen(pilot)
         await press(pilot, "space")
         assert "this is not understood, and stays in the file as it is" in screen(pilot)
         await press(pilot, "e", "down", "home", "delete", "ctrl+s")
@@ -212,7 +212,7 @@ async def test_what_is_broken_is_mended(tmp_path: Path) -> None:
         await press(pilot, "ctrl+s")
         assert rules_of(tmp_path) == WRONG + "colours: red\n"
         await press(pilot, "G", "e")
-        assert "mend it in a text editor" in screen(pilot)
+        assert "fix it in a text editor" in screen(pilot)
 
 
 async def test_a_pair_becomes_a_template_for_all_layers(tmp_path: Path) -> None:

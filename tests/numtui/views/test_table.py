@@ -14,7 +14,7 @@ from matchers.logs.columns import Strings
 from matchers.logs.op_log import Header, Problem
 from matchers.rules.file import RuleFile
 from matchers.status import Status
-from numtui.query.view import Group
+from numtui.query.view import StatusGroup
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.views.inspector import inspect
@@ -156,7 +156,7 @@ def test_the_breadcrumb_says_what_is_hidden() -> None:
     session.listing.next_red()
     assert text(breadcrumb(session.listing, 80)).endswith("red 1/2 ")
     assert "layers › 0 › mlp" in text(breadcrumb(session.listing, 80))
-    session.listing.toggle(Group.EQUAL)
+    session.listing.toggle(StatusGroup.EQUAL)
     session.listing.set_query("mm")
     assert "hidden: equal  filter: mm" in text(breadcrumb(session.listing, 80))
 
@@ -179,7 +179,7 @@ def test_the_logs_tell_about_themselves() -> None:
         complete=False,
     )
     shown = [text(line) for line in info(Session(replace(c, a=log), RuleFile.empty("r.yaml")))]
-    assert "   1 operations, the header promises 9" in shown
+    assert "   1 operations, the header declares 9" in shown
     assert "   excluded operations: detach, t" in shown
     assert "     seed: 42" in shown
     assert "       tp: 2" in shown

@@ -1,4 +1,4 @@
-/* The comparison: rows by number, what they are, and in words what is known about them. */
+/* The comparison: rows by number, their facts, and explanations in words. */
 
 const OTHER_BITS = "≠ bits";
 const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8;
@@ -16,7 +16,7 @@ class Comparison {
 
   status(row) { return this.statuses[this.arrays.status[row]]; }
   role(row) { return this.roles[this.arrays.role[row]]; }
-  /** The role as a person reads it. */
+  /** The role in words. */
   roleWord(row) { return this.isCause(row) ? "first cause" : this.roleWords[this.arrays.role[row]]; }
   isRed(row) { return this.status(row).red; }
   isCause(row) { return (this.arrays.flags[row] & CAUSE) !== 0; }
@@ -41,7 +41,7 @@ class Comparison {
   /** The key of a, or of b where only b has one. */
   name(row) { return this.key("A", row) || this.key("B", row); }
 
-  /** A fact that both sides should share: of a, or of b where a has no record. */
+  /** A fact shared by both sides: of a, or of b where a has no record. */
   shared(table, column, row) { return this.text(table, column + (this.has("A", row) ? "A" : "B"), row); }
 
   phase(row) { return this.phases[this.arrays[this.has("A", row) ? "phaseA" : "phaseB"][row]] ?? ""; }
@@ -75,7 +75,7 @@ class Comparison {
     return { at, value, maker: maker[at], name: this.text("parameters", `parameter${side}`, at) };
   }
 
-  /** The rows that read what a row made, in order. */
+  /** The consumers of a row, in order. */
   consumers(row) {
     const side = this.has("A", row) ? "A" : "B", { [`start${side}`]: start, [`maker${side}`]: maker } = this.arrays;
     const found = [];
@@ -87,7 +87,7 @@ class Comparison {
     return found;
   }
 
-  /** The numbers and names of both sides: [name, a, b, difference]; what neither has is left out. */
+  /** The numbers and names of both sides: [name, a, b, difference]; facts that neither side has are left out. */
   facts(row) {
     const facts = [];
     for (const [label, name] of this.statistics) {
@@ -115,7 +115,7 @@ class Comparison {
     return facts;
   }
 
-  /** What a difference is measured by (as the verdict does): extremes by the larger of both, means by the mean size. */
+  /** The scale of a difference (as in the verdict): extremes by the larger of both, means by the mean size. */
   scale(name, row) {
     const sizes = (...names) => ["A", "B"].flatMap((side) => names.map((of) => Math.abs(Number(this.number(of, side, row))))).filter(Number.isFinite);
     if (name === "Min" || name === "Max") return Math.max(...sizes("Min", "Max")) || NaN;
@@ -138,7 +138,7 @@ class Comparison {
     return sizes.length ? Math.max(...sizes) : NaN;
   }
 
-  /** Verdict and role in a sentence: the program's own, or where the page has none, one that says less. */
+  /** Verdict and role in a sentence: the program's, or a shorter one where the page has none. */
   headline(row) {
     if (this.told[row]) return this.told[row];
     const status = this.status(row), role = this.role(row), error = this.errorText(row);
@@ -161,7 +161,7 @@ class Comparison {
     return difference === OTHER_BITS ? `and the bits of input ${position} differ already` : `and input ${position} differs by ${difference} already`;
   }
 
-  /** The red row, or first cause, that made an input: the one that explains the row. */
+  /** The red or first-cause producer of an input that explains the row. */
   guilty(row) {
     for (const { position, a, b, agrees } of this.inputs(row)) {
       for (const [side, { maker }] of [["A", a], ["B", b]]) {
@@ -172,13 +172,13 @@ class Comparison {
     return null;
   }
 
-  /** The tolerance with words before it; empty where nothing was judged by one. */
+  /** The tolerance with words before it; empty where none was used. */
   tolerance(row, words) {
     const limit = this.arrays.tolerance[row];
     return Number.isFinite(limit) ? words + short(limit) : "";
   }
 
-  /** Why the two were paired, or that they were not. */
+  /** The reason for the pair, or that there is none. */
   pairing(row) {
     const confidence = this.arrays.confidence[row];
     if (Number.isNaN(confidence)) return this.has("A", row) ? "no partner in b" : "no partner in a";

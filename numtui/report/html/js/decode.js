@@ -30,13 +30,13 @@ function readArray({ type, length, base, rising }, bytes, offset, arrays) {
     const from = offset + place * length;
     for (let i = 0; i < length; i++) raw[i * width + place] = bytes[from + i];
   }
-  // A sum that is too large goes around, as the difference did.
+  // An overflowing sum wraps around, as the difference did.
   if (base) for (let i = 0, of = arrays[base]; i < length; i++) out[i] += of[i];
   if (rising) for (let i = 1; i < length; i++) out[i] += out[i - 1];
   return out;
 }
 
-/** Where the inputs of each row begin, the rows that made them, and their numbers, stored against what those made. */
+/** The start of each row's inputs, their producers, and their numbers, stored relative to the producers' outputs. */
 function restoreInputs(side, rows, arrays) {
   const count = arrays[`inputs${side}`], maker = arrays[`maker${side}`];
   const digits = arrays[`input${side}.digits`], exponent = arrays[`input${side}.exponent`];
@@ -54,7 +54,7 @@ function restoreInputs(side, rows, arrays) {
   arrays[`start${side}`] = start;
 }
 
-/** A number as it stands in the log, to seven digits; empty for none. */
+/** A number as in the log, to seven digits; empty for none. */
 function numberText(digits, exponent) {
   if (exponent >= NEGATIVE_INF) return { [ABSENT]: "", [NAN]: "nan", [INF]: "inf", [NEGATIVE_INF]: "-inf" }[exponent];
   const all = String(Math.abs(digits)).padStart(7, "0");
@@ -89,7 +89,7 @@ function errorText(error, isBound) {
   return error === 0 ? "0" : `${isBound ? "≥" : "≈"}${short(error)}`;
 }
 
-/** The same in units of ε: `9.5`, `147`, `2e6`; empty where that says nothing. */
+/** The same in units of ε: `9.5`, `147`, `2e6`; empty where meaningless. */
 function unitsText(error, epsilon) {
   const n = error / epsilon;
   if (!Number.isFinite(n) || n === 0) return "";

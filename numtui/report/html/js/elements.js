@@ -1,4 +1,4 @@
-/* Making elements. Text of a log only ever becomes text: nothing here, or anywhere else, parses HTML. */
+/* Element builders. Text of a log only ever becomes text: no script parses HTML. */
 
 /** An element with properties and children; text is a child. */
 function element(tag, properties = {}, ...children) {

@@ -1,4 +1,4 @@
-/* What is known about one row: verdict, pairing, both sides' numbers, and where the inputs came from. */
+/* Inspector of one row: verdict, pairing, numbers of both sides, and producers of the inputs. */
 
 function inspect(c, row, go) {
   const panel = document.getElementById("inspector");
@@ -11,12 +11,12 @@ function inspect(c, row, go) {
   const headline = element("p", { className: status.style }, `${status.glyph} ${c.headline(row)}`);
   headline.id = "headline";
   panel.append(headline);
-  if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no red row explains it"));
+  if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no upstream row explains it"));
   if (c.follows[row]) panel.append(element("p", {}, c.follows[row]));
   const role = c.roleMeaning[c.role(row)];
   if (role) panel.append(element("p", { className: "dim" }, role));
   if (status.label === "diverged") panel.append(element("p", { className: "dim" }, c.tolerance(row, "the tolerance is ")));
-  if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "the same bits went in"));
+  if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "inputs are bitwise equal"));
   panel.append(element("p", { className: "dim" }, c.pairing(row)));
   const original = c.arrays.original[row];
   if (original >= 0) panel.append(element("p", {}, "a copy of ", goButton(c.name(original), original, go)));
@@ -28,7 +28,7 @@ function factTable(c, row) {
   for (const [name, a, b, difference] of c.facts(row)) {
     const made = tableRow([name, a, b, difference], difference && difference !== "0");
     if (a === b && difference === "") {
-      // What both sides have in common takes the room of both.
+      // A shared value spans both columns.
       made.children[1].colSpan = 2;
       made.children[2].remove();
     }
@@ -54,8 +54,8 @@ function consumerList(c, row, go) {
   const readers = c.consumers(row);
   if (!readers.length) return [];
   const items = readers.slice(0, MOST_CONSUMERS).map((reader) => element("li", { className: c.status(reader).style }, `${c.status(reader).glyph} `, goButton(c.name(reader), reader, go)));
-  if (readers.length > MOST_CONSUMERS) items.push(element("li", {}, `… and ${readers.length - MOST_CONSUMERS} more`));
-  return [element("h2", {}, "Read by"), element("ul", {}, ...items)];
+  if (readers.length > MOST_CONSUMERS) items.push(element("li", {}, `… and ${(readers.length - MOST_CONSUMERS).toLocaleString("en")} more`));
+  return [element("h2", {}, "Consumers"), element("ul", {}, ...items)];
 }
 
 function headed(c, first) {

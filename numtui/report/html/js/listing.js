@@ -1,4 +1,4 @@
-/* What is listed of the comparison, and where in it one is: filters, order, folds, search, jumps. No DOM here. */
+/* The listed rows and the cursor: filters, order, folds, search, jumps. No DOM here. */
 
 const FOLD_MIN = 3, JUMPS = 100;
 
@@ -43,7 +43,7 @@ class Listing {
       const doubt = (row) => (Number.isNaN(confidence[row]) ? 2 : confidence[row]);
       return (x, y) => doubt(x) - doubt(y) || x - y;
     }
-    // A difference of nought is as little to look at as none that is known.
+    // Zero errors sort with the unknown ones: neither needs a look.
     const size = (row) => (error[row] > 0 ? Math.min(error[row], Number.MAX_VALUE) : 0);
     return (x, y) => size(y) - size(x) || x - y;
   }
@@ -74,7 +74,7 @@ class Listing {
     return Math.max(low - 1, 0);
   }
 
-  /** After a change of what is listed the cursor stays where it was, or goes to the nearest line. */
+  /** After a change of the list the cursor stays on its row, or goes to the nearest line. */
   rebuild() {
     this.build(this.folds[this.lineOf(this.cursor)] ? this.cursor : -1);
     this.cursor = this.lines.length ? this.lines[this.lineOf(this.cursor)] : -1;
@@ -86,7 +86,7 @@ class Listing {
     this.rebuild();
   }
 
-  /** Throws an Error with a sentence for a word that means nothing. */
+  /** Throws an Error with a sentence for an invalid word. */
   setQuery(text) {
     this.test = parseQuery(text, this.c);
     this.query = text;
@@ -104,7 +104,7 @@ class Listing {
     if (this.lines.length) this.cursor = this.lines[Math.min(Math.max(line, 0), this.lines.length - 1)];
   }
 
-  /** To a row, which is brought to light when it is hidden; remembered as a jump. */
+  /** To a row, which is revealed when it is hidden; remembered as a jump. */
   go(row) {
     if (row < 0 || row >= this.c.length) return;
     this.leave(row);

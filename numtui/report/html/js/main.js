@@ -1,4 +1,4 @@
-/* The page: what the keys and the controls do. The keys are those of the explorer, from its own registry. */
+/* The page: actions of keys and controls. The keys are those of the explorer, from its registry. */
 
 const PAUSE = 500; // milliseconds after which a digit stands alone
 
@@ -15,7 +15,7 @@ class Page {
     this.restore(comparison.state);
   }
 
-  /** What the explorer showed when it wrote the page. */
+  /** The explorer's view when it wrote the page. */
   restore(state) {
     for (const group of state.hidden) this.listing.shown.delete(group);
     this.listing.folded = state.folded;
@@ -51,12 +51,12 @@ class Page {
     document.getElementById("place").textContent = where;
   }
 
-  /** Only where it is seen: a page that nobody looks at need not be made. */
+  /** Only when visible. */
   inspect() {
     if (!document.getElementById("inspector").hidden) inspect(this.c, this.listing.cursor, this.go);
   }
 
-  /** After what is listed has changed. */
+  /** After a change of the list. */
   refresh() {
     for (const chip of document.getElementById("chips").children) {
       chip.setAttribute("aria-pressed", String(this.listing.shown.has(Number(chip.dataset.group))));
@@ -101,7 +101,7 @@ class Page {
     }
     document.addEventListener("keydown", (event) => this.key(event));
     this.actions = this.makeActions();
-    // What changes rules, and what is a terminal's, the page does not know.
+    // The page has no actions that change rules or need a terminal.
     const known = this.c.keys.filter(({ id }) => this.actions[id]);
     this.keys = new Map(known.flatMap(({ id, keys }) => keys.map((key) => [key, id])));
     const rows = known.map(({ label, help }) => element("tr", {}, element("td", {}, element("code", {}, label)), element("td", {}, help)));
@@ -110,12 +110,12 @@ class Page {
 
   signs() {
     const signs = [
-      ["●", "a first cause: no red row explains it"],
-      ["✎", "somebody wrote a note on the row"],
+      ["●", "first cause: no upstream row explains it"],
+      ["✎", "a note on the row"],
       ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, label, meaning }) => [glyph, `${label}: ${meaning}`]),
-      ["≥", "before an error: a lower bound from the norms; the tensors themselves may differ by more"],
-      ["≈", "before an error: the distance of the tensors, estimated from their sketches"],
-      ["ε", "the error in units of the precision of the coarser dtype"],
+      ["≥", "before an error: a lower bound from norms; the tensors may differ by more"],
+      ["≈", "before an error: estimated from sketches"],
+      ["ε", "error in units of the machine epsilon of the coarser dtype"],
     ];
     return element("table", {}, ...signs.map((texts) => element("tr", {}, ...texts.map((text) => element("td", {}, text)))));
   }
@@ -187,7 +187,7 @@ class Page {
     event.preventDefault();
   }
 
-  /** Nothing was typed for a while after a digit: it is the key of a status. */
+  /** After a pause, a digit is the key of a status. */
   settle() {
     const id = this.keys.get(this.digits);
     this.digits = "";
@@ -244,7 +244,7 @@ class Page {
     return found ? "" : `this is where the jumps ${end}`;
   }
 
-  /** To what made an input: the one that explains the row, or the one of a position (from 1). */
+  /** To the producer of an input: the one that explains the row, or the one of a position (from 1). */
   toProducer(count) {
     const { c } = this, row = this.listing.cursor;
     if (row < 0) return "there is no row";
@@ -280,7 +280,7 @@ class Page {
   copy(of, what) {
     if (this.listing.cursor < 0) return "there is no row";
     const text = of(this.listing.cursor);
-    // A browser may keep pages that were opened from a file from the clipboard: then it can be marked by hand.
+    // A browser may deny the clipboard to pages opened from a file: then the text can be selected by hand.
     const copied = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"));
     copied.then(() => this.say(`copied ${what}`), () => this.say(text));
     return "";

@@ -36,7 +36,7 @@ class Plot {
     return best;
   }
 
-  /** All that does not move with the cursor, drawn once for a size and a theme. */
+  /** The static part, drawn once per size and theme. */
   draw() {
     const { canvas, ground } = this, ratio = devicePixelRatio || 1;
     [this.width, this.height] = [canvas.clientWidth, canvas.clientHeight];
@@ -52,7 +52,7 @@ class Plot {
     this.point(this.cursor);
   }
 
-  /** One dot for all rows that fall on the same place: a million rows are as quick as a thousand. */
+  /** One dot for all rows at the same place: a million rows are as quick as a thousand. */
   dots(pen, colour) {
     const { c } = this, taken = new Uint8Array(this.width * this.height);
     for (const style of ["close", "red"]) {
@@ -92,7 +92,7 @@ class Plot {
     }
   }
 
-  /** Every stretch of one phase has a ground of its own, and its name where there is room. */
+  /** Each phase has its own background, and its name where there is room. */
   phases(pen, colour) {
     const { c } = this;
     for (let start = 0, end = 0; start < c.length; start = end) {

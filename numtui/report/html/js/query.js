@@ -5,7 +5,7 @@ const PARTS = /^(-(?=.))?(?:([A-Za-z]+)(:|>=|<=|>|<))?(.*)$/s;
 const VALUE = /(?:[^,"]|"[^"]*")*/y;
 const OPERATORS = { ">": (x, y) => x > y, "<": (x, y) => x < y, ">=": (x, y) => x >= y, "<=": (x, y) => x <= y };
 
-/** Columns that are compared with a number; NaN, which no comparison holds for, where a row has none. */
+/** Columns compared with a number; NaN, for which every comparison is false, where a row has none. */
 const NUMBERS = {
   error: (c) => (row) => c.arrays.error[row],
   largest: (c) => (row) => c.largest(row),
@@ -15,7 +15,7 @@ const NUMBERS = {
   row: () => (row) => row + 1,
 };
 
-/** Columns of text, as they are looked for: the table, the column, and what of an entry counts. */
+/** Searchable text columns: the table, the column, and the searched part of an entry. */
 const COLUMNS = {
   file: ["locations", "location", (text) => text.replace(/:\d+$/, "")],
   at: ["locations", "location", (text) => text],
@@ -27,10 +27,10 @@ const KEY_PARTS = {
   module: (key) => key.slice(0, Math.max(key.lastIndexOf("/"), 0)),
 };
 
-/** A function from row to boolean; throws an Error with a sentence for a word that means nothing. */
+/** A function from row to boolean; throws an Error with a sentence for an invalid word. */
 function parseQuery(text, c, within = []) {
   const tests = (text.match(WORD) ?? []).map((word) => {
-    if ((word.match(/"/g) ?? []).length % 2) throw new Error("the quotation mark has no other one");
+    if ((word.match(/"/g) ?? []).length % 2) throw new Error("unclosed quotation mark");
     const [, minus, name, sign, value] = PARTS.exec(word);
     const test = name === undefined ? parseText(value, c, within) : sign === ":" ? parseField(name, value, c) : parseNumber(name, sign, value, c);
     return minus ? (row) => !test(row) : test;
@@ -42,13 +42,13 @@ function parseQuery(text, c, within = []) {
 function parseText(value, c, within) {
   if (!value.startsWith("@") || value.length === 1) return keyContains(value.replaceAll('"', ""), c);
   const name = value.slice(1), saved = c.state.saved[name];
-  if (saved === undefined) throw new Error(`there is no saved filter '${name}'`);
-  if (within.includes(name)) throw new Error(`the saved filter '${name}' is made of itself`);
+  if (saved === undefined) throw new Error(`no saved filter '${name}'`);
+  if (within.includes(name)) throw new Error(`the saved filter '${name}' refers to itself`);
   return parseQuery(saved, c, [...within, name]);
 }
 
 function parseNumber(name, sign, value, c) {
-  if (!(name in NUMBERS)) throw new Error(`${name} is no number; there are ${Object.keys(NUMBERS).join(", ")}`);
+  if (!(name in NUMBERS)) throw new Error(`${name} is not a number; known are ${Object.keys(NUMBERS).join(", ")}`);
   const limit = Number(value.replace(/^([+-]?)inf(inity)?$/i, "$1Infinity")), compare = OPERATORS[sign], column = NUMBERS[name](c);
   if (value.trim() === "" || Number.isNaN(limit)) throw new Error(`'${name}${sign}${value}': expected a number after ${sign}, like ${name}${sign}1e-3`);
   return (row) => compare(column(row), limit);
@@ -57,7 +57,7 @@ function parseNumber(name, sign, value, c) {
 function parseField(name, value, c) {
   const fields = fieldNames(c);
   if (name in NUMBERS) throw new Error(`${name} is compared with a number, like ${name}>1e-3`);
-  if (!fields.includes(name)) throw new Error(`${name}: is no field; there are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
+  if (!fields.includes(name)) throw new Error(`${name}: is not a field; known are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
   const values = (name === "shape" ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
   const known = c.fields[name];
   for (const each of values) {
@@ -92,7 +92,7 @@ function oneOf(name, codes, flags, c) {
   return (row) => codes.has(column[row]) || (arrays.flags[row] & flags) !== 0;
 }
 
-/** The rows that start a first cause, and the red ones that follow from it. */
+/** The rows that start a first cause, and its red consequences. */
 function fromCause(numbers, c) {
   return (row) => numbers.includes(c.arrays.causeOf[row]) || numbers.includes(c.arrays.startOf[row]);
 }
@@ -110,13 +110,13 @@ function inColumn(values, c, table, column, shown) {
   return inTable(c, table, column, (entry) => tests.some((test) => test.test(shown(entry))));
 }
 
-/** A text is looked at once per distinct text, not once per row. */
+/** Each distinct text is tested once, not once per row. */
 function inTable(c, table, column, test) {
   const hit = c.tables[table].map(test), { [`${column}A`]: a, [`${column}B`]: b } = c.arrays;
   return (row) => hit[a[row]] === true || hit[b[row]] === true;
 }
 
-/** Whether a name has a value in it, or is it (`=value`, with `*`, `?` and `#`). A number is never part of another one. */
+/** Tests whether a name contains a value, or equals it (`=value`, with `*`, `?` and `#`). A number never matches within another. */
 function textTest(value) {
   if (value.startsWith("=") && value.length > 1) return new RegExp(`^${globPattern(value.slice(1))}$`, "is");
   const before = /^\d/.test(value) ? "(?<!\\d)" : "", after = /\d$/.test(value) ? "(?!\\d)" : "";
@@ -127,5 +127,5 @@ function literal(text) { return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"); }
 
 const SIGNS = { "*": ".*", "?": ".", "#": "[0-9]+" };
 
-/** A name with signs for anything, a character, a number, as a regular expression. */
+/** A name with wildcards as a regular expression. */
 function globPattern(glob) { return [...glob].map((character) => SIGNS[character] ?? literal(character)).join(""); }

@@ -1,7 +1,7 @@
-/* The list: only the lines that can be seen are in the page. */
+/* The list: only visible lines are in the page. */
 
 const ROW_HEIGHT = 20;
-const TALLEST = 8_000_000; // pixels; browsers lay nothing out much beyond that, and a million rows are more
+const TALLEST = 8_000_000; // pixels; browsers lay out little more, and a million rows need more
 
 class Table {
   constructor(listing, onChoose) {
@@ -23,7 +23,7 @@ class Table {
   get height() { return this.listing.lines.length * ROW_HEIGHT; }
   get room() { return Math.max(Math.floor(this.frame.clientHeight / ROW_HEIGHT), 1); }
 
-  /** Lines and pixels are the same but for lists so long that the scroll bar has to stand for more. */
+  /** Lines map to pixels, scaled down for lists too long for the scroll bar. */
   get scale() { return Math.max(this.height / TALLEST, 1); }
   get top() { return this.frame.scrollTop * this.scale; }
 
@@ -108,7 +108,7 @@ class Table {
     target.bar.style.setProperty("--heat", status.red || status.label === "close" ? this.heat(c.error(row)) : 0);
   }
 
-  /** Where an error stands on the colour scale, 0 to 1. */
+  /** The place of an error on the colour scale, 0 to 1. */
   heat(error) {
     if (!(error > 0)) return 0;
     const exponent = error === Infinity ? this.high : Math.log10(error);

@@ -1,0 +1,212 @@
+"""Notes about one row: a sentence each on what is known about it and what cannot be known.
+
+Every kind of note is a function of the row that gives no, one or several sentences; `_NOTES` is their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from matchers.comparison import Comparison
+from matchers.explain.facts import InputFact, phase_label
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.collectives import is_collective
+from matchers.ops.run_info import cut_gradients
+from matchers.pairing.pairing import Method
+from matchers.status import Role, Status
+from matchers.verdict.relative_error import relative_difference
+from matchers.verdict.sketches import error_range
+
+__all__ = ["notes_of"]
+
+_MAX_UNPAIRED = 256
+"""Unpaired operations that are followed upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """The row that the notes are about."""
+
+    c: Comparison
+    row: int
+    inputs: tuple[InputFact, ...]
+
+    @property
+    def status(self) -> Status:
+        return Status(self.c.status[self.row])
+
+    @property
+    def role(self) -> Role:
+        return Role(self.c.role[self.row])
+
+    @property
+    def pair(self) -> int:
+        return int(self.c.pair[self.row])
+
+    @property
+    def is_cause(self) -> bool:
+        return bool(self.c.cause[self.row])
+
+    @property
+    def records(self) -> tuple[int, int]:
+        """The record of a and that of b, -1 for none."""
+        return int(self.c.row_a[self.row]), int(self.c.row_b[self.row])
+
+    @property
+    def log_and_record(self) -> tuple[OpLog, int]:
+        """The record of a where there is one, else that of b."""
+        i, j = self.records
+        return (self.c.a, i) if i >= 0 else (self.c.b, j)
+
+
+def notes_of(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[str, ...]:
+    """All notes about a row."""
+    subject = _Subject(c, row, inputs)
+    return tuple(note for notes in _NOTES for note in notes(subject))
+
+
+def _names(of: _Subject) -> Iterator[str]:
+    """The names that both sides have in common, and those that differ."""
+    (i, j), a, b = of.records, of.c.a, of.c.b
+    if i < 0 or j < 0:
+        return
+    same: list[str] = []
+    other: list[str] = []
+    for what, x, y in (
+        ("module", a.module_name(i), b.module_name(j)),
+        ("op", a.op_name(i), b.op_name(j)),
+        ("counter", str(int(a.counter[i])), str(int(b.counter[j]))),
+        ("phase", phase_label(a, i), phase_label(b, j)),
+        ("location", a.location_text(i), b.location_text(j)),
+    ):
+        if x or y:
+            (same if x == y else other).append(what)
+    told = [f"{word} {', '.join(names)}" for word, names in (("same", same), ("other", other)) if names]
+    if told:
+        yield "; ".join(told)
+
+
+def _printed(of: _Subject) -> Iterator[str]:
+    """The limits of agreement in printed values."""
+    if of.status != Status.SAME_PRINT:
+        return
+    i, _ = of.records
+    if i >= 0 and not len(of.c.a.outputs[i]) and not of.c.a.present[i]:
+        yield "the log says only what went in: what the operation did is not known"
+    else:
+        yield "norms of seven digits cannot see the order of elements, signs in L1, or a change below 5e-7"
+
+
+def _precision(of: _Subject) -> Iterator[str]:
+    """The precision of the error: a lower bound or an estimate."""
+    if of.status not in (Status.DIVERGED, Status.CLOSE):
+        return
+    error = float(of.c.error[of.row])
+    if of.c.bound[of.row]:
+        yield "≥: a lower bound from the norms; the tensors themselves may differ by more"
+    elif error > 0:
+        low, high = error_range(error)
+        yield (
+            "≈: the distance of the tensors themselves, estimated from their sketches to about a fifth: between "
+            f"{low:.1e} and {high:.1e} in 19 cases of 20"
+        )
+
+
+def _begins_here(of: _Subject) -> Iterator[str]:
+    if of.status == Status.CLOSE and of.c.inputs_equal[of.row]:
+        yield (
+            "the same bits went in: the difference begins here (another kernel, another order of summation, or a "
+            "number that is no tensor)"
+        )
+
+
+def _tolerance(of: _Subject) -> Iterator[str]:
+    if of.status == Status.DIVERGED:
+        yield f"the tolerance is {float(of.c.tolerance[of.row]):.1e}"
+
+
+def _amplification(of: _Subject) -> Iterator[str]:
+    """The error of a diverged row over the largest error of its inputs."""
+    if of.status != Status.DIVERGED:
+        return
+    c, row = of.c, of.row
+    worst = 0.0
+    of_a, of_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
+    for fact in of.inputs:
+        if fact.agrees is False:
+            difference = relative_difference(of_a[fact.position], of_b[fact.position])
+            if math.isfinite(difference):
+                worst = max(worst, difference)
+    error = float(c.error[row])
+    if worst > 0 and math.isfinite(error):
+        yield f"error out over error in: {error / worst:.2g} (by the norms)"
+
+
+def _unfinished(of: _Subject) -> Iterator[str]:
+    if of.status == Status.UNFINISHED:
+        yield "judged instead where the value is waited for or read"
+
+
+def _cut_gradients(of: _Subject) -> Iterator[str]:
+    """Settings that cut gradients, where a first cause is in the backward pass."""
+    log, record = of.log_and_record
+    if of.is_cause and log.phase[record] == Phase.BACKWARD:
+        yield from cut_gradients(of.c.a.header.run, of.c.b.header.run)
+
+
+def _unpaired_upstream(of: _Subject) -> Iterator[str]:
+    """The first of the unpaired operations that lead to an unpaired first cause."""
+    c, row = of.c, of.row
+    if not of.is_cause or of.pair >= 0 or c.flow is None:
+        return
+    side, log, flow, pair_of = (
+        ("a", c.a, c.flow.a, c.pairing.of_a) if c.row_a[row] >= 0 else ("b", c.b, c.flow.b, c.pairing.of_b)
+    )
+    record = max(of.records)
+    found, left = {record}, [record]
+    while left and len(found) <= _MAX_UNPAIRED:
+        makers = {
+            maker for maker in flow[left.pop()].tolist() if maker >= 0 and pair_of[maker] < 0 and maker not in found
+        }
+        found |= makers
+        left += makers
+    if many := len(found) - 1:
+        first = min(found)
+        place = log.location_text(first)
+        noun = "operation" if many == 1 else "operations"
+        where = f"{log.keys[first]}" + (f" ({place})" if place else "")
+        yield f"{many}{'' if not left else ' or more'} {noun} before it only {side} has, too, from {where} on"
+
+
+def _other_rank(of: _Subject) -> Iterator[str]:
+    log, record = of.log_and_record
+    if of.role == Role.ORIGIN and is_collective(log.op_name(record)):
+        yield "what this rank gave to it agrees: another rank gave something else, compare their logs too"
+
+
+def _crossing_pairs(of: _Subject) -> Iterator[str]:
+    if of.is_cause and of.role == Role.RECEIVER:
+        yield "the red rows explain each other, because pairs cross: this is only the earliest of them"
+
+
+def _doubtful_pair(of: _Subject) -> Iterator[str]:
+    if of.pair >= 0 and of.c.pairing.method[of.pair] == Method.RELAXED:
+        yield "a doubtful pair: the same op in the same module, left over on both sides, with other numbers"
+
+
+_NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (
+    _names,
+    _printed,
+    _precision,
+    _begins_here,
+    _tolerance,
+    _amplification,
+    _unfinished,
+    _cut_gradients,
+    _unpaired_upstream,
+    _other_rank,
+    _crossing_pairs,
+    _doubtful_pair,
+)

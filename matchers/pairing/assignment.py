@@ -1,0 +1,140 @@
+"""The assignment of rows to each other: partners found so far, candidates, and the competition between them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matchers.arrays import Float64, Int64
+from matchers.ops.collectives import collective
+from matchers.pairing.evidence import Order
+from matchers.pairing.features import Features
+from matchers.pairing.pairing import Method
+
+__all__ = ["NEAREST", "UNPAIRED", "WINDOW", "State", "chances", "compete", "leftovers", "nearest_of_kind"]
+
+NEAREST = 5
+"""Candidates of a row: this many of its kind on either side of its expected place."""
+WINDOW = 600
+"""Largest distance, in rows, of a candidate from the expected place."""
+_REACH = 24
+"""Largest distance, in rows, of a leftover row from the expected place."""
+UNPAIRED = 0.0
+"""Log odds that a row has no partner among its candidates."""
+
+
+class State:
+    """The pairs found so far, by row of a (and `of_b`, by row of b), with their runners-up."""
+
+    def __init__(self, n_a: int, n_b: int) -> None:
+        self.of_a = np.full(n_a, -1, np.int64)
+        self.of_b = np.full(n_b, -1, np.int64)
+        self.method = np.zeros(n_a, np.int8)
+        self.confidence = np.zeros(n_a)
+        self.runner_up = np.full(n_a, -1, np.int64)
+        self.runner_up_score = np.zeros(n_a)
+
+    def free(self, rows: Int64) -> None:
+        """Separate rows of a from their partners."""
+        partners = self.of_a[rows]
+        self.of_b[partners[partners >= 0]] = -1
+        self.of_a[rows], self.method[rows], self.confidence[rows] = -1, Method.NONE, 0.0
+        self.runner_up[rows], self.runner_up_score[rows] = -1, 0.0
+
+    def copy(self) -> State:
+        other = State(0, 0)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy())
+        return other
+
+    def pair(self, i: Int64, j: Int64, method: Method, confidence: Float64 | float) -> None:
+        self.of_a[i], self.of_b[j] = j, i
+        self.method[i], self.confidence[i] = method, confidence
+        self.runner_up[i], self.runner_up_score[i] = -1, 0.0
+
+
+def nearest_of_kind(
+    f: Features, rows_a: Int64, rows_b: Int64, order: Order, nearest: int = NEAREST, window: int = WINDOW
+) -> tuple[Int64, Int64]:
+    """Candidate pairs (i, j) of the given rows: of one kind and near each other, i ascending."""
+    span = np.int64(len(f.b) + 1)
+    code_b = f.b.kind[rows_b] * span + rows_b
+    sort = np.argsort(code_b)
+    code_b, rows_b = code_b[sort], rows_b[sort]
+    if not len(rows_a) or not len(rows_b):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    expected = np.clip((order.before[rows_a] + order.after[rows_a]) // 2, 0, len(f.b) - 1)
+    at = np.searchsorted(code_b, f.a.kind[rows_a] * span + expected)
+    pick = at[:, None] + np.arange(-nearest, nearest)[None, :]
+    inside = (pick >= 0) & (pick < len(rows_b))
+    j = rows_b[np.clip(pick, 0, len(rows_b) - 1)]
+    ok = inside & (f.b.kind[j] == f.a.kind[rows_a][:, None]) & (np.abs(j - expected[:, None]) <= window)
+    i = np.broadcast_to(rows_a[:, None], j.shape)[ok]
+    return i, j[ok]
+
+
+def chances(state: State, i: Int64, j: Int64, score: Float64, alone: Float64 | float = UNPAIRED) -> Float64:
+    """Probability of each candidate, against the others of both its rows and the chance that a row has no partner."""
+    top = np.maximum(score.max(initial=0.0) - 600.0, 0.0)
+    weight = np.exp(score - top)
+    total_a = np.bincount(i, weight, len(state.of_a))
+    total_b = np.bincount(j, weight, len(state.of_b))
+    return weight / (total_a[i] + total_b[j] - weight + np.exp(alone - top))
+
+
+def compete(state: State, i: Int64, j: Int64, score: Float64, least: Float64 | float) -> None:
+    """Pair unpaired rows, best mutual candidates first, where the probability is at least `least`."""
+    n_a, n_b = len(state.of_a), len(state.of_b)
+    chance = chances(state, i, j, score)
+    alive = np.flatnonzero((score > 0) & (chance >= least))
+    while len(alive):
+        ai, aj, s = i[alive], j[alive], score[alive]
+        best_a, best_b = np.full(n_a, -np.inf), np.full(n_b, -np.inf)
+        np.maximum.at(best_a, ai, s)
+        np.maximum.at(best_b, aj, s)
+        win = np.flatnonzero((s == best_a[ai]) & (s == best_b[aj]))
+        # ties: the first candidate of a row, then of a column, wins
+        _, first = np.unique(ai[win], return_index=True)
+        win = win[first]
+        _, first = np.unique(aj[win], return_index=True)
+        win = win[np.sort(first)]
+        if not len(win):
+            break
+        state.pair(ai[win], aj[win], Method.ALIGNED, chance[alive[win]])
+        alive = alive[(state.of_a[ai] < 0) & (state.of_b[aj] < 0)]
+    _runners_up(state, i, j, chance)
+
+
+def _runners_up(state: State, i: Int64, j: Int64, chance: Float64) -> None:
+    """The best other candidate of every row."""
+    other = np.flatnonzero(state.of_a[i] != j)
+    oi, chance = i[other], chance[other]
+    best = np.full(len(state.of_a), -1.0)
+    np.maximum.at(best, oi, chance)
+    win = np.flatnonzero(chance == best[oi])
+    rows = oi[win]
+    state.runner_up[rows] = j[other[win]]
+    state.runner_up_score[rows] = best[rows]
+
+
+def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
+    """Pairs (i, j) of the given unpaired rows of one op in one module that have a single possible partner each.
+
+    Another shape, or a value that changed altogether, does not make it another operation.
+    """
+    # collectives are bucketed differently from run to run, so neither name nor place identifies them
+    rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
+    if not len(rows_a) or not len(rows_b):
+        return rows_a[:0], rows_b[:0]
+    width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
+    name_a = ((f.a.op[rows_a] + 1) * 4 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
+    name_b = ((f.b.op[rows_b] + 1) * 4 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
+    at = order.before[rows_a]
+    by_name = np.argsort(name_b * span + rows_b)
+    place = (name_b * span + rows_b)[by_name]
+    low = np.searchsorted(place, name_a * span + np.clip(at - _REACH, 0, len(f.b)))
+    high = np.searchsorted(place, name_a * span + np.clip(at + _REACH, 0, len(f.b)), side="right")
+    single = np.flatnonzero(high - low == 1)
+    i, j = rows_a[single], rows_b[by_name[low[single]]]
+    wanted = np.bincount(j, minlength=len(f.b))
+    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
+    return i[only], j[only]

@@ -1,0 +1,161 @@
+"""Columns for judging pairs by their inputs, computed before the first pair is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import OpLog
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts, longer_sums, whole_numbers
+from matchers.verdict.noise_floor import NoiseFloor
+from matchers.verdict.relative_error import relative
+from matchers.verdict.sketches import estimates
+from matchers.verdict.tolerance import (
+    COPIES,
+    EXTREMES,
+    RANKING,
+    counting,
+    elementwise,
+    growth_factor,
+    of_scores,
+    rounding,
+    systematic_share,
+)
+
+__all__ = ["PropagationColumns"]
+
+
+@dataclass(frozen=True, slots=True)
+class PropagationColumns:
+    """The columns of all pairs that do not depend on the verdicts of other pairs.
+
+    Attributes:
+        i, j: the leading records.
+        status, error, limit: as the pair was judged by itself.
+        open: the pair is judged here: it differs, by a finite error, and no user has set its tolerance.
+        judged_by: the error that is compared with the limit; of what is ranked, the estimate of all values.
+        whole: the results are whole numbers, which do not round, but may be decided by numbers that do.
+        ranked: values and their ranks, of which the ranks were judged.
+        own, own_norm: error, and change of a norm, that rounding in the operation itself can make.
+        norm: relative change of the norm.
+        times: factor of the limit: a bound that the norms do not show is that of a single element.
+        share: share of a rounding error that shows in the norm.
+        copies: the operation passes its inputs on.
+        growth: factor by which the operation may enlarge the error of its inputs.
+        of_scores: this factor is the size of the argument.
+        measured: the error is an estimate of the first output's.
+        noise, noise_norm: error and change of a norm that a third run shows; NaN where it shows none.
+    """
+
+    i: Int64
+    j: Int64
+    status: NDArray[np.int8]
+    error: Float64
+    limit: Float64
+    open: Bool
+    judged_by: Float64
+    whole: Bool
+    ranked: Bool
+    own: Float64
+    own_norm: Float64
+    norm: Float64
+    times: Float64
+    share: Float64
+    copies: Bool
+    growth: Float64
+    of_scores: Bool
+    measured: Bool
+    noise: Float64
+    noise_norm: Float64
+
+    @classmethod
+    def of(
+        cls,
+        a: OpLog,
+        b: OpLog,
+        pairing: Pairing,
+        verdicts: Verdicts,
+        fixed: Bool,
+        coarsest: float,
+        noise: NoiseFloor | None,
+    ) -> PropagationColumns:
+        """The columns of all pairs; arguments as `explain_by_arithmetic`."""
+        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        status, error = verdicts.status, verdicts.error
+        by_slot = np.zeros(len(i), bool)
+        by_slot[list(verdicts.slots)] = True
+        is_open = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & ~fixed
+        is_open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
+        whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
+        ranked = by_slot & ~whole & _by_op(a, i, RANKING.__contains__)
+        judged_by = error.copy()
+        judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
+        own = _own_rounding(a, b, i, j, coarsest)
+        norm = _norm_change(a, b, i, j)
+        share = systematic_share(
+            np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, i), (b, j))))
+        )
+        copies = _by_op(a, i, COPIES.__contains__)
+        # a constant that two dtypes round differently moves a norm by all of its rounding
+        constant = copies | _other_dtype(a, b, i, j)
+        unknown = np.full(len(i), np.nan)
+        return cls(
+            i=i,
+            j=j,
+            status=status,
+            error=error,
+            limit=verdicts.limit,
+            open=is_open,
+            judged_by=judged_by,
+            whole=whole | ranked,
+            ranked=ranked,
+            own=own,
+            own_norm=np.where(constant, own, share * own),
+            norm=norm,
+            times=np.where(verdicts.bound & (error > norm) & ~by_slot, EXTREMES, 1.0),
+            share=share,
+            copies=copies,
+            growth=_by_op(a, i, growth_factor),
+            of_scores=_by_op(a, i, of_scores),
+            measured=~verdicts.bound & ~by_slot,
+            noise=unknown if noise is None else noise.of(pairing),
+            noise_norm=unknown if noise is None else noise.norm_of(pairing),
+        )
+
+
+def _by_op(log: OpLog, rows: Int64, of: Callable[[str], float]) -> NDArray[Any]:
+    """A property of operations, for the operations of some rows."""
+    return np.array([of(name) for name in (*log.ops, "")])[log.op[rows]]
+
+
+def _own_rounding(a: OpLog, b: OpLog, i: Int64, j: Int64, coarsest: float) -> Float64:
+    """The error that rounding in the operation itself can make, by the coarser dtype of each pair."""
+
+    def largest(by_element: bool) -> Float64:
+        sides = []
+        for log, rows in ((a, i), (b, j)):
+            table = [rounding(name, by_element, log.ours, coarsest) for name in (*log.dtypes, "float32")]
+            sides.append(np.array(table)[log.dtype[rows]])
+        return np.maximum(*sides)
+
+    return longer_sums(a, b, i, j) * np.where(_by_op(a, i, elementwise), largest(True), largest(False))
+
+
+def _other_dtype(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
+    return np.asarray(ids_a[a.dtype[i]] != ids_b[b.dtype[j]])
+
+
+def _norm_change(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
+    """The larger relative change of L1 and L2."""
+    first = relative(a.outputs.first(i), b.outputs.first(j))
+    second = relative(a.stats[1][i], b.stats[1][j])
+    return np.fmax(np.nan_to_num(first, posinf=np.inf), np.nan_to_num(second, posinf=np.inf))
