@@ -1,8 +1,8 @@
 """The registry of all actions of the main screen: keys, help text, group.
 
 The key bindings, the footer, the `?` help, the command palette, the `:` commands and the table of keys in the README
-all come from `ACTIONS`; a test proves that they agree. An action runs `action_<id>` of the explorer's screen. Every
-binding carries the action's id, so that a keymap can move it to another key.
+all come from `ACTIONS`; a test proves that they agree. `tui/screens/actions.py` has the callable of
+each id. Every binding carries the action's id, so that a keymap can move it to another key.
 
 Keys are Textual's names or the character itself; a space separates the keys of a sequence (`z z`).
 """
@@ -37,7 +37,7 @@ class Action:
     """An action of the main screen.
 
     Attributes:
-        id: name of the binding and of its method.
+        id: name of the binding, and of its callable in the table of the screen.
         keys: any of them runs it; empty where only the palette and `:` offer it.
         help: an imperative sentence without its full stop.
         group: heading in the help.

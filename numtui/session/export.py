@@ -44,26 +44,26 @@ class HtmlPage:
 
 def page_of(session: Session) -> HtmlPage:
     """Return the page of the current view: the same rules, filters, folds, search, notes, and row."""
-    shown = session.filter
+    shown = session.listing.filter
     view = View(
         hidden=frozenset(StatusGroup) - shown.groups,
         query=shown.query.text,
-        search="" if session.search is None else session.search.text,
-        saved=session.saved,
-        folded=session.folded,
-        order=session.order,
-        cursor=session.cursor,
-        notes=tuple(session.annotations.noted(session.comparison)),
+        search="" if session.listing.search is None else session.listing.search.text,
+        saved=session.listing.saved,
+        folded=session.listing.folded,
+        order=session.listing.order,
+        cursor=session.listing.cursor,
+        notes=tuple(session.listing.annotations.noted(session.comparison)),
     )
     return HtmlPage(_report(session), view)
 
 
 def row_of(session: Session) -> str:
     """Return the row under the cursor as Markdown, with its note; empty without a row."""
-    if session.cursor < 0:
+    if session.listing.cursor < 0:
         return ""
-    note = session.annotations.note(session.comparison, session.cursor)
-    return row_markdown(_report(session).row(session.cursor)) + (f"\n{plain(note, 2000)}\n" if note else "")
+    note = session.listing.annotations.note(session.comparison, session.listing.cursor)
+    return row_markdown(_report(session).row(session.listing.cursor)) + (f"\n{plain(note, 2000)}\n" if note else "")
 
 
 def _report(session: Session) -> Report:

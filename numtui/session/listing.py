@@ -5,7 +5,7 @@ No screen and no rules here: the session adds the rules, the widgets draw.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -16,15 +16,26 @@ from matchers.explain.row import Explanation, InputFact
 from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
 from numtui.query.fields import keys_containing
+from numtui.query.grouping import By
 from numtui.query.query import Query, parse_query
 from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_rows, step, step_error, with_error
 from numtui.session.annotations import Annotations, row_of
+from numtui.session.jumps import Jumps
 from numtui.session.rule_edits import RecordPair, record_pair_of
 
 __all__ = ["Details", "Listing", "Search"]
 
-_JUMPS = 100
-"""Jumps that are remembered, as in vim."""
+
+class Details(IntEnum):
+    """How much of the screen the inspector takes."""
+
+    NONE = 0
+    USUAL = 1
+    MOST = 2
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,6 @@ class Search:
         return any(record >= 0 and needle in log.keys.raw(record).lower() for log, record in records)
 
 
-@dataclass
-class _Jumps:
-    back: list[RecordPair] = field(default_factory=list)
-    forward: list[RecordPair] = field(default_factory=list)
-    kind: str = ""
-    """What the last jump was: a run of the same kind (`n n n`) is one entry."""
-
-
 class Listing:
     """A cursor in a comparison. Rows are rows of `comparison`; `cursor` is -1 only when nothing is listed."""
 
@@ -63,12 +66,13 @@ class Listing:
         self.filter = Filter()
         self.folded = False
         self.order = Order.DISPATCH
+        self.grouping = By.MODULE
         self.details = Details.USUAL
         self.saved: dict[str, str] = {}
         """Filter queries by name."""
         self.search: Search | None = None
         self.annotations = Annotations()
-        self._jumps = _Jumps()
+        self._jumps = Jumps()
         self._opened: Bool | None = None
         """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
         self._queried: list[tuple[Comparison, Query, Bool]] = []
@@ -91,9 +95,14 @@ class Listing:
         told, note = explained(self.comparison, self.cursor), self.annotations.note(self.comparison, self.cursor)
         return replace(told, notes=(f"note: {note}", *told.notes)) if note else told
 
-    def show_comparison(self, comparison: Comparison) -> None:
-        """Another comparison of the same logs (or of all of them, after their heads); the cursor keeps its record."""
+    def show_comparison(self, comparison: Comparison, *, reread: bool = False) -> None:
+        """List another comparison of the same logs (or of all of them, after their heads); the cursor keeps its record.
+
+        `reread`: the logs have been read again, so that the same number may be another record.
+        """
         spot, on_fold = self.spot, self._on_fold
+        if reread:
+            self._opened = None
         self._carry_opened(comparison)
         self.comparison = comparison
         # What was computed for another one would only keep that in memory.
@@ -145,13 +154,17 @@ class Listing:
         self._queried = [(c, query, mask), *known[:1]]
         return mask
 
+    def prepare(self, comparison: Comparison) -> None:
+        """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""
+        _ = comparison.comparability
+        if self.filter.query:
+            self.wanted(self.filter.query, comparison)
+        self.ranked(self.order, comparison)
+
     def sort(self, order: Order) -> None:
         """List the rows in another order; the cursor keeps its row."""
         self.order = order
-        self._opened = None
-        self._rebuild()
-        if self.search is not None:
-            self.search = self.hits(self.search.text)
+        self._relist()
 
     def clear_filter(self) -> bool:
         """List everything; False when nothing was hidden."""
@@ -162,6 +175,9 @@ class Listing:
 
     def _set_filter(self, wanted: Filter) -> None:
         self.filter = wanted
+        self._relist()
+
+    def _relist(self) -> None:
         self._opened = None
         self._rebuild()
         if self.search is not None:
@@ -179,10 +195,8 @@ class Listing:
             return False
         line = self.line
         end = self.view.row_at(line + 1) if line + 1 < len(self.view) else len(self.comparison)
-        if self._opened is None:
-            self._opened = np.zeros(len(self.comparison), bool)
-        rows = np.arange(self.cursor, end)
-        self._opened[rows[self.view.passing[rows]]] = True
+        rows = np.arange(self.cursor, end, dtype=np.int32)
+        self._open(rows[self.view.passing[rows]])
         self._rebuild()
         return True
 
@@ -212,12 +226,10 @@ class Listing:
             known = self._sorted = (c, order, sorted_rows(c, order))
         return known[2]
 
-    def _open(self, row: int) -> None:
-        if row < 0:
-            return
+    def _open(self, rows: Int32 | int) -> None:
         if self._opened is None:
             self._opened = np.zeros(len(self.comparison), bool)
-        self._opened[row] = True
+        self._opened[rows] = True
 
     def _carry_opened(self, comparison: Comparison) -> None:
         """The rows that were opened, as rows of another comparison."""
@@ -253,19 +265,15 @@ class Listing:
         line = self.view.line_of(row)
         plain = len(self.view) and self.view.row[line] == row and not self.view.fold[line]
         if not plain:
-            self._open(row)
+            if row >= 0:
+                self._open(row)
             self.cursor = row
             self._rebuild()
         self.cursor = row
 
     def _leave(self, kind: str) -> None:
         """Remember where a jump starts."""
-        jumps = self._jumps
-        if self.cursor >= 0 and not (kind and kind == jumps.kind):
-            jumps.back.append(self.spot)
-            del jumps.back[:-_JUMPS]
-        jumps.kind = kind
-        jumps.forward.clear()
+        self._jumps.leave(self.spot if self.cursor >= 0 else None, kind)
 
     def back(self) -> bool:
         """To where the last jump started."""
@@ -439,15 +447,3 @@ class Listing:
             keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
         )
         return Search(text, self.view.listed(np.flatnonzero(found).astype(np.int32)))
-
-
-class Details(IntEnum):
-    """How much of the screen the inspector takes."""
-
-    NONE = 0
-    USUAL = 1
-    MOST = 2
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()

@@ -23,12 +23,11 @@ _GONE = (-1, -1)
 
 def sitting_of(
     listing: Listing,
-    annotations: Annotations,
     rejected: Iterable[str] = (),
     typed: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SavedSession:
     """Return the state to save. Takes milliseconds per mark and note on a log of a million records."""
-    c = listing.comparison
+    c, annotations = listing.comparison, listing.annotations
     # Copies, because this may run in another thread than the edits.
     marks = {name: anchor_of(c, spot) for name, spot in dict(annotations.marks).items()}
     notes = {anchor_of(c, spot): text for spot, text in dict(annotations.notes).items()}
@@ -58,13 +57,13 @@ def written_meanwhile(kept: SavedSession, now: SavedSession) -> SavedSession:
     )
 
 
-def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> str:
+def resume(listing: Listing, kept: SavedSession) -> str:
     """Restore a saved session; return a message about what was restored, empty for nothing.
 
     Changes made while the logs were read (moves, filters, notes) take precedence.
     """
-    c = listing.comparison
-    kept = written_meanwhile(kept, sitting_of(listing, annotations))
+    c, annotations = listing.comparison, listing.annotations
+    kept = written_meanwhile(kept, sitting_of(listing))
     listing.saved = dict(kept.filters)
     _annotate(c, annotations, kept)
     if listing.details is Details.USUAL:
@@ -95,10 +94,10 @@ def resume(listing: Listing, annotations: Annotations, kept: SavedSession) -> st
     return f"last session restored: {', '.join(told)}" if told else ""
 
 
-def find_again(listing: Listing, annotations: Annotations, kept: SavedSession) -> None:
+def find_again(listing: Listing, kept: SavedSession) -> None:
     """Move cursor, marks and notes to the reloaded logs, which may have more or other records."""
     c = listing.comparison
-    _annotate(c, annotations, kept)
+    _annotate(c, listing.annotations, kept)
     row = row_of_anchor(c, kept.cursor)
     if row >= 0 and row != listing.cursor:
         listing.go(row)

@@ -1,8 +1,8 @@
 """One sitting over one pair of logs, without a screen.
 
-The session owns everything that a key press can change: the rules with undo and redo, the mark, what is proposed; and,
-as a `Listing`, the cursor, the filter, the folds, the search, the list of jumps. The screen shows it and calls it; so
-nearly all of the program is tested without a terminal.
+The session owns everything that a key press can change: the rules with undo and redo, the mark, what is proposed; and
+`listing`: the cursor, the filter, the folds, the search, the jumps. The screen shows it and calls it; so nearly all of
+the program is tested without a terminal.
 
 Matching is slow enough to be done elsewhere: a change of the rules returns a `Job`, whose `run` is pure and may be
 called in any thread, and `accept` takes the result back. A job carries the generation of the rules it was made for;
@@ -26,7 +26,7 @@ from numtui.query.fields import rows_of_rule
 from numtui.session.input_history import TypedLines, joined
 from numtui.session.jobs import Job, Proposal, RealignmentSearch
 from numtui.session.journal import Journal, Recovered
-from numtui.session.listing import Listing, Search
+from numtui.session.listing import Listing
 from numtui.session.restore import find_again, resume, sitting_of, written_meanwhile
 from numtui.session.rule_edits import (
     Edit,
@@ -42,10 +42,10 @@ from numtui.session.rule_edits import (
 from numtui.session.store import SavedSession, SessionStore
 from numtui.session.suggestion_tree import Suggested
 
-__all__ = ["Search", "Session"]
+__all__ = ["Session"]
 
 
-class Session(Listing):
+class Session:
     """See the module's docstring."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Session(Listing):
         journal: Journal | None = None,
         store: SessionStore | None = None,
     ) -> None:
-        super().__init__(comparison)
+        self.listing = Listing(comparison)
         self.file = file
         self.rules: RuleSet = file.rules
         self.names = names
@@ -77,30 +77,27 @@ class Session(Listing):
 
     # -- the comparison and its jobs
 
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison that is listed."""
+        return self.listing.comparison
+
     def adopt(self, comparison: Comparison, file: RuleFile) -> None:
         """The logs have been read: show all of them, with the rules of their file."""
         self.file, self.rules = file, file.rules
         self._undo, self._redo, self.proposal = [], [], None
         self.generation += 1
-        self.show_comparison(comparison)
+        self.listing.show_comparison(comparison)
 
     def reload(self, comparison: Comparison) -> None:
         """The logs have been read again: rules, filters, place, marks and notes stay, on the same operations."""
-        kept = sitting_of(self, self.annotations)
-        self._opened = None  # by records that may be others now
+        kept = sitting_of(self.listing)
         self.suggested.forget()
         self.proposal = None
         self.generation += 1
-        self.show_comparison(comparison)
-        find_again(self, self.annotations, kept)
+        self.listing.show_comparison(comparison, reread=True)
+        find_again(self.listing, kept)
         self.outdated = False
-
-    def prepare(self, comparison: Comparison) -> None:
-        """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""
-        _ = comparison.comparability
-        if self.filter.query:
-            self.wanted(self.filter.query, comparison)
-        self.ranked(self.order, comparison)
 
     def rematch(self) -> Job:
         """The job that brings the comparison up to the rules."""
@@ -111,7 +108,7 @@ class Session(Listing):
         if job.result is None or job.generation != self.generation:
             return False
         if not job.preview:
-            self.show_comparison(job.result)
+            self.listing.show_comparison(job.result)
             return True
         proposal = self.proposal
         if proposal is None or proposal.serial != job.preview:
@@ -159,7 +156,7 @@ class Session(Listing):
 
     def explain(self) -> Explanation | None:
         """What is known about the row under the cursor, and that its pair may be wrong; None when there is no row."""
-        told, found = super().explain(), self.realignment(self.cursor)
+        told, found = self.listing.explain(), self.realignment(self.listing.cursor)
         if told is None or found is None:
             return told
         return replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
@@ -178,7 +175,7 @@ class Session(Listing):
         rows = np.sort(self.comparison.at_a[records]) if records else np.zeros(0, np.int32)
         red = rows[self.comparison.red[rows]]
         elsewhere = int(red[0]) if len(red) else -1
-        return realign_edits(self.rules, self.realignment(self.cursor), elsewhere)
+        return realign_edits(self.rules, self.realignment(self.listing.cursor), elsewhere)
 
     # -- rules
 
@@ -193,16 +190,16 @@ class Session(Listing):
         Raises:
             EditError: these two make no pair.
         """
-        if self.cursor < 0:
+        if self.listing.cursor < 0:
             return "there is no row to mark"
         if self.mark is None:
-            self.mark = self.spot
+            self.mark = self.listing.spot
             return "marked: go to its partner and press m again (esc drops the mark)"
-        marked = self.row_of(self.mark)
-        if marked == self.cursor:
+        marked = self.listing.row_of(self.mark)
+        if marked == self.listing.cursor:
             self.mark = None
             return "the mark is gone"
-        self.propose("m", pair_edits(self.comparison, self.rules, self.mark, self.spot))
+        self.propose("m", pair_edits(self.comparison, self.rules, self.mark, self.listing.spot))
         return ""
 
     def propose_unpair(self) -> None:
@@ -211,11 +208,13 @@ class Session(Listing):
         Raises:
             EditError: it is no pair.
         """
-        self.propose("x", unpair_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+        row = self.listing.cursor
+        self.propose("x", unpair_edits(self.comparison, self.rules, row) if row >= 0 else ())
 
     def propose_ignore(self) -> None:
         """Propose to ignore the row under the cursor, or to judge it again."""
-        self.propose("i", ignore_edits(self.comparison, self.rules, self.cursor) if self.cursor >= 0 else ())
+        row = self.listing.cursor
+        self.propose("i", ignore_edits(self.comparison, self.rules, row) if row >= 0 else ())
 
     def generalised(self, at: int) -> Edit:
         """The rules with the template that says for all layers what the pair rule of an index says.
@@ -239,7 +238,7 @@ class Session(Listing):
         Raises:
             EditError: the row under the cursor is no pair, or no template covers a sibling; the text says why.
         """
-        return template_edits(self.comparison, self.rules, self.cursor)
+        return template_edits(self.comparison, self.rules, self.listing.cursor)
 
     def next_alternative(self) -> None:
         """Choose the next of the proposed edits."""
@@ -310,13 +309,13 @@ class Session(Listing):
         """Go on where an earlier sitting ended; what is as it was, in words."""
         self.suggested.rejected.update(kept.rejected)
         self.typed.lines = joined(kept.typed, self.typed.lines)
-        return resume(self, self.annotations, kept)
+        return resume(self.listing, kept)
 
     def keep(self) -> None:
         """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
         if self.store is None:
             return
-        sitting = sitting_of(self, self.annotations, set(self.suggested.rejected), self.typed.lines)
+        sitting = sitting_of(self.listing, set(self.suggested.rejected), self.typed.lines)
         if self.comparison.a.partial:
             # Where one is means nothing before the logs have been read; what was written does.
             sitting = written_meanwhile(self.store.known, sitting)

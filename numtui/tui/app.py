@@ -200,7 +200,7 @@ class Numtui(App[None], inherit_bindings=False):
 
     on_resize = forget_shown
 
-    def redraw(self) -> None:
+    def action_redraw(self) -> None:
         """Send the whole screen again."""
         self.shown.forget()
         self.refresh(layout=True)

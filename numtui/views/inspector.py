@@ -64,7 +64,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     """
     if told is None:
         return Inspection()
-    c, row = session.comparison, session.cursor
+    c, row = session.comparison, session.listing.cursor
     lines: list[_Made] = list(_title(_names(c, row), told.headline, width, "red" if c.red[row] else "title"))
     beside = width >= _SIDE_BY_SIDE
     table_width = width * 3 // 5 if beside else width

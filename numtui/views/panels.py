@@ -6,7 +6,7 @@ Pure text. An `Entry` is one choice, on one line or several; a panel (tui/screen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matchers.causes.consequences import Cause
@@ -15,6 +15,7 @@ from matchers.explain.row import format_error
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.flow import Hop, Neighbour, Way
+from numtui.query.grouping import RowGroup
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
@@ -24,6 +25,8 @@ __all__ = [
     "Entry",
     "cause_entries",
     "causes_title",
+    "filter_entries",
+    "group_entries",
     "neighbour_entries",
     "note_entries",
     "place_entries",
@@ -228,3 +231,43 @@ def _heading(text: str) -> Entry:
 
 def _said(text: str, width: int) -> Entry:
     return Entry(tuple([(f"   {part}", "close")] for part in wrap(text, width - 4)))
+
+
+_MAX_GROUPS = 300
+"""Groups that are listed: more than anybody reads."""
+
+
+def group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> list[Entry]:
+    """The lines of a panel of groups; `single`: of one log, whose column of errors holds magnitudes."""
+    room = max(width - 36, 20)
+    entries = []
+    for group in groups[:_MAX_GROUPS]:
+        role = "red" if group.red else ""
+        error = ""
+        if not math.isnan(group.error):
+            error = f"{group.error:.3g}" if single else format_error(group.error, group.bound)
+        name = safe_text(group.name, 400) if group.name else "(the logs do not say)"
+        entries.append(
+            Entry(
+                (
+                    [
+                        (f"  {fit(name, room, keep_end=True)} ", role),
+                        (f"{group.red:>6,} red ", role if group.red else "dim"),
+                        (f"of {group.rows:>7,}  ", "dim"),
+                        (fit(error, 10), role),
+                    ],
+                ),
+                group.worst,
+            )
+        )
+    if (more := len(groups) - _MAX_GROUPS) > 0:
+        entries.append(Entry(([(f"  … and {more:,} groups with less in them: a filter first leaves fewer", "dim")],)))
+    return entries
+
+
+def filter_entries(saved: Mapping[str, str], width: int) -> list[Entry]:
+    """The saved filters: name and query."""
+    return [
+        Entry(([(f"  {fit(name, 20)} ", "key"), (safe_text(text, max(width - 26, 10)), "")],), row)
+        for row, (name, text) in enumerate(saved.items())
+    ]

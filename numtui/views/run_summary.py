@@ -14,6 +14,7 @@ from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Order, StatusGroup
+from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
 from numtui.text.lines import Line, fit, width_of
@@ -179,12 +180,12 @@ def _counts(session: Session, width: int, spare: int) -> Line:
     return written(2)
 
 
-def breadcrumb(session: Session, width: int) -> Line:
+def breadcrumb(listing: Listing, width: int) -> Line:
     """Return module, source line and phase of the cursor, filters, and its place among the red rows.
 
     On a narrow screen the module path loses its start, then the source line goes.
     """
-    c, row = session.comparison, session.cursor
+    c, row = listing.comparison, listing.cursor
     module, phase = "", ""
     if row >= 0:
         log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
@@ -192,24 +193,24 @@ def breadcrumb(session: Session, width: int) -> Line:
         module = " " + path.replace(".", " › ")
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
     right: Line = []
-    hidden = [g.label for g in StatusGroup if g not in session.filter.groups]
+    hidden = [g.label for g in StatusGroup if g not in listing.filter.groups]
     if hidden:
         right.append((f"hidden: {', '.join(hidden)}  ", "close"))
-    if session.filter.query:
-        right.append((f"filter: {safe_text(session.filter.query.text, 40)}  ", "close"))
-    if session.order is not Order.DISPATCH:
-        right.append((f"by {session.order.label}  ", "close"))
-    elif session.folded:
+    if listing.filter.query:
+        right.append((f"filter: {safe_text(listing.filter.query.text, 40)}  ", "close"))
+    if listing.order is not Order.DISPATCH:
+        right.append((f"by {listing.order.label}  ", "close"))
+    elif listing.folded:
         right.append(("folded  ", "dim"))
     if phase:
         right.append((f"{phase}  ", "dim"))
-    reds = session.view.reds
+    reds = listing.view.reds
     if len(reds):
         at = np.flatnonzero(reds == row)
         place = f"{int(at[0]) + 1:,}" if len(at) else "–"
         right.append((f"red {place}/{len(reds):,} ", "red" if place != "–" else "dim"))
     room = width - sum(width_of(text) for text, _ in right) - 1
-    place = _source(session)
+    place = _source(listing)
     if place and room - width_of(place) - 3 < min(width_of(module), _MIN_MODULE_PATH):
         place = ""
     room -= width_of(place) + 3 if place else 0
@@ -217,9 +218,9 @@ def breadcrumb(session: Session, width: int) -> Line:
     return join([(path, ""), (f"   {place}" if place else "", "key")], right, width)
 
 
-def _source(session: Session) -> str:
+def _source(listing: Listing) -> str:
     """Return `model.py:12`, or `model.py:12 ⇄ 14` where the sides differ; empty where it is not logged."""
-    lines = source_lines(session.comparison, session.cursor)
+    lines = source_lines(listing.comparison, listing.cursor)
     if len(lines) < 2:
         return safe_text(lines[0], _MAX_LOCATION) if lines else ""
     (file_a, line_a), (file_b, line_b) = map(split_location, lines)

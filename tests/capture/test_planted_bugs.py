@@ -46,34 +46,35 @@ def code(location: str) -> str:
 
 
 def shown(session: Session) -> str:
-    return "".join(text for text, _ in breadcrumb(session, 80))
+    return "".join(text for text, _ in breadcrumb(session.listing, 80))
 
 
 @pytest.mark.parametrize(("bug", "both", "culprit"), [(bug, *found) for bug, found in BUGS.items()])
 def test_one_key_leads_to_the_culprit(examples: Examples, bug: str, both: str, culprit: str) -> None:
     runs = [examples.captured(f"{both} {planted}".strip()) for planted in ("", f"--bug {bug}")]
     session = opened(*map(log_of, runs))
-    assert session.next_cause() == ""
-    lines = source_lines(session.comparison, session.cursor)
+    assert session.listing.next_cause() == ""
+    lines = source_lines(session.comparison, session.listing.cursor)
     assert any(culprit in code(line) for line in lines), lines
     assert lines[0] in shown(session)
     # and it is in the layer that has the bug
-    module = session.comparison.a.module_name(max(int(session.comparison.row_a[session.cursor]), 0))
+    module = session.comparison.a.module_name(max(int(session.comparison.row_a[session.listing.cursor]), 0))
     assert "layers." not in module or "layers.1" in shown(session).replace(" › ", ".")
 
 
 def test_a_detach_computes_nothing_and_is_named_with_what_is_missing(examples: Examples) -> None:
     runs = [examples.captured(planted) for planted in ("", "--bug detached-keys")]
     session = opened(*map(log_of, runs))
-    session.next_cause()
-    (told,) = (note for note in explain(session.comparison, session.cursor).notes if "(detach)" in note)
+    session.listing.next_cause()
+    (told,) = (note for note in explain(session.comparison, session.listing.cursor).notes if "(detach)" in note)
     line = next(word for word in told.split() if word.startswith("examples/model.py:"))
     assert code(line).strip() == "k = k.detach()"
     assert told.endswith("only in b")
     # autograd detaches what it saves, too; that is not written down
     healthy = read_log(str(log_of(runs[0]))).header.run["detached"]
     assert [code(place).strip() for place in healthy] == ["return loss.detach()"]
-    chain = next(note for note in explain(session.comparison, session.cursor).notes if "only a has, too" in note)
+    notes = explain(session.comparison, session.listing.cursor).notes
+    chain = next(note for note in notes if "only a has, too" in note)
     assert chain.startswith("5 operations before it")
     assert "(examples/model.py:130)" in chain
 
@@ -81,8 +82,8 @@ def test_a_detach_computes_nothing_and_is_named_with_what_is_missing(examples: E
 def test_where_a_run_makes_its_first_infinity(examples: Examples) -> None:
     log = read_log(str(log_of(examples.captured("--bug inf-softmax"))))
     session = Session(single_run(log), RuleFile.empty("rules.yaml"))
-    assert session.next_cause() == ""
-    assert "torch.exp(" in code(log.location_text(session.cursor))
+    assert session.listing.next_cause() == ""
+    assert "torch.exp(" in code(log.location_text(session.listing.cursor))
     assert "layers › 1 › attention" in shown(session)
 
 
@@ -90,9 +91,9 @@ def test_one_rank_sent_what_it_had_before(two_ranks: TwoRanks) -> None:
     """The rank that sent it has an operation that the other run has not; the other rank can only say who it was not."""
     healthy, planted = "--parallel fsdp2", "--parallel fsdp2 --bug stale-gather"
     sender = opened(two_ranks.path(healthy, 1), two_ranks.path(planted, 1))
-    sender.next_cause()
-    assert "torch.zeros_like(fresh)" in code(*source_lines(sender.comparison, sender.cursor))
+    sender.listing.next_cause()
+    assert "torch.zeros_like(fresh)" in code(*source_lines(sender.comparison, sender.listing.cursor))
     other = opened(two_ranks.path(healthy, 0), two_ranks.path(planted, 0))
-    other.next_cause()
-    notes = explain(other.comparison, other.cursor).notes
+    other.listing.next_cause()
+    notes = explain(other.comparison, other.listing.cursor).notes
     assert any("another rank gave something else" in note for note in notes)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from matchers.status import Status
 from numtui.actions import ACTIONS, by_group, key_label, main, readme_table, sequences, update_readme
+from numtui.inputs import OpenRequest
 from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
+from tests.numtui.fakes import comparison_of
 
 README = REPOSITORY / "README.md"
 
@@ -36,15 +39,22 @@ def test_no_key_that_screen_tmux_or_an_old_terminal_swallows() -> None:
             assert not key.startswith("alt+")
 
 
-def test_every_action_has_a_method_and_a_binding_with_its_id() -> None:
+def test_every_action_has_a_callable_and_a_binding_with_its_id(tmp_path: Path) -> None:
+    from matchers.rules.file import RuleFile
+    from numtui.session.session import Session
     from numtui.tui.screens.explorer import Explorer
 
+    request = OpenRequest(
+        path_a="a.log", path_b="b.log", name_a="a", name_b="b", rules_path=tmp_path / "overrides.yaml"
+    )
+    session = Session(comparison_of([Status.EQUAL]), RuleFile.empty(request.rules_path))
+    does = Explorer(session, request).dispatch.by_id
     bound = {binding.id: binding for binding in Explorer.BINDINGS if not isinstance(binding, tuple)}
     for action in ACTIONS:
-        assert callable(getattr(Explorer, f"action_{action.id}"))
+        assert callable(does[action.id])
         if any(" " not in key for key in action.keys):
             assert bound[action.id].description == action.help
-    assert set(bound) <= {action.id for action in ACTIONS}
+    assert set(bound) <= {action.id for action in ACTIONS} == set(does)
 
 
 def test_help_tells_every_action_with_its_keys() -> None:

@@ -1,272 +1,312 @@
-"""What each action of the registry does on the main screen: `action_<id>`, one for every action.
-
-The base of the explorer, so that the explorer itself is about drawing, threads and dialogs.
-"""
+"""The actions of the registry on the main screen: `by_id` holds one callable for each."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from matchers.errors import UserError
 from numtui.query.view import Order, StatusGroup
-from numtui.session.export import copies_of
 from numtui.session.jobs import Job
 from numtui.session.listing import Details
-from numtui.terminal.clipboard import copy_in_tmux
-from numtui.tui.screens.arrange import SORTED
-from numtui.tui.screens.pages import Pages
+from numtui.session.rule_edits import Edit
+from numtui.tui.screens import arrange, pages, panels
+from numtui.tui.screens.jobs import Jobs
+from numtui.tui.screens.saving import Saving
+from numtui.tui.screens.screen import MainScreen
+from numtui.tui.screens.source_editor import open_source
+from numtui.tui.screens.watch_files import FileWatcher
 
-if TYPE_CHECKING:
-    from numtui.session.export import HtmlPage
-    from numtui.session.rule_edits import Edit
-
-__all__ = ["Commands"]
+__all__ = ["Actions"]
 
 
-class Commands(Pages):
-    """The actions, on a screen that can draw a session and run its jobs."""
+class Actions:
+    """Does what the keys, the palette and the `:` commands name."""
 
-    _went_back = -1
-    """The row that the last `ctrl+o` led to; while the cursor is still there, `tab` goes forward."""
+    def __init__(self, screen: MainScreen, jobs: Jobs, saving: Saving, files: FileWatcher) -> None:
+        self._screen = screen
+        self._session = screen.session
+        self._listing = screen.session.listing
+        self._jobs = jobs
+        self._saving = saving
+        self._files = files
+        self._ran = ""
+        self._repeated = 0
+        """How often the action that runs has run just before."""
+        self._went_back = -1
+        """The row that the last `ctrl+o` led to; while the cursor is still there, `tab` goes forward."""
+        self._rule = 0
+        """Where one was in the list of rules."""
+        self.by_id: Mapping[str, Callable[[], None]] = self._over_the_list() | self._about_the_list() | self._besides()
 
-    _rule = 0
-    """Where one was in the list of rules."""
+    def _over_the_list(self) -> dict[str, Callable[[], None]]:
+        """Movements and jumps."""
+        listing, screen, told = self._listing, self._screen, self._told
+        return {
+            "down": lambda: self._move(1),
+            "up": lambda: self._move(-1),
+            "half_page_down": lambda: self._scroll(0.5),
+            "half_page_up": lambda: self._scroll(-0.5),
+            "page_down": lambda: self._scroll(1),
+            "page_up": lambda: self._scroll(-1),
+            "top": lambda: self._go_number(0),
+            "bottom": lambda: self._go_number(len(listing.view) - 1),
+            "center": lambda: self._align(0.5),
+            "line_to_top": lambda: self._align(0),
+            "line_to_bottom": lambda: self._align(1),
+            "next_red": lambda: told(listing.next_red(self._times())),
+            "previous_red": lambda: told(listing.next_red(-self._times())),
+            "next_cause": lambda: told(listing.next_cause(self._times())),
+            "previous_cause": lambda: told(listing.next_cause(-self._times())),
+            "larger_error": lambda: told(listing.next_error(self._times())),
+            "smaller_error": lambda: told(listing.next_error(-self._times())),
+            "search": screen.prompt.ask_search,
+            "next_hit": lambda: told(listing.next_hit(self._times())),
+            "previous_hit": lambda: told(listing.next_hit(-self._times())),
+            "inspect": self._inspect,
+            "switch": self._switch,
+            "producer": lambda: told(listing.producer(screen.reader.count())),
+            "consumer": lambda: told(listing.consumer(screen.reader.count())),
+            "back": self._back,
+            "forward": self._forward,
+            "mark_letter": lambda: self._with_letter("mark_letter", listing.mark_row, "a letter marks this row"),
+            "go_mark": lambda: self._with_letter("go_mark", listing.go_mark, "the letter of the mark to go to"),
+        }
 
-    @abstractmethod
-    def start(self, job: Job | None) -> None:
-        """Run a job in the background."""
+    def _about_the_list(self) -> dict[str, Callable[[], None]]:
+        """Panels, filters, the rows that are listed."""
+        screen = self._screen
+        return {
+            "plot": lambda: panels.open_plot(screen),
+            "causes": lambda: panels.open_causes(screen),
+            "why": lambda: panels.open_way_back(screen),
+            "neighbours": lambda: panels.open_neighbours(screen),
+            "drift": lambda: panels.open_drift(screen),
+            "places": lambda: panels.open_places(screen),
+            "comparability": lambda: panels.open_comparability(screen),
+            "note": self._note,
+            "keep": lambda: screen.prompt.ask_query("keep", "& list only keys with: "),
+            "filter": lambda: screen.prompt.ask_query("filter", "filter: ", self._listing.filter.query.text),
+            "filters": lambda: arrange.open_filters(screen),
+            "group": lambda: arrange.open_groups(screen),
+            "sort": lambda: arrange.sort_next(screen),
+            "toggle_red": lambda: self._toggle(StatusGroup.RED),
+            "toggle_close": lambda: self._toggle(StatusGroup.CLOSE),
+            "toggle_equal": lambda: self._toggle(StatusGroup.EQUAL),
+            "toggle_only_a": lambda: self._toggle(StatusGroup.ONLY_A),
+            "toggle_only_b": lambda: self._toggle(StatusGroup.ONLY_B),
+            "toggle_other": lambda: self._toggle(StatusGroup.OTHER),
+            "larger_inspector": lambda: self._give_details(1),
+            "smaller_inspector": lambda: self._give_details(-1),
+            "fold": self._fold,
+            "reset": self._reset,
+        }
 
-    @abstractmethod
-    def resize_inspector(self) -> None:
-        """Give the inspector the height that suits its focus."""
+    def _besides(self) -> dict[str, Callable[[], None]]:
+        """Rules, files, the program."""
+        session, screen = self._session, self._screen
+        return {
+            "suggestions": self._open_suggestions,
+            "mark": lambda: self._propose(session.toggle_mark),
+            "unpair": lambda: self._propose(session.propose_unpair),
+            "ignore": lambda: self._propose(session.propose_ignore),
+            "generalise": lambda: self._search("t", "looking at the other layers", session.template_edits),
+            "realign": lambda: self._search("a", "looking for pairs made past each other", session.realign_edits),
+            "undo": lambda: self._travel(session.undo),
+            "redo": lambda: self._travel(session.redo),
+            "rules": self._open_rules,
+            "save": self._saving.save_changes,
+            "edit": lambda: open_source(screen),
+            "copy": self._copy_key,
+            "copy_row": self._copy_row,
+            "html": self._ask_page,
+            "reload": self._files.reload,
+            "follow": self._files.follow,
+            "raw": lambda: pages.open_raw(screen),
+            "info": lambda: pages.open_info(screen),
+            "messages": lambda: pages.open_messages(screen),
+            "help": lambda: pages.open_help(screen),
+            "palette": self._open_palette,
+            "command": screen.ask_command,
+            "redraw": self._redraw,
+            "suspend": self._suspend,
+            "quit": self._saving.quit,
+        }
+
+    def run(self, name: str) -> None:
+        """Do what an action of the registry says, where there is what it is about."""
+        action = next(a for a in self._screen.actions if a.id == name)
+        if self._session.comparison.single and action.about_two:
+            self._screen.say("that takes two logs: this is one by itself")
+            return
+        if action.about_rules and self._saving.rules_unread():
+            return
+        self._repeated = self._repeated + 1 if name == self._ran else 0
+        self._ran = name
+        self.by_id[name]()
 
     def _times(self) -> int:
         """The count that was typed, 1 without one."""
-        return self.reader.count() or 1
+        return self._screen.reader.count() or 1
 
     def _told(self, message: str) -> None:
         """Show what the session answered."""
-        self.say(message) if message else self.draw()
+        if message:
+            self._screen.say(message)
+        else:
+            self._screen.draw()
 
     # -- move
 
     def _move(self, by: int) -> None:
-        if self.inspector.active:
-            self.inspector.move(self.session, by)
+        by *= self._times()
+        if self._screen.inspector.active:
+            self._screen.inspector.move(self._session, by)
         else:
-            self.session.move(by)
-            self.draw()
-
-    def action_down(self) -> None:
-        self._move(self._times())
-
-    def action_up(self) -> None:
-        self._move(-self._times())
+            self._listing.move(by)
+            self._screen.draw()
 
     def _scroll(self, pages: float) -> None:
-        if self.inspector.active:
-            self.inspector.scroll_lines(round(pages * self.inspector.room))
+        inspector = self._screen.inspector
+        if inspector.active:
+            inspector.scroll_lines(round(pages * inspector.room))
         else:
-            self.table.scroll_pages(self.session, pages * self._times())
-            self.draw()
-
-    def action_half_page_down(self) -> None:
-        self._scroll(0.5)
-
-    def action_half_page_up(self) -> None:
-        self._scroll(-0.5)
-
-    def action_page_down(self) -> None:
-        self._scroll(1)
-
-    def action_page_up(self) -> None:
-        self._scroll(-1)
+            self._screen.table.scroll_pages(self._listing, pages * self._times())
+            self._screen.draw()
 
     def _go_number(self, line: int) -> None:
-        number = self.reader.count()
+        number = self._screen.reader.count()
         if number is None:
-            self.session.go_line(line)
+            self._listing.go_line(line)
         else:
-            self.session.go(min(number, len(self.session.comparison)) - 1)
-        self.draw()
-
-    def action_top(self) -> None:
-        self._go_number(0)
-
-    def action_bottom(self) -> None:
-        self._go_number(len(self.session.view) - 1)
+            self._listing.go(min(number, len(self._session.comparison)) - 1)
+        self._screen.draw()
 
     def _align(self, where: float) -> None:
-        self.table.align(self.session, where)
-        self.draw()
+        self._screen.table.align(self._listing, where)
+        self._screen.draw()
 
-    def action_center(self) -> None:
-        self._align(0.5)
-
-    def action_line_to_top(self) -> None:
-        self._align(0)
-
-    def action_line_to_bottom(self) -> None:
-        self._align(1)
-
-    # -- find what is wrong
-
-    def action_next_red(self) -> None:
-        self._told(self.session.next_red(self._times()))
-
-    def action_previous_red(self) -> None:
-        self._told(self.session.next_red(-self._times()))
-
-    def action_next_cause(self) -> None:
-        self._told(self.session.next_cause(self._times()))
-
-    def action_previous_cause(self) -> None:
-        self._told(self.session.next_cause(-self._times()))
-
-    def action_larger_error(self) -> None:
-        self._told(self.session.next_error(self._times()))
-
-    def action_smaller_error(self) -> None:
-        self._told(self.session.next_error(-self._times()))
-
-    def action_next_hit(self) -> None:
-        self._told(self.session.next_hit(self._times()))
-
-    def action_previous_hit(self) -> None:
-        self._told(self.session.next_hit(-self._times()))
+    def _with_letter(self, name: str, do: Callable[[str], str], waiting: str) -> None:
+        """Do something with the letter that was typed; without one, wait for it."""
+        if letter := self._screen.reader.letter:
+            self._screen.say(do(letter))
+        else:
+            self._screen.reader.await_letter(name)
+            self._screen.say(waiting)
 
     # -- follow the data
 
-    def action_inspect(self) -> None:
+    def _inspect(self) -> None:
         """Into the inspector; there, to the producer of the chosen input."""
-        if self.inspector.active:
-            position = self.inspector.position
-            if position is not None:
-                self._told(self.session.producer(position))
-            self.action_switch(to_list=True)
-        elif self.session.unfold():
-            self.draw()
+        inspector = self._screen.inspector
+        if inspector.active:
+            if inspector.position is not None:
+                self._told(self._listing.producer(inspector.position))
+            self._switch(to_list=True)
+        elif self._listing.unfold():
+            self._screen.draw()
         else:
-            self.action_switch()
+            self._switch()
 
-    def action_switch(self, to_list: bool = False) -> None:
+    def _switch(self, to_list: bool = False) -> None:
         """Between list and inspector; right after going back, forward."""
-        if self._went_back >= 0 and self._went_back == self.session.cursor:
-            self.action_forward()
+        if self._went_back >= 0 and self._went_back == self._listing.cursor:
+            self._forward()
             return
-        if to_list or self.inspector.active:
-            self.inspector.leave()
+        inspector = self._screen.inspector
+        if to_list or inspector.active:
+            inspector.leave()
         else:
-            self.inspector.enter(self.session)
-        self.resize_inspector()
-        self.draw()
+            inspector.enter(self._session)
+        self._screen.resize_inspector()
+        self._screen.draw()
 
     def _give_details(self, more: int) -> None:
-        at = self.session.details + more
+        at = self._listing.details + more
         if at not in Details.__members__.values():
-            self.say("the inspector is as large as it gets" if more > 0 else "the inspector is away: + brings it back")
+            told = "the inspector is as large as it gets" if more > 0 else "the inspector is away: + brings it back"
+            self._screen.say(told)
             return
-        self.session.details = Details(at)
-        if self.session.details is Details.NONE and self.inspector.active:
-            self.inspector.leave()
-        self.resize_inspector()
-        self.draw()
+        self._listing.details = Details(at)
+        if self._listing.details is Details.NONE and self._screen.inspector.active:
+            self._screen.inspector.leave()
+        self._screen.resize_inspector()
+        self._screen.draw()
 
-    def action_larger_inspector(self) -> None:
-        self._give_details(1)
-
-    def action_smaller_inspector(self) -> None:
-        self._give_details(-1)
-
-    def action_producer(self) -> None:
-        self._told(self.session.producer(self.reader.count()))
-
-    def action_consumer(self) -> None:
-        self._told(self.session.consumer(self.reader.count()))
-
-    def action_back(self) -> None:
-        if self.session.back():
-            self._went_back = self.session.cursor
-            self.draw()
+    def _back(self) -> None:
+        if self._listing.back():
+            self._went_back = self._listing.cursor
+            self._screen.draw()
         else:
-            self.say("this is where the jumps began")
+            self._screen.say("this is where the jumps began")
 
-    def action_forward(self) -> None:
-        if self.session.forward():
-            self._went_back = self.session.cursor
-            self.draw()
+    def _forward(self) -> None:
+        if self._listing.forward():
+            self._went_back = self._listing.cursor
+            self._screen.draw()
         else:
             self._went_back = -1
-            self.say("this is where the jumps ended")
+            self._screen.say("this is where the jumps ended")
 
     # -- choose what is listed
 
-    def action_fold(self) -> None:
-        if self.session.order is not Order.DISPATCH:
-            self.say("only in order of dispatch there are stretches to fold: S sorts")
+    def _note(self) -> None:
+        """A note on the row, to be typed; an empty one takes it away."""
+        listing = self._listing
+
+        def answered(text: str) -> None:
+            self._screen.say(listing.annotate(text))
+            self._screen.background.keep()
+
+        if listing.cursor >= 0:
+            had = listing.annotations.note(listing.comparison, listing.cursor)
+            self._screen.prompt.ask("note", "note: ", answered, value=had)
+
+    def _fold(self) -> None:
+        if self._listing.order is not Order.DISPATCH:
+            self._screen.say("only in order of dispatch there are stretches to fold: S sorts")
             return
-        self.session.toggle_fold()
-        self.draw()
+        self._listing.toggle_fold()
+        self._screen.draw()
 
     def _toggle(self, group: StatusGroup) -> None:
-        self.session.toggle(group)
-        shown = "shown" if group in self.session.filter.groups else "hidden"
-        self.say(f"{group.label} rows are {shown} ({len(self.session.view):,} lines)")
+        self._listing.toggle(group)
+        shown = "shown" if group in self._listing.filter.groups else "hidden"
+        self._screen.say(f"{group.label} rows are {shown} ({len(self._listing.view):,} lines)")
 
-    def action_toggle_red(self) -> None:
-        self._toggle(StatusGroup.RED)
-
-    def action_toggle_close(self) -> None:
-        self._toggle(StatusGroup.CLOSE)
-
-    def action_toggle_equal(self) -> None:
-        self._toggle(StatusGroup.EQUAL)
-
-    def action_toggle_only_a(self) -> None:
-        self._toggle(StatusGroup.ONLY_A)
-
-    def action_toggle_only_b(self) -> None:
-        self._toggle(StatusGroup.ONLY_B)
-
-    def action_toggle_other(self) -> None:
-        self._toggle(StatusGroup.OTHER)
-
-    def action_reset(self) -> None:
+    def _reset(self) -> None:
         """Drop one thing that is pending, the newest first."""
-        session = self.session
-        if self.inspector.active:
-            self.action_switch(to_list=True)
-        elif self.reader.clear() or session.cancel():
-            self.draw()
+        session, listing, screen = self._session, self._listing, self._screen
+        if screen.inspector.active:
+            self._switch(to_list=True)
+        elif screen.reader.clear() or session.cancel():
+            screen.draw()
         elif session.mark is not None:
             session.mark = None
-            self.say("the mark is gone")
-        elif session.search is not None:
-            session.search = None
-            self.draw()
-        elif session.clear_filter():
-            self.say(f"all {len(session.view):,} rows are listed")
-        elif session.order is not Order.DISPATCH:
-            session.sort(Order.DISPATCH)
-            self.say(f"sorted by {SORTED[Order.DISPATCH]}")
-        elif session.folded:
-            self.action_fold()
+            screen.say("the mark is gone")
+        elif listing.search is not None:
+            listing.search = None
+            screen.draw()
+        elif listing.clear_filter():
+            screen.say(f"all {len(listing.view):,} rows are listed")
+        elif listing.order is not Order.DISPATCH:
+            listing.sort(Order.DISPATCH)
+            screen.say(f"sorted by {arrange.SORTED[Order.DISPATCH]}")
+        elif listing.folded:
+            self._fold()
 
     # -- change the pairing
 
-    def _proposing(self, propose: Callable[[], str | None]) -> None:
+    def _propose(self, propose: Callable[[], str | None]) -> None:
         try:
             message = propose()
         except UserError as error:
-            self.say(str(error), trouble=True)
+            self._screen.say(str(error), trouble=True)
             return
-        self.start(self.session.preview_job())
+        self._jobs.start(self._session.preview_job())
         self._told(message or "")
 
-    def _searching(self, key: str, what: str, search: Callable[[], tuple[Edit, ...]]) -> None:
+    def _search(self, key: str, what: str, search: Callable[[], tuple[Edit, ...]]) -> None:
         """Propose what has to be searched for in whole logs, when it has been found."""
 
         def work() -> tuple[Edit, ...] | UserError:
@@ -277,178 +317,68 @@ class Commands(Pages):
 
         def show(found: tuple[Edit, ...] | UserError) -> None:
             if isinstance(found, UserError):
-                self.say(str(found), trouble=True)
+                self._screen.say(str(found), trouble=True)
             else:
-                self.session.propose(key, found)
-                self.start(self.session.preview_job())
+                self._session.propose(key, found)
+                self._jobs.start(self._session.preview_job())
 
-        self.run_then_show(what, work, show)
+        self._screen.background.run_then_show(what, work, show)
 
-    def action_mark(self) -> None:
-        self._proposing(self.session.toggle_mark)
+    def _travel(self, travel: Callable[[], tuple[Job | None, str]]) -> None:
+        """Undo, or redo."""
+        job, message = travel()
+        self._screen.say(message)
+        self._jobs.start(job)
 
-    def action_unpair(self) -> None:
-        self._proposing(self.session.propose_unpair)
-
-    def action_generalise(self) -> None:
-        self._searching("t", "looking at the other layers", self.session.template_edits)
-
-    def action_realign(self) -> None:
-        self._searching("a", "looking for pairs made past each other", self.session.realign_edits)
-
-    def action_ignore(self) -> None:
-        self._proposing(self.session.propose_ignore)
-
-    def action_undo(self) -> None:
-        job, message = self.session.undo()
-        self.say(message)
-        self.start(job)
-
-    def action_redo(self) -> None:
-        job, message = self.session.redo()
-        self.say(message)
-        self.start(job)
-
-    def action_rules(self) -> None:
+    def _open_rules(self) -> None:
         """The rules, to work on them."""
         from numtui.tui.screens.rules import RulesPanel
 
         def chosen(number: int | None) -> None:
             self._rule = panel.at
             if number is not None:
-                self.filter_by(f"rule:{number}")
+                self._screen.prompt.filter_by(f"rule:{number}")
 
-        self.session.cancel()
-        panel = RulesPanel(self.session, self.start, self.action_save, say=self.say, at=self._rule)
-        self.app.push_screen(panel, chosen)
+        self._session.cancel()
+        start, save = self._jobs.start, self._saving.save_changes
+        panel = RulesPanel(self._session, start, save, say=self._screen.say, at=self._rule)
+        self._screen.app.push_screen(panel, chosen)
 
-    def action_suggestions(self) -> None:
+    def _open_suggestions(self) -> None:
         """The kinds of drift, and rules for them."""
         from numtui.tui.screens.suggestions import Suggestions
 
-        if self.session.comparison.matching is None:
-            self.say("the logs are being compared")
+        if self._session.comparison.matching is None:
+            self._screen.say("the logs are being compared")
             return
-
-        def chosen(row: int | None) -> None:
-            if row is not None:
-                self.go_to(row)
-
-        self.app.push_screen(Suggestions(self.session, self.start, self.action_save), chosen)
+        panel = Suggestions(self._session, self._jobs.start, self._saving.save_changes)
+        self._screen.app.push_screen(panel, partial(panels.go_to, self._screen))
 
     # -- save, ask, leave
 
-    def action_save(self) -> None:
-        if self.session.dirty:
-            self.save()
-        else:
-            self.tell_saved()
+    def _copy_key(self) -> None:
+        from numtui.tui.screens.export import copy_key  # with the reports, which most sessions do not need
 
-    def tell_saved(self) -> None:
-        """Say that there is nothing to save."""
-        file = self.session.file
-        self.say(
-            "nothing to save: " + ("no rule was made" if file.raw is None else f"the rules are those of {file.path}")
-        )
+        copy_key(self._screen, self._repeated)
 
-    def action_copy(self) -> None:
-        """The key of the row; again, what else of it can be copied."""
-        found = copies_of(self.session.comparison, self.session.spot)
-        if not found:
-            return
-        _, text = found[self.repeated % len(found)]
-        more, _ = found[(self.repeated + 1) % len(found)]
-        self.run_worker(lambda: self._copy(text), thread=True)
-        self.say(f"copied {text}" + (f"   (again: {more})" if len(found) > 1 else ""))
+    def _copy_row(self) -> None:
+        from numtui.tui.screens.export import copy_row
 
-    def _copy(self, text: str) -> None:
-        """In a worker's thread: tmux is another program."""
-        if not copy_in_tmux(text):
-            self.app.call_from_thread(self.app.copy_to_clipboard, text)
+        copy_row(self._screen)
 
-    def action_copy_row(self) -> None:
-        """The row under the cursor, for a discussion."""
-        from numtui.session.export import row_of  # with the reports, which most sessions do not need
+    def _ask_page(self) -> None:
+        from numtui.tui.screens.export import ask_page
 
-        row = row_of(self.session)
-        if row:
-            self.run_worker(lambda: self._copy(row), thread=True)
-            self.say("copied the row as Markdown")
+        ask_page(self._screen)
 
-    def action_html(self) -> None:
-        """Ask where to; a free name is proposed."""
-        from numtui.session.export import free_path
+    def _redraw(self) -> None:
+        app = self._screen.app
+        self._screen.background.later(app.run_action, "app.redraw")
 
-        self.ask("page", "write an HTML page to: ", str(free_path()))
+    def _suspend(self) -> None:
+        self._screen.app.action_suspend_process()
 
-    def write_page(self, path: Path) -> None:
-        """Write the page of what is on the screen; ask before a file is replaced."""
-        if not path.exists():
-            self._start_page(path)
-            return
-        from numtui.tui.screens.dialog import overwrite
-
-        def answered(answer: str | None) -> None:
-            if answer == "overwrite":
-                self._start_page(path)
-            elif answer == "elsewhere":
-                self.action_html()
-
-        self.app.push_screen(overwrite(str(path)), answered)
-
-    def _start_page(self, path: Path) -> None:
-        from numtui.session.export import page_of
-
-        page = page_of(self.session)
-        self.say(f"writing {path}")
-        self.run_worker(lambda: self._write_page(page, path), thread=True)
-
-    def _write_page(self, page: HtmlPage, path: Path) -> None:
-        """In a worker's thread: only messages leave it."""
-        try:
-            page.write(path)
-        except UserError as error:
-            self.app.call_from_thread(self.say, str(error), trouble=True)
-        else:
-            self.app.call_from_thread(self.say, f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-
-    def action_palette(self) -> None:
+    def _open_palette(self) -> None:
         from numtui.tui.screens.palette import Palette
 
-        self.app.push_screen(Palette())
-
-    def action_redraw(self) -> None:
-        from numtui.tui.app import Numtui
-
-        if isinstance(self.app, Numtui):
-            self.app.redraw()
-
-    def action_suspend(self) -> None:
-        self.app.action_suspend_process()
-
-    def action_quit(self) -> None:
-        if not self.session.dirty:
-            self.leave()
-            return
-        from numtui.tui.screens.dialog import quit_unsaved
-
-        def answered(answer: str | None) -> None:
-            if answer == "save":
-                self.save(then=self.leave)
-            elif answer == "discard":
-                self.leave()
-
-        self.app.push_screen(quit_unsaved(str(self.session.file.path)), answered)
-
-    def action_search(self) -> None:
-        self.begin_search()
-
-    def action_keep(self) -> None:
-        self.ask_query("keep", "& list only keys with: ")
-
-    def action_filter(self) -> None:
-        self.ask_query("filter", "filter: ", self.session.filter.query.text)
-
-    def action_command(self) -> None:
-        names = [name for action in self.actions for name in (action.name, *action.command)]
-        self.ask("command", ":", "", tuple(names))
+        self._screen.app.push_screen(Palette())

@@ -1,41 +1,43 @@
-"""Pages of text over the explorer: the help, what was said, what the logs say about themselves and about a row."""
+"""Pages of text over the main screen: the help, what was said, what the logs say about themselves and about a row."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from numtui.text.lines import Line
-from numtui.tui.screens.arrange import Finding
 from numtui.tui.screens.pager import Pager, help_lines
+from numtui.tui.screens.screen import MainScreen
 from numtui.views.raw_record import raw_lines
 from numtui.views.run_summary import info
 
-__all__ = ["Pages"]
+__all__ = ["open_help", "open_info", "open_messages", "open_raw"]
 
 
-class Pages(Finding):
-    """A screen that can open the pages."""
+def open_info(explorer: MainScreen) -> None:
+    """Facts that the logs state about themselves."""
+    explorer.app.push_screen(Pager("The two logs", info(explorer.session), "I"))
 
-    def action_info(self) -> None:
-        self.app.push_screen(Pager("The two logs", info(self.session), "I"))
 
-    def action_raw(self) -> None:
-        """The records of the row, read from the logs again."""
-        c, row = self.session.comparison, self.session.cursor
-        if row < 0:
-            return
+def open_raw(explorer: MainScreen) -> None:
+    """The records of the row, read from the logs again."""
+    c, row = explorer.session.comparison, explorer.session.listing.cursor
+    if row < 0:
+        return
 
-        def show(lines: list[Line]) -> None:
-            self.app.push_screen(Pager(f"Row {row + 1} as it stands in the logs", lines, "L"))
+    def show(lines: list[Line]) -> None:
+        explorer.app.push_screen(Pager(f"Row {row + 1} as it stands in the logs", lines, "L"))
 
-        self.run_then_show("reading the logs", partial(raw_lines, c, row), show)
+    explorer.background.run_then_show("reading the logs", partial(raw_lines, c, row), show)
 
-    def action_messages(self) -> None:
-        """What was said, to be read again."""
-        if self.messages:
-            self.app.push_screen(Pager("What was said, the last first", self.messages.lines(), "@"))
-        else:
-            self.say("nothing has been said yet", passing=True)
 
-    def action_help(self) -> None:
-        self.app.push_screen(Pager("numtui", help_lines(self.actions), "?"))
+def open_messages(explorer: MainScreen) -> None:
+    """Messages of this session, to be read again."""
+    if explorer.messages:
+        explorer.app.push_screen(Pager("What was said, the last first", explorer.messages.lines(), "@"))
+    else:
+        explorer.say("nothing has been said yet", passing=True)
+
+
+def open_help(explorer: MainScreen) -> None:
+    """All keys."""
+    explorer.app.push_screen(Pager("numtui", help_lines(explorer.actions), "?"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from rapidfuzz import fuzz, process
 from rich.text import Text
@@ -16,7 +16,7 @@ from numtui.actions import Action, Group
 from numtui.query.fields import FIELDS
 from numtui.query.query import exactly
 from numtui.text.safe import safe_text
-from numtui.tui.screens.prompt import Asking
+from numtui.tui.screens.screen import MainScreen
 
 __all__ = ["ActionProvider", "Palette", "PlaceProvider", "scores"]
 
@@ -46,10 +46,8 @@ class ActionProvider(Provider):
     """Every action of the explorer, with its keys."""
 
     @property
-    def _screen(self) -> Asking:
-        screen = self.screen
-        assert isinstance(screen, Asking)
-        return screen
+    def _screen(self) -> MainScreen:
+        return _main_screen(self)
 
     async def discover(self) -> Hits:
         """All of them, before anything is typed; those last that everybody knows."""
@@ -71,8 +69,7 @@ class PlaceProvider(Provider):
 
     async def search(self, query: str) -> Hits:
         """Those that contain every word of what was typed; the shortest first, which have the least else in them."""
-        screen = self.screen
-        assert isinstance(screen, Asking)
+        screen = _main_screen(self)
         words = query.lower().split()
         # A score for each of thousands of names would take longer than a frame: their text is compared instead.
         found = [
@@ -83,7 +80,14 @@ class PlaceProvider(Provider):
         ]
         for length, field, name in sorted(found)[:_MOST]:
             shown = Text.assemble((f"{field:<14} ", "bold"), safe_text(name, 200))
-            yield Hit(1 / (1 + length), shown, partial(screen.filter_by, exactly(field, name)), text=f"{field} {name}")
+            yield Hit(
+                1 / (1 + length), shown, partial(screen.prompt.filter_by, exactly(field, name)), text=f"{field} {name}"
+            )
+
+
+def _main_screen(provider: Provider) -> MainScreen:
+    """The screen under the palette: only the main screen opens one."""
+    return cast(MainScreen, provider.screen)
 
 
 def scores(query: str, actions: Sequence[Action]) -> dict[int, float]:

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from matchers.single_run import explained
-from numtui.session.session import Session
+from numtui.session.listing import Listing
 from numtui.terminal.tty import speaks_unicode
 from numtui.text.lines import Line, wrap
 from numtui.tui.screens.modal import Modal
@@ -30,11 +30,11 @@ class PlotScreen(Modal[int | None]):
 
     covers = True
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, listing: Listing) -> None:
         super().__init__()
-        self._session = session
-        self._row = max(session.cursor, 0)
-        self._range = (0, len(session.comparison))
+        self._listing = listing
+        self._row = max(listing.cursor, 0)
+        self._range = (0, len(listing.comparison))
         self._plot: Plot | None = None
 
     def prepared(self, size: Size) -> PlotScreen:
@@ -47,7 +47,7 @@ class PlotScreen(Modal[int | None]):
 
     def _plot_for(self, width: int, height: int) -> Plot:
         """Return the plot of the visible rows, redrawn only when they or the size change."""
-        plot, view = self._plot, self._session.view
+        plot, view = self._plot, self._listing.view
         wanted = (*self._range, max(width, 1), max(height, 1))
         if plot is None or (plot.first, plot.last, plot.width, plot.height) != wanted:
             signs = BRAILLE if speaks_unicode() else ASCII
@@ -60,11 +60,11 @@ class PlotScreen(Modal[int | None]):
         width, height = canvas.size
         if not width:
             return
-        c = self._session.comparison
+        c = self._listing.comparison
         plot = self._plot_for(*_room(canvas.size))
         first, last = self._range
         part = "" if (first, last) == (0, len(c)) else f"   rows {first + 1:,} to {last:,}"
-        filtered = "   filtered rows only" if self._session.filter else ""
+        filtered = "   filtered rows only" if self._listing.filter else ""
         what = "largest value" if c.single else "error"
         legend = _LEGEND if speaks_unicode() else _LEGEND_ASCII
         title: Line = [(f" {what} over depth", "title"), (f"{part}{filtered}   {legend}", "dim")]
@@ -89,7 +89,7 @@ class PlotScreen(Modal[int | None]):
             self.draw()
 
     def _move(self, key: str) -> None:
-        view = self._session.view
+        view = self._listing.view
         if key in _COLUMNS and self._plot is not None:
             self._row = self._plot.beside(self._row, _COLUMNS[key])
         elif key in _STEPS:
@@ -104,7 +104,7 @@ class PlotScreen(Modal[int | None]):
 
     def _zoom(self, factor: float) -> None:
         """Scale the visible range around the cursor by `factor`; 0 shows all."""
-        total = len(self._session.comparison)
+        total = len(self._listing.comparison)
         first, last = self._range
         size = min(max(round((last - first) * factor), min(_MIN_ROWS, total)), total) if factor else total
         start = min(max(self._row - size // 2, 0), total - size)

@@ -181,7 +181,7 @@ class Typing(Trying[T]):
         def answered(section: str | None) -> None:
             kind = next((kind for kind in SECTIONS if kind.section == section), None)
             if kind is not None:
-                self._open(new_draft(kind, self._session.comparison, self._session.spot))
+                self._open(new_draft(kind, self._session.comparison, self._session.listing.spot))
                 self.draw()
 
         dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])

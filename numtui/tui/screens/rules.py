@@ -109,7 +109,7 @@ class RulesPanel(Typing[int | None]):
         if self._draft is not None:
             self._open(self._draft)
         elif self._listed.matched:
-            c, row = self._session.comparison, self._session.cursor
+            c, row = self._session.comparison, self._session.listing.cursor
             self.run_worker(lambda: self.post_message(self.Behind(rule_behind(c, row))), thread=True)
 
     @on(Behind)
@@ -278,7 +278,7 @@ class RulesPanel(Typing[int | None]):
         elif key == "e":
             self._open(draft_of(session.file, session.rules, at))
         elif key == "o":
-            self._open(new_draft(type(rule), session.comparison, session.spot, behind=at))
+            self._open(new_draft(type(rule), session.comparison, session.listing.spot, behind=at))
         elif key in ("space", "d"):
             self.change(toggled(session.rules, at), at)
         elif key in ("x", "delete"):

@@ -20,12 +20,12 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from numtui.session.jobs import Job
-from numtui.session.rule_edits import Edit, Effect
+from numtui.session.rule_edits import Effect
 from numtui.session.session import Session
 from numtui.session.suggestion_tree import Node, State
 from numtui.text.lines import Line, fit, key_line
 from numtui.text.safe import safe_text
-from numtui.tui.screens.modal import Modal
+from numtui.tui.screens.trial import Trying
 from numtui.tui.widgets.lines import Lines
 from numtui.views.suggestions import detail, heading, node_line
 
@@ -50,17 +50,7 @@ _KEYS: Final = (
 """The keys, those first that are told where there is little room."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """What a change would do: `node` is the line it is about, None for everything at once."""
-
-    node: Node | None
-    edit: Edit
-    job: Job
-    effect: Effect
-
-
-class Suggestions(Modal[int | None]):
+class Suggestions(Trying[int | None]):
     """Dismissed with the row to go to, or with nothing.
 
     Args:
@@ -77,30 +67,19 @@ class Suggestions(Modal[int | None]):
         comparison: Comparison
         found: tuple[Suggestion, ...]
 
-    @dataclass
-    class Tried(Message):
-        """It is known what a change would do."""
-
-        trial: _Trial
-
-    @dataclass
-    class Refused(Message):
-        """A change cannot be made."""
-
-        error: UserError
-
     def __init__(self, session: Session, start: Callable[[Job | None], None], save: Callable[[], None]) -> None:
-        super().__init__()
-        self._session = session
+        super().__init__(session)
         self._start = start
         self._save = save
         self._unfolded: set[Node] = set()
         self._at = 0
         self._top = 0
-        self._trial: _Trial | None = None
-        self._wanted: Node | None = None
+        self._about: Node | None = None
+        """The line that the change is about which is tried or was; None: everything at once."""
+        self._sure: Node | None = None
         """The line that is to be accepted as soon as it is known what that does."""
-        self._busy = ""
+        self._looking = False
+        """Whether drift is looked for."""
         self._told: tuple[str, str] = ("", "")
         self._rest: Timer | None = None
 
@@ -115,21 +94,18 @@ class Suggestions(Modal[int | None]):
 
     def _look(self) -> None:
         c = self._session.comparison
-        if self._session.suggested.comparison is c:
+        self._looking = self._session.suggested.comparison is not c
+        if not self._looking:
             self._resting()
             return
-        self._busy = "looking for drift …"
-        self.run_worker(partial(self._find, c), thread=True, group="find", exclusive=True)
-
-    def _find(self, c: Comparison) -> None:
-        """In a worker's thread: only messages leave it."""
-        self.post_message(self.Found(c, self._session.suggestions_in(c)))
+        find = self._session.suggestions_in
+        self.run_worker(lambda: self.post_message(self.Found(c, find(c))), thread=True, group="find", exclusive=True)
 
     @on(Found)
     def _found(self, event: Found) -> None:
         if event.comparison is not self._session.comparison:
             return
-        self._busy = ""
+        self._looking = False
         suggested = self._session.suggested
         under = self._under()
         subject = self._subject()
@@ -141,13 +117,13 @@ class Suggestions(Modal[int | None]):
         listed = self._listed()
         self._at = next((listed.index(node) for node in found if node in listed), 0)
         # the same line may have another number now
-        self._wanted = found[0] if self._wanted is not None and found else None
+        self._sure = found[0] if self._sure is not None and found else None
         self.draw()
         self._resting()
 
     def session_changed(self) -> None:
         """What was accepted has been matched: what is left may be another thing."""
-        self._trial = None
+        self.give_up()
         if not self._session.suggested.families:
             self._unfolded.clear()
             self._at = 0
@@ -172,94 +148,80 @@ class Suggestions(Modal[int | None]):
         node = self._under()
         return node if node is None or node.instance < 0 else node.parent
 
+    @property
+    def _trying_all(self) -> bool:
+        """Whether it is being found out what everything at once would do."""
+        return self.wanted is not None and self._about is None
+
+    @property
+    def _asking(self) -> bool:
+        """Whether everything at once waits for a yes."""
+        return self.trial is not None and self._about is None
+
     def _try(self) -> None:
         session, node = self._session, self._subject()
-        if node is None or self._busy or session.comparison.rules != session.rules:
+        if node is None or self._looking or self._trying_all or self._asking:
             return
-        if self._trial is not None and self._trial.node == node and self._current(self._trial):
+        if session.comparison.rules != session.rules:
+            return  # they are being matched; `session_changed` comes back to it
+        if self._about == node and (self.trial is not None or self.wanted is not None):
             return
-        if session.suggested.state(node) is not State.OPEN and self._wanted != node:
+        if session.suggested.state(node) is not State.OPEN and self._sure != node:
             return
         try:
             edit = session.suggested.accept(node, session.rules)
         except UserError as error:
-            self._refuse(error)
-            return
-        job = Job(session.generation, session.comparison, edit.rules)
-        self.run_worker(partial(self._run, node, edit, job), thread=True, group="try", exclusive=True)
-
-    def _run(self, node: Node | None, edit: Edit, job: Job) -> None:
-        """In a worker's thread."""
-        try:
-            after = job.run()
-            self._session.prepare(after)
-        except UserError as error:
-            self.post_message(self.Refused(error))
+            self.refused(error)
         else:
-            self.post_message(self.Tried(_Trial(node, edit, job, Effect.between(job.base, after))))
+            self._about = node
+            self.try_change(edit)
 
-    def _run_all(self) -> None:
-        """In a worker's thread."""
-        session = self._session
-        generation, base = session.generation, session.comparison
-        try:
-            edit = session.suggested.accept_all(base.rules, base)
-        except UserError as error:
-            self.post_message(self.Refused(error))
-        else:
-            self._run(None, edit, Job(generation, base, edit.rules))
+    def _try_all(self) -> None:
+        base = self._session.comparison
+        self._about = None
+        self.try_change(partial(self._session.suggested.accept_all, base.rules, base))
 
-    @on(Tried)
-    def _tried(self, event: Tried) -> None:
-        if event.trial.node is None:
-            self._busy = ""
-        if not self._current(event.trial):
-            return
-        self._trial = event.trial
-        if event.trial.node is not None and event.trial.node == self._wanted:
-            self._commit(event.trial)
+    def tried(self) -> None:
+        """Accept the line that waits for its effect; everything at once waits for a yes."""
+        if self._about is not None and self._about == self._sure:
+            self._commit()
         self.draw()
 
-    @on(Refused)
-    def _refused(self, event: Refused) -> None:
-        self._busy = ""
-        self._refuse(event.error)
-
-    def _refuse(self, error: UserError) -> None:
-        self._wanted = None
+    def refused(self, error: UserError) -> None:
+        """A change cannot be made."""
+        self._sure = None
         self._told = str(error), "red"
         self.draw()
 
-    def _current(self, trial: _Trial) -> bool:
-        return trial.job.generation == self._session.generation
-
-    def _commit(self, trial: _Trial) -> None:
+    def _commit(self) -> None:
         """Put a change in force of which it has been seen what it does."""
-        self._wanted = self._trial = None
-        self._told = f"{trial.edit.title}: {trial.effect.sentence()}   (u undoes it)", "good"
-        job = self._session.change(trial.edit.rules, trial.edit.title)
-        job.result = trial.job.result
-        self._start(job)
+        trial, session = self.trial, self._session
+        self.give_up()
+        self._sure = None
+        if trial is not None and trial.job.generation == session.generation:
+            self._told = f"{trial.edit.title}: {trial.effect.sentence()}   (u undoes it)", "good"
+            job = session.change(trial.edit.rules, trial.edit.title)
+            job.result = trial.job.result
+            self._start(job)
 
     # -- keys
 
     def pressed(self, event: events.Key) -> None:
         """Move, open, decide, close."""
         key = event.character if event.character in ("A", "G", "R") else event.key
-        if self._trial is not None and self._trial.node is None:
-            trial, self._trial = self._trial, None
+        if self._asking:
             if key in ("enter", "A", "y"):
-                if self._current(trial):
-                    self._commit(trial)
+                self._commit()
                 self.draw()
                 return
+            self.give_up()
             self._told = "nothing was accepted", ""
             if key == "escape":
                 self.draw()
                 return
         else:
             self._told = "", ""
-        self._wanted = None
+        self._sure = None
         self._do(key or "")
         self.draw()
 
@@ -277,6 +239,8 @@ class Suggestions(Modal[int | None]):
             self._resting()
         elif key in ("u", "ctrl+r"):
             job, message = self._session.undo() if key == "u" else self._session.redo()
+            if job is not None:
+                self.give_up()
             self._told = message, ""
             self._start(job)
         elif key == "ctrl+s":
@@ -299,9 +263,8 @@ class Suggestions(Modal[int | None]):
             self._close(node)
         elif key == "a":
             self._accept(node)
-        elif key == "A" and not self._busy:
-            self._busy = "finding out what all of it would do …"
-            self.run_worker(self._run_all, thread=True, group="try", exclusive=True)
+        elif key == "A" and not (self._looking or self._trying_all):
+            self._try_all()
         elif key == "e":
             self._edit(self._subject() or node)
         elif key in ("x", "delete"):
@@ -324,10 +287,14 @@ class Suggestions(Modal[int | None]):
             else suggested_draft(rule)
         )
 
+        self.give_up()
+
         def edited(_: int | None) -> None:
             if session.generation != generation:
                 self._told = "the rule as it was edited is in force   (u undoes it)", "good"
                 self.session_changed()
+            else:
+                self._resting()
 
         self.app.push_screen(RulesPanel(session, self._start, self._save, draft), edited)
 
@@ -339,11 +306,10 @@ class Suggestions(Modal[int | None]):
             self._at = self._listed().index(parent)
 
     def _accept(self, node: Node) -> None:
-        subject = self._subject() or node
-        if self._trial is not None and self._trial.node == subject and self._current(self._trial):
-            self._commit(self._trial)
+        self._sure = self._subject() or node
+        if self.trial is not None and self._about == self._sure:
+            self._commit()
         else:
-            self._wanted = subject
             self._try()
 
     def _reject(self, node: Node) -> None:
@@ -352,13 +318,14 @@ class Suggestions(Modal[int | None]):
             if session.suggested.state(node) is State.ACCEPTED:
                 edit = session.suggested.take_back(node, session.rules)
                 self._told = f"{edit.title}   (u undoes it)", ""
+                self.give_up()
                 self._start(session.change(edit.rules, edit.title))
             else:
                 self._told = session.suggested.reject(node), ""
-                self._trial = None
+                self.give_up()
                 self._resting()
         except UserError as error:
-            self._refuse(error)
+            self.refused(error)
 
     # -- drawing
 
@@ -384,12 +351,12 @@ class Suggestions(Modal[int | None]):
         tree = min(len(nodes), max(int(room * _SHARE), 3))
         self._top = min(max(self._top, self._at - tree + 1), self._at, max(len(nodes) - tree, 0))
         unsaved = "   rules not saved" if session.dirty else ""
-        title: Line = [(" Suggestions   ", "title"), (self._busy or heading(suggested), "dim"), (unsaved, "close")]
+        title: Line = [(" Suggestions   ", "title"), (self._state(), "dim"), (unsaved, "close")]
         shown = [node_line(c, suggested, n, n in self._unfolded, width) for n in nodes[self._top : self._top + tree]]
         below = len(nodes) - self._top - tree
         more = f"─ {below:,} more ↓ " if below > 0 else ""
         rule: Line = [("─" * max(width - len(more), 0) + more, "dim")]
-        trial = self._trial if self._trial is not None and self._trial.node == self._subject() else None
+        trial = self.trial if self._about is not None and self._about == self._subject() else None
         told: list[Line] = []
         if node is not None:
             effect = _sentence(trial.effect) if trial is not None else ""
@@ -402,10 +369,16 @@ class Suggestions(Modal[int | None]):
             reverse=1 + self._at - self._top if nodes else -1,
         )
 
+    def _state(self) -> str:
+        """The work that goes on; else how much there is to decide on."""
+        if self._looking:
+            return "looking for drift …"
+        return "finding out what all of it would do …" if self._trying_all else heading(self._session.suggested)
+
     def _message(self, width: int) -> Line:
         """What was said last; what accepting everything would do."""
-        if self._trial is not None and self._trial.node is None:
-            asked = f" {self._trial.effect.sentence()}   {safe_text(self._trial.edit.title, 300)}"
+        if self.trial is not None and self._asking:
+            asked = f" {self.trial.effect.sentence()}   {safe_text(self.trial.edit.title, 300)}"
             keys = "  enter: do it · esc: not "
             return [(fit(asked, width - len(keys)), "good"), (keys, "key")]
         text, role = self._told

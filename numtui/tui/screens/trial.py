@@ -7,12 +7,14 @@ its result is dropped.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from textual import on
 from textual.message import Message
 
+from matchers.comparison import Comparison
 from matchers.errors import UserError
 from numtui.session.jobs import Job
 from numtui.session.loading import Cancelled
@@ -24,10 +26,13 @@ __all__ = ["Trial", "Trying"]
 
 T = TypeVar("T")
 
+Change = Edit | Callable[[], Edit]
+"""An edit, or what makes one and takes so long that it belongs into the thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Effect of a change; `at` is the index of the changed rule."""
+    """Effect of a change; `at` is the index of the changed rule, -1 for none in particular."""
 
     edit: Edit
     at: int
@@ -40,21 +45,16 @@ class Trying(Modal[T]):
 
     @dataclass
     class Tried(Message):
-        """A trial ended; `trial` is None when it was cancelled."""
+        """A trial ended: the effect, the error it met, or None when it was cancelled."""
 
-        trial: Trial | None
-
-    @dataclass
-    class Refused(Message):
-        """A change cannot be tried."""
-
-        error: UserError
+        change: Change
+        result: Trial | UserError | None
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
         self._busy = False
-        self.wanted: tuple[Edit, int] | None = None
+        self.wanted: tuple[Change, int] | None = None
         """The change being tried, or to be tried next."""
         self.trial: Trial | None = None
         """The effect of the last wanted change."""
@@ -67,49 +67,54 @@ class Trying(Modal[T]):
     def refused(self, error: UserError) -> None:
         """Handle a change that cannot be tried."""
 
-    def try_change(self, edit: Edit, at: int) -> None:
+    def try_change(self, change: Change, at: int = -1) -> None:
         """Try a change; `at` is the index of the changed rule."""
-        self.wanted, self.trial = (edit, at), None
+        self.wanted, self.trial = (change, at), None
         if not self._busy:
             self._busy = True
-            job = Job(self._session.generation, self._session.comparison, edit.rules)
-            self.run_worker(lambda: self._run(edit, at, job), thread=True)
+            generation, base = self._session.generation, self._session.comparison
+            self.run_worker(lambda: self._run(change, at, generation, base), thread=True)
 
     def give_up(self) -> None:
         """Cancel the trial."""
         self.wanted = self.trial = None
 
-    def _run(self, edit: Edit, at: int, job: Job) -> None:
+    def on_unmount(self) -> None:
+        """Cancel the trial: the page is closed."""
+        self.give_up()
+
+    def _run(self, change: Change, at: int, generation: int, base: Comparison) -> None:
         """Try a change in a worker thread, which only posts messages."""
 
         def go_on(_what: str, _fraction: float) -> None:
-            if self.wanted is None or self.wanted[0] is not edit:
+            if self.wanted is None or self.wanted[0] is not change:
                 raise Cancelled
 
+        result: Trial | UserError | None = None
         try:
+            edit = change if isinstance(change, Edit) else change()
+            job = Job(generation, base, edit.rules)
             after = job.run(go_on)
-            self._session.prepare(after)
+            self._session.listing.prepare(after)
+            result = Trial(edit, at, job, Effect.between(base, after))
         except Cancelled:
-            self.post_message(self.Tried(None))
+            pass
         except UserError as error:
-            self.post_message(self.Refused(error))
-        else:
-            self.post_message(self.Tried(Trial(edit, at, job, Effect.between(job.base, after))))
+            result = error
+        self.post_message(self.Tried(change, result))
 
     @on(Tried)
     def _tried(self, event: Tried) -> None:
         self._busy = False
         if self.wanted is None:
             return
-        edit, at = self.wanted
-        trial = event.trial
-        if trial is not None and trial.edit is edit and trial.job.generation == self._session.generation:
-            self.trial, self.wanted = trial, None
+        change, at = self.wanted
+        result = event.result if event.change is change else None
+        if isinstance(result, UserError):
+            self.wanted = None
+            self.refused(result)
+        elif result is not None and result.job.generation == self._session.generation:
+            self.trial, self.wanted = result, None
             self.tried()
         else:
-            self.try_change(edit, at)
-
-    @on(Refused)
-    def _refused(self, event: Refused) -> None:
-        self._busy, self.wanted = False, None
-        self.refused(event.error)
+            self.try_change(change, at)

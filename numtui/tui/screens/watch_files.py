@@ -2,84 +2,61 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from functools import partial
 
-from textual import on
-from textual.message import Message
-
-from numtui.inputs import OpenRequest
 from numtui.session.loading import Stamps, stamps_of
-from numtui.tui.screens.actions import Commands
+from numtui.tui.screens.loader import LogLoader
+from numtui.tui.screens.screen import MainScreen
 
-__all__ = ["Following"]
+__all__ = ["FileWatcher"]
 
 _EVERY = 2.0
 """Seconds between two looks at the files."""
 
 
-class Following(Commands):
-    """A screen whose logs may be written to."""
+class FileWatcher:
+    """Notices when the logs of a screen are written to."""
 
-    _request: OpenRequest | None = None
-    _stamps: Stamps = ()
-    """Of the files as they were when what is shown was read."""
-    _noticed: Stamps = ()
-    _tried: Stamps = ()
-    _follows = False
+    def __init__(self, screen: MainScreen, loader: LogLoader) -> None:
+        self._screen = screen
+        self._loader = loader
+        self._noticed: Stamps = ()
+        self._tried: Stamps = ()
+        self._follows = False
 
-    class Stamped(Message):
-        """It was looked at the files."""
+    def start(self) -> None:
+        """Look at the files from now on."""
+        self._screen.background.every(_EVERY, self.look)
 
-        def __init__(self, stamps: Stamps) -> None:
-            super().__init__()
-            self.stamps = stamps
+    def look(self) -> None:
+        """Look at the files, in a thread: a file system over a network can take its time."""
+        if not self._loader.reading:
+            work = partial(stamps_of, self._loader.request)
+            self._screen.background.run(work, self._stamped, group="stamps", exclusive=True)
 
-    @property
-    @abstractmethod
-    def reading(self) -> bool:
-        """Whether the logs are being read."""
-
-    @abstractmethod
-    def read_again(self) -> None:
-        """Read the logs in the background; what is on the screen stays until they have been read."""
-
-    @abstractmethod
-    def give_up_reading(self) -> bool:
-        """What is being read again is not wanted any more; False when nothing is."""
-
-    def watch_files(self) -> None:
-        """From now on notice when the files change."""
-        look = partial(self.run_worker, self._look_at_files, thread=True, group="stamps", exclusive=True)
-        self.set_interval(_EVERY, look)
-
-    def _look_at_files(self) -> None:
-        """In a worker's thread: a file system over a network can take its time."""
-        if self._request is not None and not self.reading:
-            self.post_message(self.Stamped(stamps_of(self._request)))
-
-    @on(Stamped)
-    def _stamped(self, event: Stamped) -> None:
-        settled, self._noticed = event.stamps == self._noticed, event.stamps
-        changed = event.stamps != self._stamps
-        if changed != self.session.outdated:
-            self.session.outdated = changed
-            self.draw()
+    def _stamped(self, stamps: Stamps) -> None:
+        session, loader = self._screen.session, self._loader
+        settled, self._noticed = stamps == self._noticed, stamps
+        changed = stamps != loader.stamps
+        if changed != session.outdated:
+            session.outdated = changed
+            self._screen.draw()
         # A log that is being written at this moment is read when it pauses.
-        if changed and settled and self._follows and not self.reading and event.stamps != self._tried:
-            self._tried = event.stamps  # once: what cannot be read now is not read before it changes
-            self.read_again()
+        if changed and settled and self._follows and not loader.reading and stamps != self._tried:
+            self._tried = stamps  # once: what cannot be read now is not read before it changes
+            loader.read_again()
 
-    def action_reload(self) -> None:
+    def reload(self) -> None:
         """Read the logs again, and keep the place; while that is done, give it up."""
-        if self.give_up_reading():
-            self.say("the logs were not read again")
-        elif self._request is None or self.reading:
-            self.say("the logs are being read")
+        if self._loader.give_up():
+            self._screen.say("the logs were not read again")
+        elif self._loader.reading:
+            self._screen.say("the logs are being read")
         else:
-            self.read_again()
+            self._loader.read_again()
 
-    def action_follow(self) -> None:
+    def follow(self) -> None:
         """Read the logs again by itself whenever they change, or stop doing so."""
         self._follows = not self._follows
-        self.say("the logs are read again whenever they change" if self._follows else "changes are only told: R reads")
+        told = "the logs are read again whenever they change" if self._follows else "changes are only told: R reads"
+        self._screen.say(told)

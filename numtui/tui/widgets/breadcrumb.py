@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numtui.session.session import Session
+from numtui.session.listing import Listing
 from numtui.tui.widgets.lines import Lines
 from numtui.views.run_summary import breadcrumb
 
@@ -12,5 +12,5 @@ __all__ = ["Breadcrumb"]
 class Breadcrumb(Lines):
     """Module, phase, filters, place among the red rows."""
 
-    def show(self, session: Session) -> None:
-        self.paint([breadcrumb(session, self.size.width)])
+    def show(self, listing: Listing) -> None:
+        self.paint([breadcrumb(listing, self.size.width)])

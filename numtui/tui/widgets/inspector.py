@@ -36,8 +36,8 @@ class Inspector(Lines):
 
     def show(self, session: Session) -> None:
         """Show the row under the session's cursor."""
-        note = session.annotations.note(session.comparison, session.cursor)
-        about = (id(session.comparison), session.cursor, id(session.realignments), note)
+        note = session.listing.annotations.note(session.comparison, session.listing.cursor)
+        about = (id(session.comparison), session.listing.cursor, id(session.realignments), note)
         if about != self._about:
             if about[:2] != self._about[:2]:
                 self._top, self.chosen = 0, -1

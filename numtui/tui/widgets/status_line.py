@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from numtui.session.jobs import Proposal
+from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.line_editor import LineEditor
 from numtui.text.lines import Line, width_of, wrap
@@ -34,7 +35,7 @@ class StatusLine(Lines):
             told = ((message, "red" if trouble else ""), (warning, "close"))
             left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
         else:
-            left = _search(session)
+            left = _search(session.listing)
         if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
             lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
             if _width(lines[-1]) + _width(right) < width:
@@ -83,11 +84,11 @@ def _proposal(p: Proposal) -> Line:
     return [(f" {effect}", "good"), (f"   {safe_text(p.edit.title, 400)}", "")]
 
 
-def _search(session: Session) -> Line:
-    if session.search is None:
+def _search(listing: Listing) -> Line:
+    if listing.search is None:
         return []
-    text, rows = session.search.text, session.search.rows
-    place = session.search.place(session.cursor)
+    text, rows = listing.search.text, listing.search.rows
+    place = listing.search.place(listing.cursor)
     return [(f" /{safe_text(text, 60)}  {place or '–'}/{len(rows):,}", ""), ("  ; next  , previous", "dim")]
 
 
@@ -100,7 +101,7 @@ def _state(session: Session) -> Line:
     if session.outdated:
         out.append((" logs changed: R reloads ", "close"))
     if session.mark is not None:
-        out.append((f"mark at #{session.row_of(session.mark) + 1}  ", "cause"))
+        out.append((f"mark at #{session.listing.row_of(session.mark) + 1}  ", "cause"))
     if session.dirty:
         out.append(("rules not saved ", "close"))
     c = session.comparison

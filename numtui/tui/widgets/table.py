@@ -7,6 +7,7 @@ over the view instead of a virtual canvas: no scroll bar, no animation, and it k
 from __future__ import annotations
 
 from numtui.query.view import View
+from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.lines import Line, Piece
 from numtui.tui.widgets.lines import Lines
@@ -32,22 +33,22 @@ class Table(Lines):
         """Number of lines of the view that fit."""
         return max(self.size.height - 1, 1)
 
-    def scroll_pages(self, session: Session, pages: float) -> None:
+    def scroll_pages(self, listing: Listing, pages: float) -> None:
         """Move window and cursor by some screens, keeping two lines of overlap."""
         by = round(pages * self.rows)
         if abs(pages) >= 1:
             by -= 2 * (1 if by > 0 else -1)
-        last = max(len(session.view) - self.rows, 0)
+        last = max(len(listing.view) - self.rows, 0)
         self.top = min(max(self.top + by, 0), last)
-        session.move(by)
+        listing.move(by)
 
-    def align(self, session: Session, where: float) -> None:
+    def align(self, listing: Listing, where: float) -> None:
         """Scroll the cursor's line to a height of the window: 0 top, 0.5 middle, 1 bottom."""
-        self.top = session.line - round(where * (self.rows - 1))
+        self.top = listing.line - round(where * (self.rows - 1))
 
     def show(self, session: Session) -> None:
         """Show the session's view: the window follows the cursor, and moves only when it must."""
-        view, line = session.view, session.line
+        view, line = session.listing.view, session.listing.line
         rows = self.rows
         if not self.top <= line < self.top + rows:
             near = min(abs(line - self.top), abs(line - self.top - rows + 1)) <= 3
@@ -63,21 +64,21 @@ class Table(Lines):
         self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar)
 
     def _lines(self, session: Session) -> list[Line]:
-        view, c = session.view, session.comparison
+        view, c = session.listing.view, session.comparison
         if not self.size.width:
             return []
         writer = self._writer_for(session)
-        lines: list[Line] = [writer.heading(session.names, session.order)]
+        lines: list[Line] = [writer.heading(session.names, session.listing.order)]
         if not len(view):
             lines.append([("   no row matches: esc drops the filters" if len(c) else "   the logs are empty", "dim")])
             return lines
         pieces = self._map_for(view)
         first, last = self._window(view)
-        marked = session.row_of(session.mark) if session.mark is not None else -1
-        tags = {row: '"' for row, _ in session.annotations.noted(c)} | {
-            row: letters[-1] for row, letters in session.annotations.letters(c).items()
+        marked = session.listing.row_of(session.mark) if session.mark is not None else -1
+        tags = {row: '"' for row, _ in session.listing.annotations.noted(c)} | {
+            row: letters[-1] for row, letters in session.listing.annotations.letters(c).items()
         }
-        search = session.search
+        search = session.listing.search
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
             window = "┃" if first <= y <= last else " "

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matchers.status import Status
 from numtui.query.grouping import By, grouped
 from numtui.query.query import parse_query
-from numtui.tui.screens.arrange import group_entries
+from numtui.views.panels import group_entries
 from tests.numtui.fakes import comparison_of
 
 KEYS = ["layers.0.wq/op_0_mm", "layers.1.wq/op_0_mm", "layers.1/op_0_add", "/op_0_mul", "out put/op_1_mm"]

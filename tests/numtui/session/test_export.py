@@ -29,12 +29,12 @@ def session(folder: Path) -> Session:
 
 def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
     s = session(tmp_path)
-    s.toggle(StatusGroup.EQUAL)
-    s.set_query("phase:forward")
-    s.search = s.hits("wk")
-    s.toggle_fold()
-    s.sort(Order.ERROR)
-    s.saved = {"mine": "op:mm"}
+    s.listing.toggle(StatusGroup.EQUAL)
+    s.listing.set_query("phase:forward")
+    s.listing.search = s.listing.hits("wk")
+    s.listing.toggle_fold()
+    s.listing.sort(Order.ERROR)
+    s.listing.saved = {"mine": "op:mm"}
     page = page_of(s)
     assert page.view == View(
         hidden=frozenset({StatusGroup.EQUAL}),
@@ -43,7 +43,7 @@ def test_the_page_opens_as_the_screen_is(tmp_path: Path) -> None:
         search="wk",
         folded=True,
         order=Order.ERROR,
-        cursor=s.cursor,
+        cursor=s.listing.cursor,
     )
 
 
@@ -62,7 +62,7 @@ def test_the_page_is_of_the_rules_in_force_saved_or_not(tmp_path: Path) -> None:
 
 def test_a_row_says_both_keys_and_why(tmp_path: Path) -> None:
     s = session(tmp_path)
-    s.next_red()
+    s.listing.next_red()
     assert re.match(
         r"`layers\.0\.attention\.wk/op_0_mm`  \ndiverged, first cause, error ≥\d\.\de[+-]\d\d .*  \nFIRST CAUSE: ",
         row_of(s),
@@ -71,9 +71,9 @@ def test_a_row_says_both_keys_and_why(tmp_path: Path) -> None:
 
 def test_notes_go_along(tmp_path: Path) -> None:
     s = session(tmp_path)
-    s.next_red()
-    s.annotations.set_note(s.comparison, s.cursor, s.spot, "look at *this*, @kim")
-    assert page_of(s).view.notes == ((s.cursor, "look at *this*, @kim"),)
+    s.listing.next_red()
+    s.listing.annotations.set_note(s.comparison, s.listing.cursor, s.listing.spot, "look at *this*, @kim")
+    assert page_of(s).view.notes == ((s.listing.cursor, "look at *this*, @kim"),)
     assert row_of(s).endswith("\n\nlook at \\*this\\*, @<!-- -->kim\n")
 
 

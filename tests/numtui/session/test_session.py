@@ -66,7 +66,7 @@ def settle(session: Session) -> None:
 def row_with(session: Session, key: str, side: str = "a") -> int:
     log, _ = session.comparison.side(side)
     record = list(log.keys).index(key)
-    return session.row_of((record, -1) if side == "a" else (-1, record))
+    return session.listing.row_of((record, -1) if side == "a" else (-1, record))
 
 
 def confirm(session: Session) -> None:
@@ -85,7 +85,7 @@ def change(session: Session) -> None:
 
 class TestRules:
     def test_a_pair_becomes_a_template_undoably(self, session: Session) -> None:
-        session.go(row_with(session, "layers.0.attention/op_0_bmm"))
+        session.listing.go(row_with(session, "layers.0.attention/op_0_bmm"))
         before = session.rules
         session.propose("t", session.template_edits())
         confirm(session)
@@ -93,14 +93,14 @@ class TestRules:
         assert template.a == ("layers.{i}.attention/op_0_bmm",)
         session.undo()
         assert session.rules == before
-        session.go(row_with(session, "output/op_0_mm"))
+        session.listing.go(row_with(session, "output/op_0_mm"))
         with pytest.raises(EditError, match="number"):
             session.propose("t", session.template_edits())
 
     def test_a_wrong_rule_is_red_and_cutting_it_mends(self, session: Session) -> None:
         assert session.comparison.red.any()
-        assert session.next_red() == ""
-        session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
+        assert session.listing.next_red() == ""
+        session.listing.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
         session.propose_unpair()
         job = session.preview_job()
         assert job is not None
@@ -117,7 +117,7 @@ class TestRules:
         assert len(session.rules) == 0
 
     def test_a_confirmed_preview_needs_no_second_match(self, session: Session) -> None:
-        session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
+        session.listing.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
         session.propose_unpair()
         preview_job = session.preview_job()
         assert preview_job is not None
@@ -129,7 +129,7 @@ class TestRules:
 
     def test_cutting_an_automatic_pair_keeps_it_apart(self, session: Session) -> None:
         key = "layers.1.attention.wq/op_0_mm"
-        session.go(row_with(session, key))
+        session.listing.go(row_with(session, key))
         session.propose_unpair()
         confirm(session)
         assert session.rules.of(ApartRule) == (ApartRule(a=key, b=key),)
@@ -137,9 +137,9 @@ class TestRules:
         assert c.pairing.partner_of_a[list(c.a.keys).index(key)] != list(c.b.keys).index(key)
 
     def test_pairing_by_hand_takes_a_of_the_mark_and_b_of_the_other(self, session: Session) -> None:
-        session.go(row_with(session, "layers.1.attention.wk/op_0_mm"))
+        session.listing.go(row_with(session, "layers.1.attention.wk/op_0_mm"))
         assert "marked" in session.toggle_mark()
-        session.go(row_with(session, "layers.1.attention.wv/op_0_mm"))
+        session.listing.go(row_with(session, "layers.1.attention.wv/op_0_mm"))
         assert session.toggle_mark() == ""
         assert session.proposal is not None
         assert [e.title for e in session.proposal.edits] == [
@@ -154,9 +154,9 @@ class TestRules:
         assert session.mark is None
 
     def test_pairing_by_hand_replaces_the_rule_that_says_otherwise(self, session: Session) -> None:
-        session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
+        session.listing.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
         session.toggle_mark()
-        session.go(row_with(session, "layers.0.attention.wq/op_0_mm", "b"))
+        session.listing.go(row_with(session, "layers.0.attention.wq/op_0_mm", "b"))
         session.toggle_mark()
         confirm(session)
         right = "layers.0.attention.wq/op_0_mm"
@@ -171,7 +171,7 @@ class TestRules:
     def test_two_rows_of_one_side_make_no_pair(self, tmp_path: Path) -> None:
         made = Session(comparison_of([A, A]), RuleFile.empty(tmp_path / "r.yaml"))
         made.toggle_mark()
-        made.move(1)
+        made.listing.move(1)
         with pytest.raises(EditError, match="both rows are only in a"):
             made.toggle_mark()
 
@@ -182,13 +182,13 @@ class TestRules:
 
     def test_ignoring_and_judging_again(self, session: Session) -> None:
         key = "layers.0.attention.wq/op_0_mm"
-        session.go(row_with(session, key))
+        session.listing.go(row_with(session, key))
         session.propose_ignore()
         assert session.proposal is not None
         assert [e.title for e in session.proposal.edits] == [f"ignore {key}", "ignore every mm of a"]
         confirm(session)
         assert IgnoreRule(side="a", match=key) in session.rules.rules
-        assert session.comparison.status[session.cursor] == Status.IGNORED
+        assert session.comparison.status[session.listing.cursor] == Status.IGNORED
         session.propose_ignore()
         assert session.proposal is not None
         assert session.proposal.edit.title == f"stop ignoring {key}"
@@ -214,10 +214,10 @@ class TestRules:
 
     def test_the_cursor_stays_on_its_record(self, session: Session) -> None:
         key = "layers.1/op_0_add"
-        session.go(row_with(session, key))
+        session.listing.go(row_with(session, key))
         session.change(RuleSet(), "nothing")
         settle(session)
-        assert session.comparison.a.keys[session.spot[0]] == key
+        assert session.comparison.a.keys[session.listing.spot[0]] == key
 
     def test_nothing_to_undo(self, session: Session) -> None:
         assert session.undo() == (None, "nothing to undo")
@@ -244,9 +244,9 @@ class TestRules:
         settle_on = session.change(RuleSet(), "nothing")
         settle_on.run()
         session.accept(settle_on)
-        session.go(row_with(session, "layers.1.attention.wk/op_0_mm"))
+        session.listing.go(row_with(session, "layers.1.attention.wk/op_0_mm"))
         session.toggle_mark()
-        session.go(row_with(session, "layers.1.attention.wv/op_0_mm"))
+        session.listing.go(row_with(session, "layers.1.attention.wv/op_0_mm"))
         session.toggle_mark()
         job = session.preview_job()
         assert job is not None
@@ -277,7 +277,7 @@ class TestRealigning:
     def test_a_wrong_rule_is_told_taken_back_and_brought_back(self, session: Session) -> None:
         before = session.rules
         row = row_with(session, "layers.0.attention.wq/op_0_mm")
-        session.go(row)
+        session.listing.go(row)
         assert session.realignments == (), "nobody has looked yet"
         look = session.look()
         assert look is not None
@@ -305,7 +305,7 @@ class TestRealigning:
         assert session.rules == before
 
     def test_where_nothing_can_be_realigned(self, session: Session) -> None:
-        session.go(0)
+        session.listing.go(0)
         row = row_with(session, "layers.0.attention.wq/op_0_mm") + 1
         with pytest.raises(EditError, match=f"row {row} is in one"):
             session.propose("a", session.realign_edits())
@@ -317,7 +317,7 @@ class TestRealigning:
             session.propose("a", session.realign_edits())
 
     def test_what_was_found_for_other_rules_is_of_no_use(self, session: Session) -> None:
-        session.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
+        session.listing.go(row_with(session, "layers.0.attention.wq/op_0_mm"))
         look = session.look()
         assert look is not None
         look.run()
@@ -539,20 +539,20 @@ class TestListing:
         assert listing.search.rows.tolist() == [0, 1], "the hits follow the filter"
 
     def test_producer_and_consumer(self, session: Session) -> None:
-        session.go(row_with(session, "layers.0.attention/op_0_bmm"))
-        assert "input 0" in session.producer(1)
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wq/op_0_mm"
-        session.back()
-        session.producer(2)
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm"
-        assert "no captured operation" in session.producer(7)
-        session.go(row_with(session, "layers.0.attention_norm/op_0_mul"))
-        assert session.consumer() == "consumer 1 of 3 (2c goes to the second)"
-        session.back()
-        assert session.consumer(3) == "consumer 3 of 3"
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wv/op_0_mm"
-        session.back()
-        assert session.consumer(4) == "the output has 3 consumers"
+        session.listing.go(row_with(session, "layers.0.attention/op_0_bmm"))
+        assert "input 0" in session.listing.producer(1)
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wq/op_0_mm"
+        session.listing.back()
+        session.listing.producer(2)
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wk/op_0_mm"
+        assert "no captured operation" in session.listing.producer(7)
+        session.listing.go(row_with(session, "layers.0.attention_norm/op_0_mul"))
+        assert session.listing.consumer() == "consumer 1 of 3 (2c goes to the second)"
+        session.listing.back()
+        assert session.listing.consumer(3) == "consumer 3 of 3"
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wv/op_0_mm"
+        session.listing.back()
+        assert session.listing.consumer(4) == "the output has 3 consumers"
 
     def test_the_producer_that_explains_a_red_row_may_be_on_the_other_side(self, tmp_path: Path) -> None:
         first = [op("m.wq/op_0_mm", 3.0), op("m.wk/op_0_mm", 5.0)]
@@ -561,22 +561,22 @@ class TestListing:
         wrong = op("m/op_0_bmm", 8.0, inputs=[9.0, 12.0], producers=["m.wq/op_0_mm", "m.wk/op_1_neg"])
         a, b = logs(tmp_path, ops_a, [*first, extra, wrong])
         made = Session(compare(a, b), RuleFile.empty(tmp_path / "r.yaml"))
-        made.go(row_with(made, "m/op_0_bmm"))
-        assert made.comparison.red[made.cursor]
-        assert made.producer() == "the producer of input 1 in b"
-        assert made.cursor == row_with(made, "m.wk/op_1_neg", "b")
+        made.listing.go(row_with(made, "m/op_0_bmm"))
+        assert made.comparison.red[made.listing.cursor]
+        assert made.listing.producer() == "the producer of input 1 in b"
+        assert made.listing.cursor == row_with(made, "m.wk/op_1_neg", "b")
 
     def test_from_the_heads_to_the_whole(self, tmp_path: Path) -> None:
         a, b = logs(tmp_path)
         made = Session(preview(a, b), RuleFile.empty(tmp_path / "r.yaml"))
         assert not made.comparison.red.any()
-        made.move(7)
-        spot = made.spot
+        made.listing.move(7)
+        spot = made.listing.spot
         path = tmp_path / "r.yaml"
         path.write_text(WRONG, encoding="utf-8")
         file = RuleFile.load(path)
         made.adopt(compare(a, b, file.rules), file)
-        assert made.spot[0] == spot[0]
+        assert made.listing.spot[0] == spot[0]
         assert made.rules == file.rules
         assert not made.dirty
 
@@ -605,8 +605,8 @@ class UndoMachine(RuleBasedStateMachine):
 
     @rule(row=st.integers(0, 10_000))
     def unpair(self, row: int) -> None:
-        self.session.cursor = row % len(self.session.comparison)
-        if self.session.comparison.pair[self.session.cursor] >= 0:
+        self.session.listing.cursor = row % len(self.session.comparison)
+        if self.session.comparison.pair[self.session.listing.cursor] >= 0:
             self.session.propose_unpair()
             self._changed()
 
@@ -614,7 +614,7 @@ class UndoMachine(RuleBasedStateMachine):
     def ignore(self, row: int) -> None:
         # The rows of an old comparison may be ignored by a rule that is gone by now; then there is nothing to drop.
         self._settle()
-        self.session.cursor = row % len(self.session.comparison)
+        self.session.listing.cursor = row % len(self.session.comparison)
         self.session.propose_ignore()
         self._changed()
 
@@ -622,9 +622,9 @@ class UndoMachine(RuleBasedStateMachine):
     def pair(self, one: int, other: int) -> None:
         n = len(self.session.comparison)
         self.session.mark = None
-        self.session.cursor = one % n
+        self.session.listing.cursor = one % n
         self.session.toggle_mark()
-        self.session.cursor = other % n
+        self.session.listing.cursor = other % n
         try:
             self.session.toggle_mark()
         except EditError:
@@ -670,7 +670,7 @@ class UndoMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_cursor_is_on_a_row(self) -> None:
-        assert 0 <= self.session.cursor < len(self.session.comparison)
+        assert 0 <= self.session.listing.cursor < len(self.session.comparison)
 
     def teardown(self) -> None:
         """What is shown in the end does not depend on the way there."""

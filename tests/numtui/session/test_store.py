@@ -103,14 +103,14 @@ def test_a_folder_that_cannot_be_made_is_said_and_stops_nothing(tmp_path: Path) 
 def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     c = comparison_of([E, Status.DIVERGED, Status.CLOSE, A, Status.DIVERGED, B])
     first = session_of(c, tmp_path)
-    first.saved["heads"] = "op:mm"
-    first.set_query("@heads row>1")
-    first.toggle(StatusGroup.ONLY_B)
-    first.sort(Order.ERROR)
-    first.details = Details.MOST
-    first.go(4)
-    first.annotations.notes[first.spot] = "Kim knows"
-    first.annotations.marks["k"] = first.spot
+    first.listing.saved["heads"] = "op:mm"
+    first.listing.set_query("@heads row>1")
+    first.listing.toggle(StatusGroup.ONLY_B)
+    first.listing.sort(Order.ERROR)
+    first.listing.details = Details.MOST
+    first.listing.go(4)
+    first.listing.annotations.notes[first.listing.spot] = "Kim knows"
+    first.listing.annotations.marks["k"] = first.listing.spot
     first.keep()
     assert first.store is not None
     first.store.save(replace(first.store.known, notes={**first.store.known.notes, HERE: "on a row that is gone"}))
@@ -118,20 +118,24 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     second = session_of(c, tmp_path)
     told = second.resume(second.store.load() if second.store is not None else SavedSession())
     assert told == "last session restored: at #5, 4 of 6 rows listed, esc lists all, 1 note"
-    assert (second.cursor, second.order, second.filter.groups) == (4, Order.ERROR, first.filter.groups)
-    assert second.details is Details.MOST
-    assert second.view.row.tolist() == first.view.row.tolist()
-    assert second.annotations.notes == {second.spot: "Kim knows"}
-    assert second.annotations.marks == {"k": second.spot}
+    assert (second.listing.cursor, second.listing.order, second.listing.filter.groups) == (
+        4,
+        Order.ERROR,
+        first.listing.filter.groups,
+    )
+    assert second.listing.details is Details.MOST
+    assert second.listing.view.row.tolist() == first.listing.view.row.tolist()
+    assert second.listing.annotations.notes == {second.listing.spot: "Kim knows"}
+    assert second.listing.annotations.marks == {"k": second.listing.spot}
     second.keep()
     assert store(tmp_path).load().notes[HERE] == "on a row that is gone"
 
 
 def test_who_has_begun_already_is_not_moved(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
-    session.go(2)
+    session.listing.go(2)
     assert session.resume(SavedSession(cursor=anchor_of(session.comparison, (1, 1)), query="status:red")) == ""
-    assert (session.cursor, len(session.view)) == (2, 3)
+    assert (session.listing.cursor, len(session.listing.view)) == (2, 3)
 
 
 def test_notes_of_two_rows_stay_when_they_come_together(tmp_path: Path) -> None:
@@ -139,35 +143,35 @@ def test_notes_of_two_rows_stay_when_they_come_together(tmp_path: Path) -> None:
     cut = comparison_of([A, B], keys=["w/op_0_mm", "w/op_0_mm"])
     before = session_of(cut, tmp_path)
     for row, text in enumerate(("of a", "of b")):
-        before.go(row)
-        before.annotate(text)
+        before.listing.go(row)
+        before.listing.annotate(text)
     before.keep()
     after = session_of(comparison_of([E], keys=["w/op_0_mm"]), tmp_path)
     assert after.store is not None
     after.resume(after.store.load())
-    assert after.annotations.note(after.comparison, 0) == "of a; of b"
+    assert after.listing.annotations.note(after.comparison, 0) == "of a; of b"
     after.keep()
     again = session_of(cut, tmp_path)
     assert again.store is not None
     again.resume(again.store.load())
-    assert again.annotations.noted(cut) == [(0, "of a"), (1, "of b")]
+    assert again.listing.annotations.noted(cut) == [(0, "of a"), (1, "of b")]
 
 
 def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None:
     """Also when that is all there is, because the connection was lost meanwhile."""
     c = comparison_of([E, E, E])
     earlier = session_of(c, tmp_path)
-    earlier.annotate("of an earlier sitting")
+    earlier.listing.annotate("of an earlier sitting")
     earlier.typed.add("filter", "op:mm")
-    earlier.go(2)
+    earlier.listing.go(2)
     earlier.keep()
     reading = session_of(replace(c, a=replace(c.a, partial=True)), tmp_path)
     assert reading.store is not None
     kept = reading.store.load()
-    reading.go(1)
-    reading.annotate("written meanwhile")
-    reading.mark_row("m")
-    reading.saved["reds"] = "status:red"
+    reading.listing.go(1)
+    reading.listing.annotate("written meanwhile")
+    reading.listing.mark_row("m")
+    reading.listing.saved["reds"] = "status:red"
     reading.typed.add("filter", "status:red")
     reading.keep()
     written = store(tmp_path).load()
@@ -176,15 +180,15 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
     assert written.typed == {"filter": ("op:mm", "status:red")}
     reading.adopt(c, reading.file)
     assert reading.resume(kept) == ""
-    assert reading.annotations.noted(c) == [(0, "of an earlier sitting"), (1, "written meanwhile")]
-    assert (reading.annotations.letters(c), reading.saved) == ({1: "m"}, {"reds": "status:red"})
+    assert reading.listing.annotations.noted(c) == [(0, "of an earlier sitting"), (1, "written meanwhile")]
+    assert (reading.listing.annotations.letters(c), reading.listing.saved) == ({1: "m"}, {"reds": "status:red"})
     assert reading.typed.of("filter") == ("op:mm", "status:red")
 
 
 def test_a_filter_of_another_version_is_said_and_not_used(tmp_path: Path) -> None:
     session = session_of(comparison_of([E, E, E]), tmp_path)
     assert "invalid filter: colour:red" in session.resume(SavedSession(query="colour:red"))
-    assert len(session.view) == 3
+    assert len(session.listing.view) == 3
 
 
 def session_of(c: Comparison, folder: Path) -> Session:

@@ -171,55 +171,55 @@ async def test_counts_sequences_and_lone_digits(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session
         await press(pilot, *"12G")
-        assert session.cursor == 11
+        assert session.listing.cursor == 11
         await press(pilot, *"3k")
-        assert session.cursor == 8
+        assert session.listing.cursor == 8
         await press(pilot, "g", "g")
-        assert session.cursor == 0
+        assert session.listing.cursor == 0
         await press(pilot, "G", "z", "z")
-        assert session.cursor == len(session.comparison) - 1
+        assert session.listing.cursor == len(session.comparison) - 1
         await pilot.press("3")
-        assert len(session.view) == len(session.comparison), "a digit waits for what follows"
+        assert len(session.listing.view) == len(session.comparison), "a digit waits for what follows"
         explorer.settle()
         await settled(pilot)
-        assert len(session.view) == 0
+        assert len(session.listing.view) == 0
         assert "no row matches: esc drops the filters" in screen(pilot)
         await press(pilot, "escape")
-        assert len(session.view) == len(session.comparison)
+        assert len(session.listing.view) == len(session.comparison)
 
 
 async def test_searching_counts_hits_and_can_be_taken_back(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "/", *"wk")
         assert "1/2" in screen(pilot)
-        at = explorer.session.cursor
+        at = explorer.session.listing.cursor
         assert at > 0
         await press(pilot, "escape")
-        assert (explorer.session.cursor, explorer.session.search) == (0, None)
+        assert (explorer.session.listing.cursor, explorer.session.listing.search) == (0, None)
         await press(pilot, "/", *"wk", "enter", "semicolon")
-        assert explorer.session.cursor > at
+        assert explorer.session.listing.cursor > at
         assert "/wk  2/2" in screen(pilot)
         await press(pilot, "comma")
-        assert explorer.session.cursor == at
+        assert explorer.session.listing.cursor == at
         await press(pilot, "ctrl+o")
-        assert explorer.session.cursor != at
+        assert explorer.session.listing.cursor != at
 
 
 async def test_filters_and_commands(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "&", *"softmax", "enter")
-        assert len(explorer.session.view) == 2
+        assert len(explorer.session.listing.view) == 2
         assert "filter: softmax" in screen(pilot)
         await press(pilot, "f", *" is:rot", "enter")
         assert "is:rot is unknown" in screen(pilot)
         await press(pilot, "escape", "colon", *"7", "enter")
-        assert explorer.session.cursor == 6
+        assert explorer.session.listing.cursor == 6
         await press(pilot, "colon", *"nonsense", "enter")
         assert "there is no such command" in screen(pilot)
         await press(pilot, ":", *"fitler", "enter")
         assert "fitler: there is no such command (:filter?)" in screen(pilot)
         await press(pilot, "colon", *"fold", "enter")
-        assert explorer.session.folded
+        assert explorer.session.listing.folded
         await press(pilot, "colon", *"q!", "enter")
     assert pilot.app.return_code == 0
 
@@ -260,12 +260,12 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
         await press(pilot, "/", *"0.attention/op_0_bmm", "enter", "enter")
         assert "j k choose input" in screen(pilot)
         await press(pilot, "j", "enter")
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm"
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wk/op_0_mm"
         assert not explorer.inspector.active
         await press(pilot, "ctrl+o")
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention/op_0_bmm"
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention/op_0_bmm"
         await press(pilot, "tab")
-        assert session.comparison.a.keys[session.spot[0]] == "layers.0.attention.wk/op_0_mm", (
+        assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wk/op_0_mm", (
             "right after, tab is ctrl+i"
         )
         await press(pilot, "j", "tab")
@@ -338,7 +338,7 @@ async def test_saving_by_command(tmp_path: Path) -> None:
         assert "nothing to save: no rule was made" in screen(pilot)
         assert not asked.rules_path.exists()
         await press(pilot, "i", "enter")
-        explorer.save(path=taken)
+        explorer.saving.save(path=taken)
         await settled(pilot)
         assert "exists: overwrite it?" in screen(pilot)
         await press(pilot, "c", "colon", *f"wq {fresh}", "enter")
@@ -388,7 +388,7 @@ async def test_a_terminal_that_is_too_small_says_so_and_recovers(tmp_path: Path)
         await press(pilot, "j", "G", "question_mark", "x", "enter", "i", "enter", "5", "ctrl+s", "slash", "q")
         assert pilot.app.return_code == 0, "of all keys only those that quit are taken"
         assert not explorer.session.dirty
-        assert explorer.session.cursor == 0
+        assert explorer.session.listing.cursor == 0
     async with opened(request(tmp_path), size=(40, 8)) as (pilot, explorer):
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
@@ -440,7 +440,7 @@ async def test_the_palette_runs_an_action(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "ctrl+p", *"fold stretches")
         await press(pilot, "down", "enter")
-        assert explorer.session.folded
+        assert explorer.session.listing.folded
 
 
 @pytest.mark.parametrize(
@@ -499,10 +499,10 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         may_load.wait()
         return load(*arguments)
 
-    monkeypatch.setattr("numtui.tui.screens.explorer.load", later)
+    monkeypatch.setattr("numtui.tui.screens.loader.load", later)
     app = Numtui(request(tmp_path, rules=WRONG))
     async with app.run_test(size=(120, 30)) as pilot:
-        while app.explorer is None or not app.explorer.reading:
+        while app.explorer is None or not app.explorer.loader.reading:
             await pilot.pause()
         try:
             await pilot.press("i")
@@ -514,7 +514,7 @@ async def test_rules_are_not_changed_before_they_have_been_read(
             may_load.set()
         await settled(pilot)
         session = app.explorer.session
-        assert [text for _, text in session.annotations.noted(session.comparison)] == ["odd"]
+        assert [text for _, text in session.listing.annotations.noted(session.comparison)] == ["odd"]
         assert len(session.rules) == 1
         await press(pilot, "i", "enter")
         assert len(session.rules) == 2
@@ -539,7 +539,7 @@ async def test_empty_logs(tmp_path: Path) -> None:
     async with opened(request(tmp_path, [], [])) as (pilot, explorer):
         assert "the logs are empty" in screen(pilot)
         await press(pilot, "j", "n", "o", "e", "p", "c", "m", "x", "i", "y", "enter", "escape", "=", "G", "ctrl+d")
-        assert explorer.session.cursor == -1
+        assert explorer.session.listing.cursor == -1
 
 
 async def test_a_file_that_is_no_log_ends_with_its_error(tmp_path: Path) -> None:
@@ -593,30 +593,30 @@ async def test_a_filter_says_what_is_wrong_as_it_is_typed(tmp_path: Path) -> Non
         await press(pilot, "f", *"op:mm is:rot")
         assert "is:rot is unknown; expected one of red" in screen(pilot)
         await press(pilot, "enter")
-        assert explorer.editor is not None, "what was typed is not lost"
-        assert len(explorer.session.view) == len(explorer.session.comparison)
+        assert explorer.prompt.editor is not None, "what was typed is not lost"
+        assert len(explorer.session.listing.view) == len(explorer.session.comparison)
         await press(pilot, "backspace", "backspace", "backspace", "r", "tab")
-        assert explorer.editor is not None
-        assert explorer.editor.text == "op:mm is:re"
+        assert explorer.prompt.editor is not None
+        assert explorer.prompt.editor.text == "op:mm is:re"
         await press(pilot, "d")
         assert f"1 of {len(explorer.session.comparison)} rows" in screen(pilot)
         await press(pilot, "enter")
-        assert explorer.session.comparison.red[explorer.session.view.row].tolist() == [True]
+        assert explorer.session.comparison.red[explorer.session.listing.view.row].tolist() == [True]
 
 
 async def test_the_list_is_sorted_around_the_cursor(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "n")
-        row = explorer.session.cursor
+        row = explorer.session.listing.cursor
         await press(pilot, "S")
         assert "error ▼" in screen(pilot)
         assert "sorted by error" in screen(pilot)
-        assert (explorer.session.cursor, explorer.session.line) == (row, 0)
+        assert (explorer.session.listing.cursor, explorer.session.listing.line) == (row, 0)
         await press(pilot, "S")
         assert "via ▲" in screen(pilot)
-        assert explorer.session.cursor == row
+        assert explorer.session.listing.cursor == row
         await press(pilot, "escape")
-        assert explorer.session.line == row
+        assert explorer.session.listing.line == row
 
 
 async def test_keys_of_ones_own_are_bound_and_told(tmp_path: Path) -> None:
@@ -628,16 +628,16 @@ async def test_keys_of_ones_own_are_bound_and_told(tmp_path: Path) -> None:
         assert "+ next red" in screen(pilot)
         red = int(np.flatnonzero(explorer.session.comparison.red)[0])
         await press(pilot, "n")
-        assert explorer.session.cursor == 0, "its old key does nothing"
+        assert explorer.session.listing.cursor == 0, "its old key does nothing"
         await press(pilot, "plus")
-        assert explorer.session.cursor == red
+        assert explorer.session.listing.cursor == red
         await press(pilot, "g", "Z", "Z")
-        assert explorer.session.cursor == red
+        assert explorer.session.listing.cursor == red
         await press(pilot, "_")
-        assert explorer.session.folded
+        assert explorer.session.listing.folded
         await press(pilot, "7")
         explorer.settle()
-        assert StatusGroup.RED not in explorer.session.filter.groups
+        assert StatusGroup.RED not in explorer.session.listing.filter.groups
         assert "+ ZZ" in "".join(text for line in help_lines(explorer.actions) for text, _ in line)
 
 
@@ -647,8 +647,8 @@ async def test_the_palette_lists_what_a_module_did(tmp_path: Path) -> None:
         await pilot.pause(0.3)
         assert "layers.1.attention.wk" in screen(pilot)
         await press(pilot, "down", "enter")
-        assert explorer.session.filter.query.text.startswith("module:=layers.")
-        assert 0 < len(explorer.session.view) < 5
+        assert explorer.session.listing.filter.query.text.startswith("module:=layers.")
+        assert 0 < len(explorer.session.listing.view) < 5
 
 
 async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> None:
@@ -662,7 +662,7 @@ async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> N
         assert "⇄" not in screen(pilot)
         assert f"! {len(ops) - made} with NaN or Inf" in screen(pilot)
         await press(pilot, "o")
-        assert explorer.session.cursor == made
+        assert explorer.session.listing.cursor == made
         assert "FIRST CAUSE: the output has Inf; all inputs are finite" in screen(pilot)
         assert "unpair" not in screen(pilot)
         await press(pilot, "m")
@@ -681,17 +681,17 @@ async def test_groups_and_saved_filters(tmp_path: Path) -> None:
         await press(pilot, "B")
         assert "by module over all layers" in screen(pilot)
         await press(pilot, "enter")
-        assert session.filter.query.text == "module:=layers.#.attention.wq"
-        assert session.comparison.red[session.cursor], "on the worst of them"
-        listed = session.view.row.tolist()
+        assert session.listing.filter.query.text == "module:=layers.#.attention.wq"
+        assert session.comparison.red[session.listing.cursor], "on the worst of them"
+        listed = session.listing.view.row.tolist()
         await press(pilot, "F", *"heads", "enter", "escape", "F")
         assert "module:=layers.#.attention.wq" in screen(pilot)
         await press(pilot, "enter")
-        assert session.view.row.tolist() == listed
+        assert session.listing.view.row.tolist() == listed
         await press(pilot, "f", "ctrl+u", *"@heads is:red", "enter")
-        assert len(session.view) == 1
+        assert len(session.listing.view) == 1
         await press(pilot, "F", "x")
-        assert session.saved == {}
+        assert session.listing.saved == {}
 
 
 async def test_every_key_does_something_sound_in_one_log(tmp_path: Path) -> None:
@@ -713,26 +713,26 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         session = explorer.session
         await press(pilot, "/", *"1.attention.wq", "enter", '"', *"seen", "enter", "2")
         explorer.settle()
-        key, rows = session.comparison.a.keys[session.spot[0]], len(session.comparison.a)
+        key, rows = session.comparison.a.keys[session.listing.spot[0]], len(session.comparison.a)
         write_log(Path(asked.path_a), whole)
-        explorer._look_at_files()
+        explorer.files.look()
         await settled(pilot)
         assert "logs changed: R reloads" in screen(pilot)
         await press(pilot, "R")
         assert f"read again: {len(whole) - rows} more operations" in screen(pilot)
         assert "have changed" not in screen(pilot)
-        assert session.comparison.a.keys[session.spot[0]] == key
-        assert session.annotations.notes == {session.spot: "seen"}
-        assert StatusGroup.CLOSE not in session.filter.groups
+        assert session.comparison.a.keys[session.listing.spot[0]] == key
+        assert session.listing.annotations.notes == {session.listing.spot: "seen"}
+        assert StatusGroup.CLOSE not in session.listing.filter.groups
         explorer.run_named("follow")
         write_log(Path(asked.path_a), whole[:10])
         for _ in range(2):
-            explorer._look_at_files()
+            explorer.files.look()
             await settled(pilot)
         assert len(session.comparison.a) == 10
         write_log(Path(asked.path_a), []).write_bytes(b"\0\1\2")
         for _ in range(3):
-            explorer._look_at_files()
+            explorer.files.look()
             await settled(pilot)
         assert len(session.comparison.a) == 10, "what was read stays"
         assert pilot.app.is_running

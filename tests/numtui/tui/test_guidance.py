@@ -42,8 +42,8 @@ async def test_tab_shows_the_fields_of_the_filter_first(tmp_path: Path) -> None:
         for field in ("status:", "phase:", "module:", "at:", "error>"):
             assert f" {field} " in line + " "
         await press(pilot, *"sta", "tab", *"reco", "tab")
-        assert explorer.editor is not None
-        assert explorer.editor.text == "status:recompute"
+        assert explorer.prompt.editor is not None
+        assert explorer.prompt.editor.text == "status:recompute"
 
 
 async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         await press(pilot, "z", "z", "z", "k")
         assert "zk does nothing here" in screen(pilot)
         await press(pilot, "5", "Z", "j")
-        assert explorer.session.cursor == 1, "a count is for the command that follows it"
+        assert explorer.session.listing.cursor == 1, "a count is for the command that follows it"
         await press(pilot, "z", "escape")
         assert "does nothing" not in screen(pilot)
 
@@ -67,7 +67,7 @@ async def test_every_hit_on_the_screen_is_marked(tmp_path: Path) -> None:
         assert sum(line[2] == "/" for line in rows) > 1
         await press(pilot, "escape")
         assert not [line for line in screen(pilot).split("\n")[3:] if line[2:3] == "/"]
-        assert explorer.session.search is None
+        assert explorer.session.listing.search is None
 
 
 async def test_y_again_copies_what_else_there_is(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ async def test_reading_again_can_be_given_up(tmp_path: Path, monkeypatch: pytest
             go_on.wait()
             return load(*given)
 
-        monkeypatch.setattr("numtui.tui.screens.explorer.load", slow)
-        explorer.action_reload()
-        reading = explorer.reading
-        explorer.action_reload()
-        assert (reading, explorer.reading) == (True, False)
+        monkeypatch.setattr("numtui.tui.screens.loader.load", slow)
+        explorer.run_named("reload")
+        reading = explorer.loader.reading
+        explorer.run_named("reload")
+        assert (reading, explorer.loader.reading) == (True, False)
         go_on.set()
         await settled(pilot)
         assert "the logs were not read again" in screen(pilot)
@@ -134,7 +134,7 @@ async def test_what_closes_a_page_twice_over_a_slow_line_closes_nothing_else(tmp
         await settled(pilot)
         assert pilot.app.screen is explorer
         assert pilot.app.return_code is None
-        assert explorer.session.filter.query.text == "layers"
+        assert explorer.session.listing.filter.query.text == "layers"
 
 
 async def test_a_panel_has_a_help_of_its_own(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_a_panel_has_a_help_of_its_own(tmp_path: Path) -> None:
         assert "next red row" not in shown
         await press(pilot, "?", "enter")
         assert pilot.app.screen is explorer
-        assert explorer.session.comparison.cause[explorer.session.cursor]
+        assert explorer.session.comparison.cause[explorer.session.listing.cursor]
 
 
 async def test_the_inspector_takes_the_room_it_is_given(tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ async def test_what_was_said_and_typed_can_be_had_again(tmp_path: Path) -> None:
         await press(pilot, "@")
         assert "rows are listed" in screen(pilot)
         await press(pilot, "@", "f", "up", "enter")
-        assert explorer.session.filter.query.text == "op:mm"
+        assert explorer.session.listing.filter.query.text == "op:mm"

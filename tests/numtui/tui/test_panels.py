@@ -24,7 +24,7 @@ CAUSE = "layers.1.attention.wk/op_0_mm"
 
 def key(explorer: Explorer) -> str:
     session = explorer.session
-    found: str = session.comparison.a.keys[session.spot[0]]
+    found: str = session.comparison.a.keys[session.listing.spot[0]]
     return found
 
 
@@ -60,9 +60,9 @@ async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:
         assert key(explorer) == CAUSE
         await press(pilot, "g", "C", "f")
         session = explorer.session
-        assert session.filter.query.text == "cause:1"
+        assert session.listing.filter.query.text == "cause:1"
         assert key(explorer) == CAUSE
-        assert len(session.view) == session.comparison.red.sum()
+        assert len(session.listing.view) == session.comparison.red.sum()
         await press(pilot, "C", "q")
         assert pilot.app.screen is explorer
 
@@ -89,13 +89,13 @@ async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
         await settled(pilot)
         assert pilot.app.screen is explorer
         session = explorer.session
-        assert session.comparison.a.keys[session.comparison.row_a[session.cursor - 1]] == CAUSE
-        at = session.cursor
+        assert session.comparison.a.keys[session.comparison.row_a[session.listing.cursor - 1]] == CAUSE
+        at = session.listing.cursor
         for name in ("C", "escape", "j"):
             pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
         await settled(pilot)
         assert pilot.app.screen is explorer, "esc gives up"
-        assert session.cursor == at + 1
+        assert session.listing.cursor == at + 1
 
 
 async def test_keys_in_a_burst_are_for_the_panel_that_the_first_of_them_opens(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_keys_in_a_burst_are_for_the_panel_that_the_first_of_them_opens(tm
             pilot.app.post_message(events.Key(name, name))
         await settled(pilot)
         assert pilot.app.screen is explorer
-        assert explorer.session.cursor == 1
+        assert explorer.session.listing.cursor == 1
 
 
 async def test_the_data_flow_around_a_row(tmp_path: Path) -> None:
@@ -128,22 +128,22 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
         await press(pilot, "J")
         assert "no row is marked" in screen(pilot)
         await press(pilot, *"7G", "M", "b", "G", "apostrophe", "b")
-        assert session.cursor == 6
+        assert session.listing.cursor == 6
         await press(pilot, "apostrophe", "x")
         assert "nothing is marked x; there are b" in screen(pilot)
         await press(pilot, "quotation_mark", *"[odd] one", "enter")
         assert "note: [odd] one" in screen(pilot)
-        assert session.annotations.noted(session.comparison) == [(6, "[odd] one")]
+        assert session.listing.annotations.noted(session.comparison) == [(6, "[odd] one")]
         await press(pilot, "g", "J")
         shown = screen(pilot)
         assert "'b" in shown
         assert shown.index("marks") < shown.index("notes") < shown.index("jumps, latest first")
         await press(pilot, "j", "enter")
-        assert session.cursor == 6
+        assert session.listing.cursor == 6
         await press(pilot, "quotation_mark", "ctrl+u", "enter")
-        assert session.annotations.notes == {}
+        assert session.listing.annotations.notes == {}
         await press(pilot, "colon", *"go-mark", "enter", "b")
-        assert session.cursor == 6, "by its name an action waits for the letter"
+        assert session.listing.cursor == 6, "by its name an action waits for the letter"
 
 
 async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_a_note_stays_with_its_operation_when_rules_change_the_rows(tmp_pa
         before = key(explorer)
         await press(pilot, *"5G", "x", "enter", "J", "enter")
         assert key(explorer) == before
-        assert session.annotations.note(session.comparison, session.cursor) == "look"
+        assert session.listing.annotations.note(session.comparison, session.listing.cursor) == "look"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -245,11 +245,11 @@ async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) ->
         shown: list[int] = []
 
         def work() -> int:
-            session.show_comparison(replace(session.comparison))
+            session.listing.show_comparison(replace(session.comparison))
             return 1
 
-        explorer.run_then_show("looking", work, shown.append)
+        explorer.background.run_then_show("looking", work, shown.append)
         await settled(pilot)
         assert shown == []
         await press(pilot, "j")
-        assert session.cursor == 1, "keys are for the list again"
+        assert session.listing.cursor == 1, "keys are for the list again"

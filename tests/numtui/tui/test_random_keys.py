@@ -143,7 +143,7 @@ class Desk:
             await settled(pilot)
             session = explorer.session
             first = session.rules
-            assert sitting_of(session, session.annotations).notes == self.notes, "the notes of the last sitting"
+            assert sitting_of(session.listing).notes == self.notes, "the notes of the last sitting"
             for size, keys in bursts:
                 if size is not None:
                     await pilot.resize_terminal(*size)
@@ -173,15 +173,15 @@ class Desk:
     async def look(self, pilot: Pilot[None], explorer: Explorer) -> None:
         """What holds whatever was typed."""
         app, session = pilot.app, explorer.session
-        c, view = session.comparison, session.view
+        c, listing, view = session.comparison, session.listing, session.listing.view
         assert app._exception is None
         assert view.comparison is c
-        assert len(view) or session.cursor == -1
-        assert not len(view) or 0 <= session.cursor < len(c)
-        assert not len(view) or view.row[session.line] == session.cursor, "the cursor is on a line of the list"
+        assert len(view) or listing.cursor == -1
+        assert not len(view) or 0 <= listing.cursor < len(c)
+        assert not len(view) or view.row[listing.line] == listing.cursor, "the cursor is on a line of the list"
         assert c.rules == session.rules
         assert parse_rules(session.file.render(session.rules)) == session.rules
-        assert sitting_of(session, session.annotations).notes == self.notes
+        assert sitting_of(session.listing).notes == self.notes
         width, height = app.size
         if not app.screen._compositor.size:
             await pilot.pause()
@@ -216,7 +216,7 @@ def watched(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def told(listing: Listing, text: str) -> str:
         said = annotate(listing, text)
-        desk.notes = sitting_of(listing, listing.annotations).notes
+        desk.notes = sitting_of(listing).notes
         return said
 
     monkeypatch.setattr(Listing, "annotate", told)

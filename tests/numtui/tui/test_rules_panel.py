@@ -57,7 +57,7 @@ async def test_what_each_rule_matches_and_where_its_rows_are(tmp_path: Path) -> 
         assert pilot.app.screen is explorer
         assert "filter: rule:1" in screen(pilot)
         c = explorer.session.comparison
-        listed = explorer.session.view.passing.nonzero()[0]
+        listed = explorer.session.listing.view.passing.nonzero()[0]
         assert {c.a.keys[c.row_a[row]] for row in listed} == {PAIRED}
         assert {c.b.keys[c.row_b[row]] for row in listed} == {"layers.0.attention.wk/op_0_mm"}
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from textual import events
+
+from matchers.comparison import Comparison, Progress
 from matchers.rules.file import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
+from numtui.session.jobs import Job
 from numtui.session.suggestion_tree import rule_name
 from numtui.tui.screens.suggestions import Suggestions
 from tests.builders import training_step, write_log
 from tests.conftest import REPOSITORY
-from tests.numtui.tui.test_app import opened, press, request, screen, settled
+from tests.numtui.tui.test_app import opened, press, processed, request, screen, settled
 
 DATA = REPOSITORY / "tests" / "data"
 
@@ -48,7 +54,7 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         # down to an operation, and to its row
         await press(pilot, "G", "right", "j", "enter")
         assert pilot.app.screen is explorer
-        assert explorer.session.comparison.status[explorer.session.cursor] == Status.RECOMPUTE
+        assert explorer.session.comparison.status[explorer.session.listing.cursor] == Status.RECOMPUTE
         await press(pilot, "s", "q")
         assert pilot.app.screen is explorer
 
@@ -86,6 +92,37 @@ async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -
         assert "nothing left to accept" in screen(pilot)
 
 
+async def test_the_question_about_everything_stays_when_another_effect_is_known_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The effect of the line under the cursor is being found out when A asks about everything."""
+    run, begun, may_end = Job.run, threading.Event(), threading.Event()
+
+    def slow(job: Job, progress: Progress | None = None) -> Comparison:
+        if not begun.is_set():
+            begun.set()
+            may_end.wait()
+        return run(job, progress)
+
+    monkeypatch.setattr("numtui.tui.screens.suggestions._REST", 0.001)
+    monkeypatch.setattr(Job, "run", slow)
+    async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
+        try:
+            pilot.app.post_message(events.Key("s", "s"))
+            while not begun.is_set():
+                await pilot.pause()
+            pilot.app.post_message(events.Key("A", "A"))
+            await pilot.pause()
+            assert "finding out what all of it would do" in screen(pilot)
+        finally:
+            may_end.set()
+        await processed(pilot)
+        assert "enter: do it · esc: not" in screen(pilot)
+        await press(pilot, "enter")
+        assert "all that rules can settle is settled" in screen(pilot)
+        assert explorer.session.dirty
+
+
 async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
         await press(pilot, "s", "j", "e")
@@ -114,7 +151,7 @@ async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
         assert "equivalent ops" in screen(pilot)
         for path in (asked.path_a, asked.path_b):
             write_log(Path(path), training_step(1))
-        explorer.read_again()
+        explorer.loader.read_again()
         await settled(pilot)
         assert "no known kind of drift" in screen(pilot)
         assert len(explorer.session.comparison.a) == len(training_step(1))
@@ -137,11 +174,11 @@ async def test_names_of_a_row_side_by_side(tmp_path: Path) -> None:
             for row in range(len(c))
             if c.row_a[row] >= 0 and c.a.keys[int(c.row_a[row])].startswith("attention_norm/")
         )
-        explorer.session.go(copy)
+        explorer.session.listing.go(copy)
         await press(pilot, "D")
         assert "how the names differ" in screen(pilot)
         await press(pilot, "enter")
-        assert c.a.keys[int(c.row_a[explorer.session.cursor])] == "layers.5.attention_norm/op_0_pow"
+        assert c.a.keys[int(c.row_a[explorer.session.listing.cursor])] == "layers.5.attention_norm/op_0_pow"
 
 
 async def test_one_log_by_itself_has_no_drift(tmp_path: Path) -> None:

@@ -135,30 +135,30 @@ def test_one_spot_is_one_spot() -> None:
     session = session_of(E)
     for count, told in ((1, "1 unreadable spot (I)"), (2, "2 unreadable spots (I)")):
         c = session.comparison
-        session.comparison = replace(c, a=replace(c.a, problem_count=count))
+        session.listing.comparison = replace(c, a=replace(c.a, problem_count=count))
         assert told in text(header(session, 160))
 
 
 def test_the_breadcrumb_says_where_it_is_in_the_source() -> None:
     session = session_of(E, R)
     c = session.comparison
-    assert "   model.py:1  " in text(breadcrumb(session, 80))
-    session.comparison = replace(c, b=replace(c.b, locations=Strings([b"model.py:7"])))
-    assert "model.py:1 ⇄ 7  " in text(breadcrumb(session, 80))
-    session.comparison = replace(c, b=replace(c.b, locations=Strings([b"other.py:7"])))
-    assert "model.py:1 ⇄ other.py:7  " in text(breadcrumb(session, 80))
-    assert text(breadcrumb(session, 40)).split() == ["layers", "›", "0", "›", "mlp", "forward", "red", "–/1"]
-    assert "…" in text(breadcrumb(session, 30))
+    assert "   model.py:1  " in text(breadcrumb(session.listing, 80))
+    session.listing.comparison = replace(c, b=replace(c.b, locations=Strings([b"model.py:7"])))
+    assert "model.py:1 ⇄ 7  " in text(breadcrumb(session.listing, 80))
+    session.listing.comparison = replace(c, b=replace(c.b, locations=Strings([b"other.py:7"])))
+    assert "model.py:1 ⇄ other.py:7  " in text(breadcrumb(session.listing, 80))
+    assert text(breadcrumb(session.listing, 40)).split() == ["layers", "›", "0", "›", "mlp", "forward", "red", "–/1"]
+    assert "…" in text(breadcrumb(session.listing, 30))
 
 
 def test_the_breadcrumb_says_what_is_hidden() -> None:
     session = session_of(E, R, R)
-    session.next_red()
-    assert text(breadcrumb(session, 80)).endswith("red 1/2 ")
-    assert "layers › 0 › mlp" in text(breadcrumb(session, 80))
-    session.toggle(StatusGroup.EQUAL)
-    session.set_query("mm")
-    assert "hidden: equal  filter: mm" in text(breadcrumb(session, 80))
+    session.listing.next_red()
+    assert text(breadcrumb(session.listing, 80)).endswith("red 1/2 ")
+    assert "layers › 0 › mlp" in text(breadcrumb(session.listing, 80))
+    session.listing.toggle(StatusGroup.EQUAL)
+    session.listing.set_query("mm")
+    assert "hidden: equal  filter: mm" in text(breadcrumb(session.listing, 80))
 
 
 @given(st.text(max_size=60), st.text(max_size=30), st.integers(1, 80))
@@ -197,7 +197,7 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
         inputs=(InputFact(0, "5.2e+04", "5.2e+04", "0", True, 0, 0), InputFact(3, "1", "2", "1", False, -1, -1)),
     )
     session = session_of(E, R)
-    session.next_red()
+    session.listing.next_red()
     made = inspect(session, told, width, chosen=1)
     shown = [text(line) for line in made.lines()]
     assert "FIRST CAUSE: both inputs agree" in shown[0]
@@ -211,7 +211,7 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
 
 def test_a_narrow_inspector_shows_first_what_differs() -> None:
     session = session_of(E, R)
-    session.next_red()
+    session.listing.next_red()
     facts = (Fact("L1", "3.0", "3.0", "0", True), Fact("L2 norm", "1.0", "2.0", "5.0e-01", False))
     inputs = (InputFact(0, "4.0", "4.5", "1.1e-01", False, 0, 0),)
     told = Explanation(headline="CONSEQUENCE", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
@@ -241,7 +241,7 @@ def test_what_one_came_for_is_never_cut_off() -> None:
         assert "a.very.long.module" * 4 in shown
         differing = next(text(n) for n in inspect(session, other, width).lines() if "location" in text(n))
         assert differing.count(".py:61") == 2
-        assert "model.py:1" in text(breadcrumb(session, width))
+        assert "model.py:1" in text(breadcrumb(session.listing, width))
 
 
 def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:

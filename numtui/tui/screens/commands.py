@@ -1,0 +1,58 @@
+"""The `:` line: an action by its name, a row by its number, and what takes a file."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from numtui.tui.screens.saving import Saving
+from numtui.tui.screens.screen import MainScreen
+
+__all__ = ["ask_command"]
+
+
+def ask_command(explorer: MainScreen, saving: Saving, value: str = "") -> None:
+    """Take a command; `value` is typed already."""
+    words = tuple(name for action in explorer.actions for name in (action.name, *action.command))
+    explorer.prompt.ask("command", ":", partial(_run, explorer, saving), value=value, words=words)
+
+
+def _run(explorer: MainScreen, saving: Saving, text: str) -> None:
+    name, _, argument = text.partition(" ")
+    argument = argument.strip()
+    if name.isascii() and name.isdigit():
+        explorer.session.listing.go(min(int(name[:9]), len(explorer.session.comparison)) - 1)
+    elif name in ("w", "w!", "write", "wq", "wq!", "x"):
+        _save(saving, name, argument)
+    elif name == "q!":
+        saving.leave()
+    elif name == "html" and argument:
+        from numtui.tui.screens.export import write_page  # with the reports, which most sessions do not need
+
+        write_page(explorer, Path(argument).expanduser())
+    elif name:
+        action = next((a for a in explorer.actions if name in (a.name, a.id, *a.command)), None)
+        if action is None:
+            told = f"{name}: there is no such command{_meant(explorer, name)}; ctrl+p lists them all"
+            explorer.say(told, trouble=True)
+        else:
+            explorer.run_named(action.id)
+
+
+def _save(saving: Saving, name: str, file: str) -> None:
+    if saving.rules_unread():
+        return
+    then = saving.leave if name in ("wq", "wq!", "x") else None
+    if file or name.endswith("!"):
+        saving.save(force=name.endswith("!"), path=Path(file).expanduser() if file else None, then=then)
+    else:
+        saving.save_changes(then)
+
+
+def _meant(explorer: MainScreen, name: str) -> str:
+    """The command that was meant, as a question; empty where none is like it."""
+    names = [word for action in explorer.actions for word in (action.name, *action.command) if len(word) > 1]
+    from rapidfuzz import fuzz, process  # for a mistake only
+
+    like = process.extractOne(name, names, scorer=fuzz.ratio, score_cutoff=60)
+    return f" (:{like[0]}?)" if like else ""

@@ -1,0 +1,85 @@
+"""The page of what is on the screen written, a row or its key copied: what one sends to others."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from matchers.errors import UserError
+from numtui.session.export import copies_of, free_path, page_of, row_of
+from numtui.terminal.clipboard import copy_in_tmux
+from numtui.tui.screens.screen import MainScreen
+
+__all__ = ["ask_page", "copy_key", "copy_row", "write_page"]
+
+
+def copy_key(explorer: MainScreen, again: int) -> None:
+    """Copy the key of the row; `again` and again, what else of it can be copied."""
+    found = copies_of(explorer.session.comparison, explorer.session.listing.spot)
+    if not found:
+        return
+    _, text = found[again % len(found)]
+    more, _ = found[(again + 1) % len(found)]
+    _copy(explorer, text)
+    explorer.say(f"copied {text}" + (f"   (again: {more})" if len(found) > 1 else ""))
+
+
+def copy_row(explorer: MainScreen) -> None:
+    """Copy the row under the cursor, for a discussion."""
+    if row := row_of(explorer.session):
+        _copy(explorer, row)
+        explorer.say("copied the row as Markdown")
+
+
+def _copy(explorer: MainScreen, text: str) -> None:
+    def copied(done: bool) -> None:
+        if not done:
+            explorer.app.copy_to_clipboard(text)
+
+    explorer.background.run(partial(copy_in_tmux, text), copied)
+
+
+def ask_page(explorer: MainScreen) -> None:
+    """Ask where to write the page; a free name is proposed."""
+    explorer.prompt.ask("page", "write an HTML page to: ", partial(_page_named, explorer), value=str(free_path()))
+
+
+def _page_named(explorer: MainScreen, name: str) -> None:
+    if name:
+        write_page(explorer, Path(name).expanduser())
+
+
+def write_page(explorer: MainScreen, path: Path) -> None:
+    """Write the HTML report of what is on the screen; ask before a file is replaced."""
+    if not path.exists():
+        _write(explorer, path)
+        return
+    from numtui.tui.screens.dialog import overwrite
+
+    def answered(answer: str | None) -> None:
+        if answer == "overwrite":
+            _write(explorer, path)
+        elif answer == "elsewhere":
+            ask_page(explorer)
+
+    explorer.app.push_screen(overwrite(str(path)), answered)
+
+
+def _write(explorer: MainScreen, path: Path) -> None:
+    page = page_of(explorer.session)
+
+    def work() -> UserError | None:
+        try:
+            page.write(path)
+        except UserError as error:
+            return error
+        return None
+
+    def written(error: UserError | None) -> None:
+        if error is not None:
+            explorer.say(str(error), trouble=True)
+        else:
+            explorer.say(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+    explorer.say(f"writing {path}")
+    explorer.background.run(work, written)

@@ -1,0 +1,147 @@
+"""The logs read in the background: the first time behind their heads, later in place of what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from matchers.errors import UserError
+from numtui.inputs import OpenRequest
+from numtui.session.loading import Cancelled, Loaded, Stamps, Throttled, load, warm
+from numtui.tui.screens.jobs import Jobs
+from numtui.tui.screens.screen import MainScreen
+from numtui.views.run_summary import all_agree, rule_trouble
+
+__all__ = ["LogLoader"]
+
+
+class LogLoader:
+    """Reads the logs of a request.
+
+    Args:
+        opened: called when the logs have been read for the first time and are shown.
+        failed: called when they cannot be read at all.
+    """
+
+    def __init__(
+        self,
+        screen: MainScreen,
+        jobs: Jobs,
+        request: OpenRequest,
+        *,
+        opened: Callable[[], None],
+        failed: Callable[[UserError], None],
+    ) -> None:
+        self._screen = screen
+        self._session = screen.session
+        self._jobs = jobs
+        self.request = request
+        self._first = opened
+        self._doomed = failed
+        self._again = False
+        """The logs were read before: what is on the screen is to stay."""
+        self._loading: Throttled | None = None
+        self.stamps: Stamps = ()
+        """Of the files as they were when what is shown was read."""
+
+    @property
+    def reading(self) -> bool:
+        """Whether the logs are being read."""
+        return self._loading is not None
+
+    def start(self) -> None:
+        """Read the logs."""
+        loading = self._loading = Throttled(partial(self._screen.background.later, self._progressed))
+        self._screen.background.run(partial(self._load, loading))
+
+    def read_again(self) -> None:
+        """Read the logs in the background; what is on the screen stays until they have been read."""
+        self._again = True
+        self.start()
+
+    def give_up(self) -> bool:
+        """Stop reading the logs again; False when they are not being read again."""
+        if self._loading is None or not self._again:
+            return False
+        self._loading.cancelled = True
+        self._loading, self._screen.background.working = None, ""
+        return True
+
+    def close(self) -> None:
+        """Stop the work: the screen goes away."""
+        if self._loading is not None:
+            self._loading.cancelled = True
+
+    def _load(self, loading: Throttled) -> None:
+        """In a worker's thread."""
+        later = self._screen.background.later
+        try:
+            loaded = load(self.request, loading, self._session.rules if self._again else None)
+        except Cancelled:
+            return
+        except UserError as error:
+            later(self._failed, error)
+            return
+        if not loading.cancelled:
+            later(self._opened, loaded)
+            warm(loaded)
+            import numtui.tui.screens.export  # noqa: F401 - the reports take 50 ms to import: nobody waits for them here
+
+            later(self._jobs.look)
+
+    def _progressed(self, what: str, fraction: float) -> None:
+        if self._loading is not None:
+            self._screen.background.working = f"{what} {fraction:.0%}"
+            self._screen.draw()
+
+    def _failed(self, error: UserError) -> None:
+        self._loading, self._screen.background.working = None, ""
+        if self._again:
+            self._screen.say(str(error), trouble=True)
+        else:
+            self._doomed(error)
+
+    def _opened(self, loaded: Loaded) -> None:
+        session, screen = self._session, self._screen
+        self._loading, screen.background.working = None, ""
+        self.stamps = loaded.stamps
+        if self._again:
+            self._opened_again(loaded)
+        else:
+            session.adopt(loaded.comparison, loaded.file)
+            self._greet()
+            if session.store is not None:
+                if told := session.resume(session.store.known):
+                    screen.say(told)
+                screen.resize_inspector()
+        screen.warn(session.comparison.comparability.sentence, rule_trouble(session))
+        screen.draw()
+        if not self._again:
+            self._first()
+
+    def _greet(self) -> None:
+        """Say where to begin."""
+        session, c = self._session, self._session.comparison
+        if session.rules.problems:
+            self._screen.say(str(session.rules.problems[0]), trouble=True)
+        elif c.red.any():
+            first = ("NaN or Inf", "where one begins") if c.single else ("red row", "the first cause")
+            self._screen.say(f"n goes to the first {first[0]}, o to {first[1]}")
+        elif c.single:
+            self._screen.say(
+                "there is no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries"
+            )
+        else:
+            self._screen.say(all_agree(c))
+
+    def _opened_again(self, loaded: Loaded) -> None:
+        session = self._session
+        before = sum(len(log) for _, log in session.comparison.logs)
+        session.reload(loaded.comparison)
+        more = sum(len(log) for _, log in session.comparison.logs) - before
+        change = f": {more:,} more operations" if more > 0 else f": {-more:,} fewer operations" if more else ""
+        self._screen.say(f"the logs have been read again{change}")
+        if session.rules != loaded.comparison.rules:
+            self._jobs.start(session.rematch())  # they were changed meanwhile
+        else:
+            self._jobs.tell_modal()

@@ -1,0 +1,137 @@
+"""Rules saved, left unsaved, found again: the dialogs around the end of a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from matchers.errors import RulesError
+from numtui.session.journal import Recovered
+from numtui.tui.screens.jobs import Jobs
+from numtui.tui.screens.modal import Modal
+from numtui.tui.screens.screen import MainScreen
+
+__all__ = ["Saving"]
+
+
+class Saving:
+    """Saves the rules of a screen's session, and asks where something would be lost."""
+
+    def __init__(self, screen: MainScreen, jobs: Jobs) -> None:
+        self._screen = screen
+        self._session = screen.session
+        self._jobs = jobs
+
+    def rules_unread(self) -> bool:
+        """Say so while the file of the rules has not been read yet: a change would be lost."""
+        unread = self._session.comparison.a.partial
+        if unread:
+            self._screen.say("the logs are being read: the rules can be changed and saved when they have been")
+        return unread
+
+    def save_changes(self, then: Callable[[], None] | None = None) -> None:
+        """Save the rules where they differ from the file's: written nonetheless, an empty file would appear.
+
+        `then` is done when they are saved; without it, it is said that there was nothing to save.
+        """
+        if self._session.dirty:
+            self.save(then=then)
+        elif then is not None:
+            then()
+        else:
+            file = self._session.file
+            why = "no rule was made" if file.raw is None else f"the rules are those of {file.path}"
+            self._screen.say(f"nothing to save: {why}")
+
+    def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
+        """Save the rules; ask when somebody else changed the file. `then` is done when they are saved."""
+        from matchers.rules.file import RulesChangedError
+
+        session = self._session
+        if path is not None and os.path.realpath(path) == os.path.realpath(session.file.path):
+            # Its content was read: this is no other file, whatever name it goes by.
+            path = None
+        try:
+            if path is None:
+                session.save(force=force)
+            else:
+                session.save_to(path, force=force)
+        except RulesChangedError:
+            self._ask_conflict(path, then)
+        except RulesError as error:
+            # Force overcomes a layout that cannot be edited, not a disk that says no.
+            anew = f", :w!{'' if path is None else f' {path}'} writes anew" * (not isinstance(error.__cause__, OSError))
+            self._screen.say(f"{error}   (nothing is lost: :w FILE saves elsewhere{anew})", trouble=True)
+        else:
+            self._screen.say(f"saved to {session.file.path}")
+            if then is not None:
+                then()
+
+    def _ask_conflict(self, path: Path | None, then: Callable[[], None] | None) -> None:
+        from numtui.tui.screens.dialog import conflict, overwrite
+
+        def answered(answer: str | None) -> None:
+            if answer == "overwrite":
+                self.save(force=True, path=path, then=then)
+            elif answer == "elsewhere":
+                if isinstance(over := self._screen.app.screen, Modal):
+                    over.dismiss(None)  # the line to type it into is under it
+                self._screen.ask_command("w " if then is None else "wq ")
+            else:
+                self._screen.say("not saved")
+
+        dialog = conflict(str(self._session.file.path)) if path is None else overwrite(str(path))
+        self._screen.app.push_screen(dialog, answered)
+
+    # -- leaving
+
+    def quit(self) -> None:
+        """End the session; ask when rules are not saved."""
+        if not self._session.dirty:
+            self.leave()
+            return
+        from numtui.tui.screens.dialog import quit_unsaved
+
+        def answered(answer: str | None) -> None:
+            if answer == "save":
+                self.save(then=self.leave)
+            elif answer == "discard":
+                self.leave()
+
+        self._screen.app.push_screen(quit_unsaved(str(self._session.file.path)), answered)
+
+    def leave(self) -> None:
+        """End the session in order."""
+        if self._session.journal is not None:
+            self._session.journal.clear()
+        self._session.keep()
+        self._screen.app.exit(return_code=1 if self._session.comparison.red.any() else 0)
+
+    # -- work of an earlier session
+
+    def offer_recovery(self) -> None:
+        """Offer the rules that an earlier session left unsaved, if there are any."""
+        journal = self._session.journal
+        found = journal.pending() if journal is not None else None
+        if found is None:
+            return
+        from numtui.tui.screens.dialog import recovery
+
+        when = datetime.fromtimestamp(found.time, timezone.utc).astimezone().strftime("on %Y-%m-%d at %H:%M")
+        self._screen.app.push_screen(recovery(when), lambda answer: self._recovered(found, answer))
+
+    def _recovered(self, found: Recovered, answer: str | None) -> None:
+        journal = self._session.journal
+        assert journal is not None
+        if answer == "discard":
+            journal.clear()
+            self._screen.say("the unsaved rules were discarded")
+        elif answer != "restore":
+            journal.postpone()
+            self._screen.say("the unsaved rules are kept: the next session offers them again")
+        else:
+            job = self._session.recover(found)
+            self._screen.say("the rules of the earlier session are back; they are not saved yet (ctrl+s)")
+            self._jobs.start(job)

@@ -1,0 +1,53 @@
+"""The source line of a row in the user's own editor."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from textual.app import SuspendNotSupported
+
+from matchers.errors import UserError
+from numtui.query.source_line import editor_command, find_source, source_lines, split_location
+from numtui.text.safe import safe_text
+from numtui.tui.screens.screen import MainScreen
+
+__all__ = ["open_source"]
+
+
+def open_source(explorer: MainScreen) -> None:
+    """Look for the source line of the row (with 2: of b, where that is another), then show it in an editor."""
+    which = explorer.reader.count() or 1
+    lines = source_lines(explorer.session.comparison, explorer.session.listing.cursor)
+    if not lines:
+        explorer.say("the logs do not say which source line this is")
+        return
+    if which > len(lines):
+        explorer.say(f"{safe_text(lines[0], 200)} is the only source line of this row")
+        return
+    name, line = split_location(lines[which - 1])
+    other = safe_text(lines[2 - which], 200) if len(lines) > 1 else ""
+    besides = f"   (in {'ba'[which - 1]} it is {other}: {3 - which}V)" if other else ""
+
+    def show(path: Path | None) -> None:
+        if path is None:
+            explorer.say(f"{name} is not below this folder: start numtui in that of the source", trouble=True)
+        else:
+            _edit(explorer, path, line, besides)
+
+    explorer.background.run_then_show(f"looking for {name}", partial(find_source, name, Path.cwd()), show)
+
+
+def _edit(explorer: MainScreen, path: Path, line: int, besides: str) -> None:
+    try:
+        command = editor_command(explorer.editor_setting, path, line)
+        with explorer.app.suspend():
+            subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
+    except SuspendNotSupported:
+        explorer.say(f"{path}:{line}   (this terminal cannot be handed to an editor){besides}")
+    except (OSError, UserError) as error:
+        explorer.say(f"the editor cannot be started: {error}", trouble=True)
+    else:
+        explorer.say(f"back from {path}:{line}{besides}")
+    explorer.app.refresh(layout=True)
