@@ -15,7 +15,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison, Progress
 from matchers.explain.facts import InputFact, facts_of, inputs_of
-from matchers.explain.row import Explanation, explain
+from matchers.explain.sentences import Explanation, explain
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import Header, OpLog
 from matchers.ops.collectives import unfinished

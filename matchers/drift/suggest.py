@@ -8,11 +8,11 @@ is linear in the number of operations.
 from __future__ import annotations
 
 from matchers.comparison import Comparison
-from matchers.drift.naming import name_families
+from matchers.drift.name_families import name_families
 from matchers.drift.pair_names import PairNames
 from matchers.drift.realign import realignments
 from matchers.drift.suggestion import Suggestion, compatible, weigh
-from matchers.drift.unpaired_ops import lone_families
+from matchers.drift.unpaired_ops import unpaired_families
 
 __all__ = ["suggest"]
 
@@ -31,6 +31,6 @@ def suggest(c: Comparison) -> tuple[Suggestion, ...]:
     if mended.matching is None:
         return ()
     names = PairNames(mended, mended.matching)
-    weighed = (weigh(mended, finding) for finding in (*name_families(names), *lone_families(names)))
+    weighed = (weigh(mended, finding) for finding in (*name_families(names), *unpaired_families(names)))
     found = [suggestion for suggestion in weighed if suggestion is not None]
     return (*wrong, *sorted(found, key=lambda s: (-s.settles, -s.rows, s.name)))

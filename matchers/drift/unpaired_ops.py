@@ -17,13 +17,13 @@ from matchers.pairing.features import LogFeatures
 from matchers.rules.model import IgnoreRule, OpRule, Side
 from matchers.status import Status
 
-__all__ = ["lone_families"]
+__all__ = ["unpaired_families"]
 
 
 _FUSED: Final = ("_foreach_", "_fused_")
 
 
-def lone_families(names: PairNames) -> Iterator[Finding]:
+def unpaired_families(names: PairNames) -> Iterator[Finding]:
     """Families of drift that the unpaired operations show."""
     unpaired_a, unpaired_b = names.unpaired("a"), names.unpaired("b")
     yield from _equivalent(names, unpaired_a, unpaired_b)

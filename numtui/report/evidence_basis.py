@@ -53,7 +53,7 @@ def certificate(c: Comparison) -> Iterator[str]:
 
 
 def _largest(c: Comparison) -> str:
-    from matchers.explain.row import format_error  # not for the rows in machine formats
+    from matchers.explain.sentences import format_error  # not for the rows in machine formats
 
     close = np.flatnonzero(c.status == Status.CLOSE)
     error = c.error[close]

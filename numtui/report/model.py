@@ -137,7 +137,7 @@ class Report:
 
     def causes(self, limit: int) -> tuple[CauseFacts, ...]:
         """Return the first causes that explain most, among those with known consequences."""
-        from matchers.explain.row import format_error
+        from matchers.explain.sentences import format_error
 
         c = self.comparison
         return tuple(
@@ -169,7 +169,7 @@ class Report:
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """Describe one row; `explained` adds a sentence, which takes most of the time."""
-        from matchers.explain.row import (
+        from matchers.explain.sentences import (
             format_eps,
             format_error,
             headline,
@@ -254,15 +254,15 @@ class Report:
 
         Only realignments while there are any: wrong pairs look like drift.
         """
-        from matchers.drift.naming import name_families
+        from matchers.drift.name_families import name_families
         from matchers.drift.pair_names import PairNames
-        from matchers.drift.unpaired_ops import lone_families
+        from matchers.drift.unpaired_ops import unpaired_families
 
         c = self.comparison
         if c.matching is None or self.realignments:
             return self.realignments
         names = PairNames(c, c.matching)
-        found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *lone_families(names))]
+        found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *unpaired_families(names))]
         return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
 
     @cached_property
@@ -289,7 +289,7 @@ def _follows(c: Comparison, cause: Cause) -> str:
         told.append(f"starts in {len(cause.rows):,} rows of one place in the program")
     worst = max(cause.growth, key=lambda step: step.error, default=None)
     if worst is not None and len(cause.growth) > 1:
-        from matchers.explain.row import format_error
+        from matchers.explain.sentences import format_error
 
         error = format_error(worst.error, bool(c.bound[worst.row]))
         told.append(f"largest error {error} at {_key(c, worst.row)}")

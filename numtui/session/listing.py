@@ -12,7 +12,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.comparison import Comparison
-from matchers.explain.row import Explanation, InputFact
+from matchers.explain.sentences import Explanation, InputFact
 from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
 from numtui.query.fields import keys_containing

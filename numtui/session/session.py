@@ -19,7 +19,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.drift.suggest import suggest
 from matchers.drift.suggestion import Suggestion
-from matchers.explain.row import Explanation
+from matchers.explain.sentences import Explanation
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located
 from numtui.query.fields import rows_of_rule

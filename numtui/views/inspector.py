@@ -8,7 +8,7 @@ from functools import partial
 from itertools import zip_longest
 
 from matchers.comparison import Comparison
-from matchers.explain.row import Explanation, Fact, InputFact
+from matchers.explain.sentences import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
 from numtui.session.session import Session
 from numtui.text.lines import MAX_TEXT, Line, fit, side_titles, width_of, wrap

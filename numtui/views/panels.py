@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
-from matchers.explain.row import format_error
+from matchers.explain.sentences import format_error
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.flow import Hop, Neighbour, Way

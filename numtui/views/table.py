@@ -13,7 +13,7 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.comparison import Comparison
-from matchers.explain.row import format_eps, format_error, row_epsilon
+from matchers.explain.sentences import format_eps, format_error, row_epsilon
 from matchers.logs.op_log import OpLog
 from matchers.ops.nonfinite import broken_kind
 from matchers.pairing.pairing import Method

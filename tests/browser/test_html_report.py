@@ -13,7 +13,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.facts import facts_of, inputs_of
-from matchers.explain.row import explain, format_eps, format_error, row_epsilon
+from matchers.explain.sentences import explain, format_eps, format_error, row_epsilon
 from matchers.logs.parser import read_log
 from matchers.status import Status
 from numtui.actions import ACTIONS

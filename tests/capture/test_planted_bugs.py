@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matchers.comparison import compare
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.single_run import single_run

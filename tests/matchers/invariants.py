@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import RED, Role, Status
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.pairing.pairing import Method
 from matchers.rules.model import RuleSet, ToleranceRule
 from matchers.status import Role, Status

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from matchers.comparison import Comparison, compare, preview
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.ops.collectives import read_by_collective, unfinished

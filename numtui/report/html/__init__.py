@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from matchers.explain.row import headline
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status

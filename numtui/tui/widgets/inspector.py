@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matchers.explain.row import Explanation
+from matchers.explain.sentences import Explanation
 from numtui.session.session import Session
 from numtui.text.lines import Line
 from numtui.tui.widgets.lines import Lines

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.ops.dataflow import consumers, sources
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
-from matchers.drift import naming as drift_names
+from matchers.drift import name_families as drift_names
 from matchers.drift.suggest import suggest
 from matchers.drift.suggestion import Suggestion, together, with_more
 from matchers.logs.op_log import OpLog

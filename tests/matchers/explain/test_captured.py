@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.facts import Fact
-from matchers.explain.row import Explanation, explain
+from matchers.explain.sentences import Explanation, explain
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from tests.builders import op

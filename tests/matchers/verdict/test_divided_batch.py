@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.explain.row import headline
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
 from matchers.ops.run_info import DividedBatch, divided_batch
 from matchers.status import Status

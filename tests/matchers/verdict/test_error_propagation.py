@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare, noise_floor
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules

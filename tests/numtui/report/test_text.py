@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from matchers.comparison import Comparison, compare
-from matchers.explain.row import explain
+from matchers.explain.sentences import explain
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status

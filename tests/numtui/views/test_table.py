@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.explain.row import Explanation, Fact, InputFact
+from matchers.explain.sentences import Explanation, Fact, InputFact
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import Header, Problem
 from matchers.rules.file import RuleFile

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.explain.row import Explanation, explain, format_eps, format_error
+from matchers.explain.sentences import Explanation, explain, format_eps, format_error
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
