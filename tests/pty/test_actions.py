@@ -64,6 +64,10 @@ def gone(unwanted: str) -> Check:
     return lambda _, now: unwanted not in now.text
 
 
+def both(one: Check, other: Check) -> Check:
+    return lambda before, now: one(before, now) and other(before, now)
+
+
 def at(row: int) -> Check:
     return lambda _, now: now.row == row
 
@@ -124,8 +128,9 @@ def keys(*names: str, until: Check) -> Step:
 TO_CAUSE = keys("n", until=at(CAUSE))
 TO_RECEIVER = keys(*f"{RECEIVER}G", until=at(RECEIVER))
 TO_LAST = keys("G", until=at(LAST))
-IGNORED = keys("i", "enter", until=text("rules not saved"))
-UNDONE = keys("u", until=gone("rules not saved"))
+# the header knows of a rule before the rows do: what comes next needs the rows
+IGNORED = keys("i", "enter", until=both(text("rules not saved"), text("1 · tok_embeddings")))
+UNDONE = keys("u", until=both(gone("rules not saved"), text("1 = tok_embeddings")))
 SAVED = keys("ctrl+s", until=text("saved to"))
 SEARCHED = keys("/", *"bmm", "enter", until=text("/bmm  1/"))
 
@@ -186,7 +191,7 @@ SCRIPTS: dict[str, Script] = {
     "generalise": Script(text("no new pairs"), (TO_CAUSE,), escape=True),
     "realign": Script(text("this row is in no mispaired run")),
     "ignore": Script(text("ignores 1 row"), escape=True),
-    "undo": Script(text("undone: ignore"), (IGNORED,)),
+    "undo": Script(both(text("undone: ignore"), text("1 = tok_embeddings")), (IGNORED,)),
     "redo": Script(text("done again: ignore"), (IGNORED, UNDONE), back=(UNDONE,)),
     "rules": Script(text("Rules "), escape=True),
     "save": Script(text("saved to"), (IGNORED,), back=(keys("u", until=text("rules not saved")), SAVED)),

@@ -78,7 +78,7 @@ def test_the_story(example_logs: tuple[str, str], rules: Path, size: tuple[int, 
         # Both keys of the pair, in full, below the list.
         t.wait_for("layers.0.feed_forward.w1/op_0_mm ↔ layers.0.feed_forward.w1/op_0_mm")
         t.keys("q")
-        t.wait_for("? help")
+        t.wait_for("n next red")
         assert t.exit_code("q") == 0
 
 
@@ -149,7 +149,7 @@ def test_help_and_a_small_terminal(example_logs: tuple[str, str], rules: Path) -
         t.keys("?")
         t.wait_for("q close")
         t.keys("q")
-        t.wait_for("? help")
+        t.wait_for("n next red")
         t.resize(40, 8)
         t.wait_for("too small")
         t.resize(100, 30)

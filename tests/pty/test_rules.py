@@ -26,7 +26,7 @@ def test_rules_are_typed_in_a_small_terminal_without_colours(tmp_path: Path) -> 
     with Terminal(command, columns=80, rows=24, env={"NO_COLOR": "1"}, cwd=tmp_path) as t:
         t.wait_for("1 red")
         t.keys("r")
-        t.wait_for("1 rule · 1 needs a look")
+        t.wait_for("1 rule · 1 needs attention")
         t.keys("e", "Down", "End", *["Left"] * len("k/op_0_mm"), "DC")
         t.type("q")
         t.wait_for("1 fewer red")
@@ -41,7 +41,7 @@ def test_rules_are_typed_in_a_small_terminal_without_colours(tmp_path: Path) -> 
         t.keys("C-s")
         t.wait_for("saved to")
         t.keys("q")
-        t.wait_for("? help")
+        t.wait_for("n next red")
         assert t.exit_code("q") == 0
     fixed = RULES.replace("attention.wk", "attention.wq").replace("bb:", "b:")
     assert path.read_text() == f"{fixed}    enabled: false\n"

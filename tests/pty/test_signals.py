@@ -52,8 +52,8 @@ class Work:
     def under_way(self, *, controls: bool = True, **env: str) -> Iterator[RawTerminal]:
         """The program with a rule and a note made."""
         with RawTerminal(self.command, env=env, controls=controls) as t:
-            # The last thing that is said of logs that have been read.
-            t.wait_for("tok_embeddings/op_0_embedding   ")
+            # Only of pairs that were judged: before, there are rows to see, and no rule can be made.
+            t.wait_for("same printed values")
             t.type(RULES_AND_NOTE)
             # Of a sentence drawn over another only the letters that differ are written: so the note is looked for.
             t.wait_until(lambda: self.notes == ["odd"])

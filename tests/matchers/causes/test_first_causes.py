@@ -201,7 +201,7 @@ def test_what_a_rule_ignores_stays_the_cause_of_what_follows_from_it() -> None:
     assert told(c) == {"mm": (Role.NONE, True), "softmax": RECEIVER}
     (row,) = np.flatnonzero(c.cause).tolist()
     assert explain(c, row).headline == (
-        "FIRST CAUSE, though a rule ignores it: the output differs by ≥9.7e-02 (8e5 ε), and what follows from it is red"
+        "FIRST CAUSE, ignored by a rule: the output differs by ≥9.7e-02 (8e5 ε); downstream rows are red"
     )
     assert [cause.red for cause in c.consequences.causes] == [1]
 
@@ -224,7 +224,7 @@ def test_an_operation_of_one_run_stays_the_cause_though_a_rule_ignores_it() -> N
     c = compared(flow(CHAIN), negated()).with_rules(RuleSet((IgnoreRule(op="neg"),)))
     assert told(c) == {"neg": (Role.NONE, True), "softmax": RECEIVER, "bmm": RECEIVER}
     (row,) = np.flatnonzero(c.cause).tolist()
-    assert "a rule ignores it: only b has this operation" in explain(c, row).headline
+    assert "ignored by a rule: only b has this operation" in explain(c, row).headline
 
 
 def test_red_rows_that_explain_each_other_in_a_circle_still_have_a_first() -> None:
