@@ -43,7 +43,7 @@ screenshots: $(VENV)/.test  ## draw the pictures of the README
 man: $(VENV)/.test  ## write the manual page from the parsers of the command line
 	COLUMNS=80 SOURCE_DATE_EPOCH=0 $(BIN)/argparse-manpage --module numtui.cli.parser --function root_parser --format single-commands-section \
 	  --project-name numtui --version "$$($(BIN)/python -m numtui --version | cut -d' ' -f2)" --manual-title 'User Commands' \
-	  --description 'see where two training runs part' --include docs/numtui.1.in \
+	  --description 'find where two training runs diverge' --include docs/numtui.1.in \
 	  | sed '1s/"1970[^"]*"/""/' > $(MAN)
 
 clean:

@@ -1,6 +1,6 @@
-"""What sub-commands have in common: groups of arguments, and the request that these arguments make.
+"""Shared arguments of sub-commands, and the request made from them.
 
-Imports nothing slow: every `--help` comes through here.
+No slow imports: every `--help` loads this module.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ __all__ = [
 WEIGHT_FORMATS = ("text", "jsonl")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - has no public name
-"""The return value of `add_subparsers`."""
+"""Type of the return value of `add_subparsers`."""
 
 
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], int], description: str, **options: str
 ) -> argparse.ArgumentParser:
-    """Add a sub-command whose parsed arguments have `run`, and `error` to complain about them with.
+    """Add a sub-command whose parsed arguments have `run`, and `error` to report misuse.
 
-    `options` are further ones of `add_parser`; with `help=""` completion and the manual page know the sub-command,
-    without any `help` they do not.
+    `options` go to `add_parser`; completion and manual page list the sub-command only with `help`, even empty.
     """
     parser = commands.add_parser(
         name,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter if "\n" in description else argparse.HelpFormatter,
-        # An abbreviation that works today is ambiguous tomorrow.
+        # Abbreviations become ambiguous with new options.
         allow_abbrev=False,
         **options,  # type: ignore[arg-type]
     )
@@ -57,7 +56,7 @@ def add_command(
 
 def file_argument(parser: argparse._ActionsContainer, *names: str, **options: Any) -> None:
     """Add an argument whose value is a path: shells complete file names for it."""
-    # The mark that shtab reads; setting it here leaves the import of shtab to `numtui completion`.
+    # Attribute read by shtab; set here so that only `numtui completion` imports shtab.
     parser.add_argument(*names, **options).complete = "file"  # type: ignore[attr-defined]
 
 
@@ -74,18 +73,18 @@ def add_logs(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add the rules, the names of the sides, and the rank."""
     file_argument(parser, "-r", "--rules", metavar="FILE", help=f"rule file (default: {DEFAULT_RULES} in this folder)")
-    parser.add_argument("--name-a", metavar="NAME", help="what to call side a")
-    parser.add_argument("--name-b", metavar="NAME", help="what to call side b")
+    parser.add_argument("--name-a", metavar="NAME", help="name of side a")
+    parser.add_argument("--name-b", metavar="NAME", help="name of side b")
     add_rank(parser)
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Add `--rank`."""
-    parser.add_argument("--rank", type=_rank, metavar="N", help="which rank's logs to take from the folders")
+    parser.add_argument("--rank", type=_rank, metavar="N", help="rank to read from run folders")
 
 
 def add_expectation(parser: argparse.ArgumentParser) -> None:
-    """Add the three answers to what is expected of the two runs."""
+    """Add the options for the expected differences of the two runs."""
     group = parser.add_argument_group("what to expect (docs/matching.md)")
     group.add_argument(
         "--expect",
@@ -93,9 +92,7 @@ def add_expectation(parser: argparse.ArgumentParser) -> None:
         help="bitwise: any difference is red; reduction-order: red is what neither an operation's own rounding nor "
         "its inputs explain; low-precision: the same, at the coarsest precision of the two runs",
     )
-    group.add_argument(
-        "--rtol", type=_tolerance, metavar="X", help="relative error that is close, where no rule says another"
-    )
+    group.add_argument("--rtol", type=_tolerance, metavar="X", help="relative tolerance where no rule sets one")
     file_argument(
         group,
         "--noise",
@@ -127,13 +124,11 @@ def _output(text: str) -> Path | None:
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
-    """Add what is about the explorer's screen and session."""
+    """Add the options of the explorer's screen and session."""
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
-    parser.add_argument("--mouse", action="store_true", help="take the mouse (else it selects text as ever)")
-    parser.add_argument(
-        "--no-session", action="store_true", help="neither go on where the last session ended nor keep this one"
-    )
+    parser.add_argument("--mouse", action="store_true", help="use the mouse (otherwise it selects text)")
+    parser.add_argument("--no-session", action="store_true", help="do not resume the last session or save this one")
 
 
 def _rank(text: str) -> int:
@@ -143,7 +138,7 @@ def _rank(text: str) -> int:
 
 
 def requested(args: argparse.Namespace) -> OpenRequest:
-    """The request that arguments make, with the logs found. What a sub-command has no option for is None or False.
+    """Return the request of the arguments, with resolved logs. Missing options are None or False.
 
     Raises:
         InputError: see `resolve_logs`.
@@ -151,7 +146,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
     path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank)
     expect, rtol, noise = (getattr(args, name, None) for name in ("expect", "rtol", "noise"))
     if expect is not None and rtol is not None:
-        raise InputError("--expect and --rtol are two answers to one question: give one of them")
+        raise InputError("--expect and --rtol exclude each other: give one of them")
     if expect == "bitwise" and noise is not None:
         raise InputError("--expect bitwise allows no noise: leave out --noise")
     name_a, name_b = default_names(path_a, path_b)
@@ -173,7 +168,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
 
 
 def _third_log(path: str, rank: int | None) -> str:
-    """The log of noise that a path stands for; it is read once, so it may be no standard input."""
+    """Return the log of `--noise`; it cannot be standard input."""
     if path == STDIN:
         raise InputError("--noise reads a file or a run folder, not standard input")
     return resolve_log(path, rank=rank if os.path.isdir(path) else None)

@@ -1,4 +1,4 @@
-"""Two logs read and compared, for the commands without a screen."""
+"""Reading and comparing two logs for the commands without a screen."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["compared", "warn"]
 
 
 def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
-    """The comparison that a request asks for, and the rule file that was read for it.
+    """Return the comparison of a request and its rule file.
 
     Raises:
         UserError: a log or the rules cannot be read.
     """
-    # Millions of small objects are made and none is dropped before the end: looking for cycles only costs time.
+    # Millions of small objects live until the end: cycle collection only costs time.
     gc.disable()
     rules_path = _rules_to_read(request)
     with ProgressLine() as progress:
@@ -32,7 +32,7 @@ def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
         b = read_log(request.path_b, progress=progress)
         rules = None
         if rules_path is not None:
-            from matchers.rules.file import RuleFile  # with PyYAML: 20 ms that most reports do not need
+            from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
 
             file = RuleFile.load(rules_path)
             if not file.readable and request.rules_given:
@@ -44,9 +44,9 @@ def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
 
 
 def warn(c: Comparison, *, rules_too: bool, hints_too: bool = False) -> None:
-    """Say on standard error what makes "nothing red" mean less than it says.
+    """Print on standard error the caveats that weaken "nothing red".
 
-    `rules_too` adds rules that match nothing, which the text report has, and `hints_too` those that are not needed.
+    `rules_too` adds rules that match nothing (listed by the text report), `hints_too` the unneeded ones.
     """
     for log in (c.a, c.b):
         _warn_of_log(log)
@@ -75,7 +75,7 @@ def _warn_of_log(log: OpLog) -> None:
 
 
 def _rules_to_read(request: OpenRequest) -> Path | None:
-    """The rule file; None when the default one does not exist.
+    """Return the rule file; None when the default one does not exist.
 
     Raises:
         InputError: a file that the user named does not exist.

@@ -1,4 +1,4 @@
-"""`numtui completion`: the script that makes a shell complete the command line, by shtab."""
+"""`numtui completion`: shell completion scripts, made by shtab."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numtui.cli.output import ExitCode, deliver
 
 __all__ = ["add_parser"]
 
-# shtab completes sub-commands and options; these add that logs may stand where a sub-command does. In bash they also
-# quote the word to complete, without which shtab finds nothing in a folder with a blank in its name.
+# shtab completes sub-commands and options; these also complete logs in place of a sub-command. In bash they quote the
+# word to complete, without which shtab finds nothing in a folder with a blank in its name.
 _LOGS = {
     "bash": """\
 _shtab_numtui_pos_0_nargs=1
@@ -37,7 +37,7 @@ complete -c numtui -n '_shtab_numtui_using; and test $_shtab_numtui_npos -le 1' 
 
 def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
-    about = "Prints what makes a shell complete numtui; its first lines say where that belongs."
+    about = "Prints a completion script; its first lines say where to install it."
     parser = add_command(commands, "completion", _run, about, help="")
     parser.add_argument("shell", choices=tuple(_LOGS), help="which shell")
 

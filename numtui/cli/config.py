@@ -1,4 +1,4 @@
-"""The user's own settings: `config.yaml` in `~/.config/numtui`, which nobody needs to have.
+"""Optional user settings: `config.yaml` in `~/.config/numtui`.
 
     keys:                 # by the names that `:` takes; these keys replace the ones an action has
       next-red: [n, "] c"]
@@ -10,7 +10,7 @@
     session: false        # as --no-session
     editor: code -g {file}:{line}
 
-Whatever is wrong in it is an error that says where: a setting that is passed over in silence looks like a bug.
+Every mistake is an error with its position: a silently ignored setting looks like a bug.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["Config", "config_path", "load_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The settings.
+    """User settings.
 
     Attributes:
-        keys: by the id of an action, the keys that do it in place of its own.
+        keys: keys by action id, in place of the default ones.
         theme: name of a theme, None for the terminal's own colours.
-        color, mouse, session: as the options of the command line.
+        color, mouse, session: as the command-line options.
         editor: the command that shows a line of a file, with `{file}` and `{line}` in it; None for `$VISUAL`.
     """
 
@@ -52,16 +52,16 @@ class Config:
 
 
 def config_path() -> Path:
-    """The path of the settings: where they are, and where they would be if there were any."""
+    """Return the path of the settings file, which may not exist."""
     paths = [folder / "config.yaml" for folder in config_folders()]
     return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
 def load_config(path: Path | None = None) -> Config:
-    """The settings of a file; without one, those that everybody has.
+    """Return the settings of a file; without one, the defaults.
 
     Raises:
-        InputError: the file cannot be read, or something in it means nothing; the text says where and what would.
+        InputError: the file cannot be read or is invalid; the text says where and lists valid values.
     """
     path = config_path() if path is None else path
     try:
@@ -74,10 +74,10 @@ def load_config(path: Path | None = None) -> Config:
 
 
 class _Reader:
-    """From the tree of a file to the settings."""
+    """Parser from a YAML tree to settings."""
 
     def __init__(self, path: Path, text: str) -> None:
-        from matchers.yaml_tree import Lines  # with PyYAML: 20 ms that whoever has no settings need not wait for
+        from matchers.yaml_tree import Lines  # imports PyYAML: 20 ms saved without settings
 
         self._path, self._text, self._lines = path, text, Lines(text)
 
@@ -141,7 +141,7 @@ class _Reader:
             found[ids[name.text]] = tuple(key.text for key in given)
             where[ids[name.text]] = value
         for one, other, taken in conflicts(remapped(found)):
-            # Whichever of the two stands in this file is the one to mend.
+            # Report the one that this file sets.
             mine, theirs = (one, other) if one.id in found else (other, one)
             raise self._wrong(
                 where[mine.id].start,
@@ -172,7 +172,7 @@ _CHORD = re.compile(r"(ctrl|shift|alt)\+([a-z0-9]|[a-z]+)|f([1-9]|1[0-9]|2[0-4])
 
 
 def _wrong_key(text: str) -> str:
-    """What is wrong with a key or a sequence of keys (`z z`); empty when nothing is."""
+    """Return the error of a key or a sequence of keys (`z z`); empty when valid."""
     parts = text.split(" ")
     for part in parts:
         if len(part) == 1 and part.isprintable():

@@ -12,7 +12,7 @@ from numtui.inputs import DEMOS, OpenRequest, demo_logs, resolve_logs
 __all__ = ["add_parser"]
 
 _RULES = Path("numtui-demo.yaml")
-"""The demo has rules of its own: those in the current folder belong to other logs."""
+"""Rules of the demo: those in the current folder belong to other logs."""
 
 
 def add_parser(commands: Commands) -> None:

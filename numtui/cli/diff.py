@@ -1,4 +1,4 @@
-"""`numtui diff`: the comparison of two logs as reports, without a screen."""
+"""`numtui diff`: reports of the comparison of two logs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_parser(commands: Commands) -> None:
         metavar="CONDITION",
         type=_conditions,
         action="extend",
-        help="what makes the exit code 1, with commas between several (default: diverged)",
+        help="conditions for exit code 1, comma-separated (default: diverged)",
     )
     file_argument(parser, "--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
@@ -100,24 +100,22 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _form_of(path: Path) -> str:
-    """The form that the name of `-o` asks for: text where it has no ending."""
+    """Return the form for the name of `-o`: text without an ending."""
     form = format_of(str(path))
     if form is None and path.suffix:
-        raise InputError(
-            f"-o {path}: {path.suffix} is the ending of no form ({', '.join(SUFFIXES)}); --format says which"
-        )
+        raise InputError(f"-o {path}: {path.suffix} is no known form ({', '.join(SUFFIXES)}); --format says which")
     return form or "text"
 
 
 def _also(name: str) -> Target:
     form = format_of(name)
     if form is None:
-        raise InputError(f"--also {name}: the form of a report is told by the end of its name: {', '.join(SUFFIXES)}")
+        raise InputError(f"--also {name}: the form follows from the ending: {', '.join(SUFFIXES)}")
     return Target(form, Path(name))
 
 
 def _of_weights(args: argparse.Namespace, form: str) -> int:
-    """Report two logs of weights, which have no operations: options that are only about those are refused."""
+    """Report two logs of weights; reject options for operations."""
     if form not in WEIGHT_FORMATS:
         raise InputError(f"logs of weights are reported as {' or '.join(WEIGHT_FORMATS)}, not as {form}")
     for option, given in (("--also", args.also), ("--fail-on", args.fail_on), ("--allow", args.allow)):
@@ -138,7 +136,7 @@ def report(
     """Compare and write the reports; returns the exit code.
 
     Args:
-        request: the two logs, and by what they are judged.
+        request: the two logs and the criteria.
         targets: the reports; `Target.path` None is standard output.
         fail_on: some of `numtui.report.options.CONDITIONS`.
         allow: the file of known differences.
@@ -153,7 +151,7 @@ def report(
 
     known = None
     if allow is not None:
-        from numtui.report.known_differences import load_allow_list  # with PyYAML, as the rules
+        from numtui.report.known_differences import load_allow_list  # imports PyYAML, as the rules do
 
         known = load_allow_list(allow)
     comparison, rules_path = compared(request)
@@ -179,11 +177,11 @@ def report(
 
 
 _ROWS_ONLY = frozenset({"jsonl", "csv"})
-"""Forms that tell the rows and nothing about how the two logs were matched."""
+"""Forms that list rows without details of the matching."""
 
 
 def _tell_gate(made: Report) -> None:
-    """Say why the exit code is 1, where it is not just that something is red; and what is allowed for nothing."""
+    """Report failures other than red rows, and allowed differences that never occurred."""
     told = [f"fails on {failure.condition}: {failure.text}" for failure in made.failures]
     if "stale-rule" not in made.options.fail_on:
         told += made.allowed.stale

@@ -1,4 +1,4 @@
-"""`numtui A [B]`: the explorer, or the text report where there is no screen to draw on."""
+"""`numtui A [B]`: the explorer, or the text report without a terminal."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 __all__ = ["HIDDEN", "add_options", "add_parser", "explore"]
 
 HIDDEN = "A [B]"
-"""The name of the sub-command, which the manual page shows and nobody types."""
+"""Internal name of the sub-command; shown by the manual page only."""
 
 _DESCRIPTION = """\
-Shows where two training runs part: compares the per-operation numeric logs of
+Finds where two training runs diverge: compares the per-operation numeric logs of
 two runs and leads to the first operation whose inputs agree and whose output
 does not."""
 
@@ -42,7 +42,7 @@ commands:
   numtui A B             open the explorer (without a terminal: the text report)
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
-  numtui weights A B …   print where logs of weights over steps part
+  numtui weights A B …   print where logs of weights over steps diverge
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open an example; numtui demo bug: with a planted bug
   numtui rules check F   say what is wrong with a rule file, also for two logs
@@ -57,14 +57,14 @@ exit codes: 0 nothing red, 1 something red, 2 trouble
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the sub-command that has no name: `numtui.cli.parser` puts it in front of what names no other."""
+    """Add the unnamed sub-command: `numtui.cli.parser` inserts it when no other is named."""
     parser = add_command(commands, HIDDEN, _run, _DESCRIPTION, prog="numtui", epilog=_COMMANDS)
     add_logs(parser, or_one=True)
     add_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the explorer, which completion shows beside the sub-commands."""
+    """Add the options of the explorer, completed beside the sub-commands."""
     add_log_options(parser)
     add_expectation(parser)
     add_screen(parser)
@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _requested_of_one(args: argparse.Namespace) -> OpenRequest:
-    """The request to look at one log by itself.
+    """Return the request to explore a single log.
 
     Raises:
         InputError: the log is not there, or an option is about two logs.
@@ -105,7 +105,7 @@ def _requested_of_one(args: argparse.Namespace) -> OpenRequest:
 
 
 def explore(request: OpenRequest) -> int:
-    """Run the explorer, or print the text report where there is no screen to draw on; returns the exit code."""
+    """Run the explorer, or print the text report without a terminal; return the exit code."""
     if not is_terminal(sys.stdout):
         return _report(request)
     if is_dumb_terminal():
@@ -122,10 +122,10 @@ def explore(request: OpenRequest) -> int:
 
 
 def _configured(request: OpenRequest) -> OpenRequest:
-    """The request with the user's own settings, which what was said on the command line goes before.
+    """Add the user's settings to a request; the command line takes precedence.
 
     Raises:
-        InputError: the settings mean nothing.
+        InputError: the settings are invalid.
     """
     from numtui.cli.config import load_config
 
@@ -153,9 +153,9 @@ def _report(request: OpenRequest) -> int:
 
 @contextmanager
 def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
-    """The request with files for what can be read only once (standard input, a FIFO).
+    """Copy logs that can be read only once (standard input, a FIFO) to files.
 
-    The explorer reads a log twice: its head, to show something at once, and then the whole.
+    The explorer reads a log twice: its head, to show something at once, then the whole.
     """
     import tempfile  # 3 ms, for a rare case
 
@@ -166,7 +166,7 @@ def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
                 continue
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="numtui-"))
             paths[side] = _copied(path, Path(folder) / f"{side[-1]}.log")
-        # A copy that vanishes is no log to come back to.
+        # A temporary copy cannot be resumed.
         copied = (paths["path_a"], paths["path_b"]) != (request.path_a, request.path_b)
         yield replace(request, path_a=paths["path_a"], path_b=paths["path_b"], resume=request.resume and not copied)
 
@@ -175,7 +175,7 @@ def _copied(path: str, copy: Path) -> str:
     import shutil
 
     try:
-        # A duplicate, because closing descriptor 0 itself would give its number to the next file that is opened.
+        # A duplicate: closing descriptor 0 itself would give its number to the next opened file.
         with os.fdopen(os.dup(0), "rb") if path == STDIN else open(path, "rb") as source, copy.open("wb") as out:
             shutil.copyfileobj(source, out, 1 << 20)
     except OSError as error:
@@ -184,7 +184,7 @@ def _copied(path: str, copy: Path) -> str:
 
 
 def _once(path: str) -> bool:
-    """Whether a log can be read only once."""
+    """Return True for a log that can be read only once."""
     if path == STDIN:
         return True
     try:

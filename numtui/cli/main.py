@@ -1,6 +1,6 @@
-"""The entry point: a command line is parsed and run, and whatever goes wrong becomes a sentence and an exit code.
+"""Entry point: parse and run a command line; turn errors into a sentence and an exit code.
 
-Everything heavy is imported after the arguments are understood: `numtui --help` needs neither numpy nor Textual, a
+Heavy imports follow argument parsing: `numtui --help` needs neither numpy nor Textual, a
 report needs no Textual, and nothing needs torch.
 """
 
@@ -21,12 +21,12 @@ from numtui.terminal.tty import give_up_stdout, give_up_terminal
 __all__ = ["ExitCode", "main", "run"]
 
 _SIGNALLED = 128
-"""An exit code above is that of a signal."""
+"""Higher exit codes are those of signals."""
 
 
 def run() -> NoReturn:
     """Entry point of the console script and of `python -m numtui`."""
-    # Nothing here multiplies matrices, and starting numpy's threads for it costs as much as importing numpy.
+    # No matrix products here; starting numpy's threads costs as much as importing numpy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     if code > _SIGNALLED:
@@ -35,7 +35,7 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code. Errors of the user are one line on standard error."""
+    """Run a command line; return the exit code. User errors are one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal in the C locale gets `\u2026` instead of a traceback.
         with suppress(AttributeError, ValueError):
@@ -49,15 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        give_up_stdout()  # whoever read it has enough
+        give_up_stdout()  # the reader has closed the pipe
         return ExitCode.BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - a bug: the user gets a sentence, the details go where they can be sent from
+    except Exception as error:  # noqa: BLE001 - a bug: a sentence for the user, the details in a file
         _report_bug(error)
         return ExitCode.TROUBLE
 
 
 def _report_bug(error: Exception) -> None:
-    """One line for the user, the traceback in a file that can be attached to a report."""
+    """Print one line; write the traceback to a file for a bug report."""
     import time
     import traceback
 

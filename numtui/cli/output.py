@@ -1,4 +1,4 @@
-"""The streams and the exit code of a command: reports to standard output or a file, complaints to standard error."""
+"""Output of a command: reports to standard output or a file, messages to standard error, exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ExitCode", "complain", "complain_briefly", "deliver"]
 
 
 class ExitCode(IntEnum):
-    """The exit codes; the first three as `diff` has them."""
+    """Exit codes; the first three as `diff` has them."""
 
     SAME = 0
     RED = 1
@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 
 
 def complain(text: str) -> None:
-    """Say something on standard error."""
+    """Print a message on standard error."""
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"numtui: {safe_text(text)}\n")
 
@@ -36,7 +36,7 @@ def complain(text: str) -> None:
 def complain_briefly(
     texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None, most: int = 5
 ) -> None:
-    """Say the first of `number` texts (default: of all that are given), and by `rest` how many more there are."""
+    """Print the first of `number` texts (default: all), and with `rest` the count of the others."""
     for text in texts[:most]:
         complain(text)
     if (more := (len(texts) if number is None else number) - most) > 0:
@@ -44,7 +44,7 @@ def complain_briefly(
 
 
 def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
-    """Have a report written to `output`, or to standard output.
+    """Write a report to `output`, or to standard output.
 
     Raises:
         InputError: it cannot be written there.
@@ -53,7 +53,7 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
     if output is None:
         _to_stdout(produce)
         return
-    from matchers.atomic_write import atomic_writer  # with tempfile, which standard output does not need
+    from matchers.atomic_write import atomic_writer  # imports tempfile, which standard output does not need
 
     try:
         with atomic_writer(output) as out:

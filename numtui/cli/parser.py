@@ -1,4 +1,4 @@
-"""The command line as a parser: a sub-command per module, and the explorer for what names none of them."""
+"""Command-line parser: one sub-command per module, and the explorer by default."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["parse", "root_parser"]
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command line; `run(arguments)` carries it out and returns the exit code.
+    """Parse a command line; `run(arguments)` of the result executes it and returns the exit code.
 
     Raises:
         InputError: there are no arguments.
-        SystemExit: help was asked for, or the arguments make no sense; it is printed.
+        SystemExit: after printing help, or for invalid arguments.
     """
     if not argv:
         raise InputError(
             "which logs? numtui A B compares two logs or run folders, numtui demo opens an example, "
-            "numtui --help tells the rest"
+            "numtui --help lists the rest"
         )
     root, commands = _build()
     named = argv[0] in commands.choices and argv[0] != explore.HIDDEN
     args, unknown = root.parse_known_args(argv if named else [explore.HIDDEN, *argv])
     if unknown:
-        # By the sub-command's parser, whose usage says what it does take; argparse itself leaves it to the root.
+        # Report with the sub-command's usage; argparse would use the root's.
         args.error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
 
 
 def root_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line, as the manual page reads it."""
+    """Return the parser of the whole command line, also for the manual page."""
     return _build()[0]
 
 

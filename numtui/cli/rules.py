@@ -1,4 +1,4 @@
-"""`numtui rules`: torchtitan's overrides converted to a rule file, and a rule file checked."""
+"""`numtui rules`: convert torchtitan's overrides to a rule file, and check rule files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = 2000
 
 def add_parser(commands: Commands) -> None:
     """Add the sub-command and its own two."""
-    about = "What can be done with rule files beside the explorer."
+    about = "Checks and converts rule files."
     parser = commands.add_parser("rules", help="", description=about, allow_abbrev=False)
     own = parser.add_subparsers(metavar="COMMAND", required=True)
     about = "Turns an override file of torchtitan ('key of a, key of b' on each line) into a rule file."
@@ -33,29 +33,29 @@ def add_parser(commands: Commands) -> None:
     file_argument(convert, "source", metavar="FILE", help="the override file (CSV)")
     add_output(convert, "write to FILE instead of standard output")
     convert.add_argument("--force", action="store_true", help="replace FILE when it exists")
-    about = "Says whether a rule file is understood; with two logs, also which rules match nothing or are in doubt."
+    about = "Checks a rule file; with two logs, also reports rules that match nothing or are in doubt."
     check = add_command(own, "check", _check, about, help=about)
     file_argument(check, "rules", metavar="FILE", help="the rule file (YAML)")
     file_argument(check, "a", metavar="A", nargs="?", help="log or run folder of one run")
     file_argument(check, "b", metavar="B", nargs="?", help="log or run folder of the other run")
     add_rank(check)
-    check.add_argument("--hints", action="store_true", help="list the rules that these two logs do not need, too")
+    check.add_argument("--hints", action="store_true", help="also list the rules that these two logs do not need")
 
 
 def _convert(args: argparse.Namespace) -> int:
     """Write the pairs of an override file as YAML.
 
-    Nothing is written when a line is not understood: a rule file with a pair missing looks like a whole one.
+    An invalid line stops the conversion: an incomplete rule file looks like a complete one.
 
     Raises:
         InputError: the output exists and `--force` is not given, or it cannot be written.
-        RulesError: the file cannot be read, or has lines that are no pairs; all but the last were complained about.
+        RulesError: the file cannot be read, or has invalid lines; all but the last are printed.
     """
     from matchers.rules.file import LARGEST
     from matchers.rules.torchtitan_csv import read_overrides
 
     source, output = args.source, args.output
-    # Only a regular file has something to lose; `/dev/stdout` and pipes exist as well.
+    # Only a regular file can lose content; `/dev/stdout` and pipes exist as well.
     if output is not None and not args.force and output.is_file():
         raise InputError(f"{output}: exists already; choose another file, or replace it with --force")
     try:
@@ -83,9 +83,9 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Write what is wrong with a rule file to standard output, a line each, and a summary.
+    """Print the problems of a rule file, one per line, and a summary.
 
-    Without logs only what can be said of the file by itself.
+    Without logs, only problems of the file itself.
 
     Raises:
         UserError: the file, or a log, cannot be read.

@@ -1,4 +1,4 @@
-"""What there is to say of one log on a few lines: where NaN and Inf begin, the largest values, where dtypes change."""
+"""Short report of one log: origins of NaN and Inf, largest values, dtype boundaries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from numtui.text.safe import safe_text
 __all__ = ["report_single"]
 
 _MOST = 10
-"""Lines of each list."""
+"""Maximum lines of each list."""
 
 
 def report_single(request: OpenRequest) -> int:
-    """Print the report of one log; returns the exit code, `RED` where there is NaN or Inf in it.
+    """Print the report of one log; return the exit code, `RED` for NaN or Inf.
 
     Raises:
-        UserError: it cannot be read, or the report cannot be written.
+        UserError: the log cannot be read, or the report cannot be written.
     """
     with ProgressLine() as progress:
         c = single_run(read_log(request.path_a, progress=progress))
@@ -56,7 +56,7 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     changes = np.flatnonzero(dtype_changes(c.a, c.flow.a)) if c.flow is not None else np.zeros(0, int)
     if len(changes):
         yield ""
-        yield f"dtype boundaries: {len(changes):,} operations return another dtype than they read, the first are"
+        yield f"dtype boundaries: {len(changes):,} operations change the dtype, the first are"
         for row in changes[:_MOST].tolist():
             notes = [note for note in explain_single(c, row).notes if note.startswith("dtype")]
             yield f"{_row(c, row)}   {safe_text(notes[0].removeprefix('dtype boundary: '), 200)}"

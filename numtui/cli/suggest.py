@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
         "suggest",
         _run,
         "Prints which known kinds of drift two logs show (renamed modules, shifted counters, lowered\n"
-        "collectives and others), the rules that say so, and what these rules change.",
+        "collectives and others), the rules that settle them, and their effect.",
         help="",
     )
     add_logs(parser)

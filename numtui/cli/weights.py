@@ -1,4 +1,4 @@
-"""`numtui weights`: the step, and the parameter, in which logs of weights over steps diverge first."""
+"""`numtui weights`: first diverging step and parameter of weight logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_parser(commands: Commands) -> None:
         commands,
         "weights",
         lambda args: report_weights(args.logs, args.format, args.output),
-        "Prints at which step, and in which parameter, logs of weights part first;\n"
+        "Prints at which step, and in which parameter, logs of weights diverge first;\n"
         "of more than two logs, the step for each pair.",
         help="",
     )
@@ -34,14 +34,14 @@ def add_parser(commands: Commands) -> None:
 
 
 def report_weights(paths: Sequence[str], form: str, output: Path | None) -> int:
-    """Compare two logs, or each with each, and write a report; returns the exit code.
+    """Compare two logs, or each with each, and write a report; return the exit code.
 
     Raises:
         UserError: a log cannot be read, the report cannot be written.
         BrokenPipeError: the reader of standard output is gone.
     """
     if len(paths) < 2:
-        raise InputError(f"{paths[0]}: one log of weights tells nothing: give two or more to compare")
+        raise InputError(f"{paths[0]}: give two or more logs of weights to compare")
     from matchers.weights.compare import compare_weights, first_divergent_steps
     from matchers.weights.log import read_weights
     from numtui.report import weights as writers
@@ -63,7 +63,7 @@ def report_weights(paths: Sequence[str], form: str, output: Path | None) -> int:
 
 
 def _warn(log: WeightLog) -> None:
-    """Say on standard error what makes "no difference" mean less than it says."""
+    """Print on standard error the caveats that weaken "no difference"."""
     if log.cut_off:
         complain(f"{log.path}: the log is cut off: its last line is left out")
     if not log.states:

@@ -13,7 +13,7 @@ _MAX_JUMPS = 100
 
 @dataclass
 class Jumps:
-    """Records that jumps started from, the last one last."""
+    """Origins of jumps, the last one last."""
 
     back: list[RecordPair] = field(default_factory=list)
     forward: list[RecordPair] = field(default_factory=list)
@@ -21,7 +21,7 @@ class Jumps:
     """Kind of the last jump: a run of the same kind (`n n n`) is one entry."""
 
     def leave(self, start: RecordPair | None, kind: str) -> None:
-        """Remember where a jump starts; None: at no record."""
+        """Record the origin of a jump; None without a record."""
         if start is not None and not (kind and kind == self.kind):
             self.back.append(start)
             del self.back[:-_MAX_JUMPS]

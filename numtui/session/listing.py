@@ -1,6 +1,6 @@
-"""What is listed of a comparison, and where in it one is: cursor, filters, folds, search, jumps.
+"""Listed rows of a comparison, with cursor, filters, folds, search and jumps.
 
-No screen and no rules here: the session adds the rules, the widgets draw.
+The session adds the rules; the widgets draw.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Details", "Listing", "Search"]
 
 
 class Details(IntEnum):
-    """How much of the screen the inspector takes."""
+    """Size of the inspector."""
 
     NONE = 0
     USUAL = 1
@@ -40,25 +40,25 @@ class Details(IntEnum):
 
 @dataclass(frozen=True)
 class Search:
-    """Rows, as they are listed, whose key on either side contains `text`, among those that the filter lets through."""
+    """Filtered rows, in list order, with `text` in a key of either side."""
 
     text: str
     rows: Int32
 
     def place(self, row: int) -> int:
-        """The number (1-based) of the hit on a row, 0 when it is none."""
+        """Return the number (1-based) of the hit on a row, 0 when it is none."""
         at = np.flatnonzero(self.rows == row)
         return int(at[0]) + 1 if len(at) else 0
 
     def finds(self, c: Comparison, row: int) -> bool:
-        """Whether a row is a hit, without looking through all of them."""
+        """Return True when a row is a hit, in constant time."""
         needle = self.text.lower().encode("utf-8", errors="surrogateescape")
         records = ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
         return any(record >= 0 and needle in log.keys.raw(record).lower() for log, record in records)
 
 
 class Listing:
-    """A cursor in a comparison. Rows are rows of `comparison`; `cursor` is -1 only when nothing is listed."""
+    """Cursor in a comparison. Rows are rows of `comparison`; `cursor` is -1 only when nothing is listed."""
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
@@ -69,43 +69,43 @@ class Listing:
         self.grouping = By.MODULE
         self.details = Details.USUAL
         self.saved: dict[str, str] = {}
-        """Filter queries by name."""
+        """Saved filter queries by name."""
         self.search: Search | None = None
         self.annotations = Annotations()
         self._jumps = Jumps()
         self._opened: Bool | None = None
-        """bool[r]: rows that are listed whatever the filter and the folds say: opened by hand, or gone to."""
+        """bool[r]: rows listed despite filter and folds: unfolded, or a jump target."""
         self._queried: list[tuple[Comparison, Query, Bool]] = []
         self._sorted: tuple[Comparison, Order, Int32] | None = None
         self.view = build_view(comparison, self.filter)
 
     @property
     def spot(self) -> RecordPair:
-        """The records under the cursor."""
+        """Records under the cursor."""
         return record_pair_of(self.comparison, self.cursor)
 
     def row_of(self, spot: RecordPair) -> int:
-        """The row that shows these records now; -1 when none does."""
+        """Return the row of these records; -1 without one."""
         return row_of(self.comparison, spot)
 
     def explain(self) -> Explanation | None:
-        """What is known about the row under the cursor; None when there is no row."""
+        """Return the explanation of the current row; None without a row."""
         if self.cursor < 0:
             return None
         told, note = explained(self.comparison, self.cursor), self.annotations.note(self.comparison, self.cursor)
         return replace(told, notes=(f"note: {note}", *told.notes)) if note else told
 
     def show_comparison(self, comparison: Comparison, *, reread: bool = False) -> None:
-        """List another comparison of the same logs (or of all of them, after their heads); the cursor keeps its record.
+        """List another comparison of the same logs (or, after their heads, the whole); the cursor keeps its record.
 
-        `reread`: the logs have been read again, so that the same number may be another record.
+        `reread`: the logs were reloaded, so the same number may be another record.
         """
         spot, on_fold = self.spot, self._on_fold
         if reread:
             self._opened = None
         self._carry_opened(comparison)
         self.comparison = comparison
-        # What was computed for another one would only keep that in memory.
+        # Caches of another comparison would keep it in memory.
         self._queried = [entry for entry in self._queried if entry[0] is comparison]
         row = self.row_of(spot)
         self.cursor = row if row >= 0 else min(max(self.cursor, 0), len(comparison) - 1)
@@ -117,7 +117,7 @@ class Listing:
 
     @property
     def line(self) -> int:
-        """The line of the view under the cursor."""
+        """View line under the cursor."""
         return self.view.line_of(self.cursor)
 
     @property
@@ -129,45 +129,42 @@ class Listing:
         self._set_filter(self.filter.toggled(group))
 
     def set_query(self, text: str) -> None:
-        """List only what the query wants.
+        """List only the rows of a query.
 
         Raises:
-            QueryError: a word that means nothing.
+            QueryError: a word is invalid.
         """
         self.list_only(parse_query(text, self.saved))
 
     def list_only(self, query: Query) -> None:
-        """List only what a query wants that has been parsed."""
+        """List only the rows of a parsed query."""
         self._set_filter(Filter(self.filter.groups, query))
 
     def wanted(self, query: Query, comparison: Comparison | None = None) -> Bool:
-        """bool[r]: the rows that a query wants; of the same query and comparison, only computed once.
-
-        May be asked for in any thread, so that what takes long is there when `set_query` needs it.
-        """
+        """Return bool[r], the rows of a query, cached for `set_query`. Callable from any thread."""
         c, known = self.comparison if comparison is None else comparison, self._queried
         for of, asked, mask in known:
             if of is c and asked is query:
                 return mask
         mask = query.mask(c)
-        # That of the list, and that of a query which is being typed.
+        # The listed query, and one still typed.
         self._queried = [(c, query, mask), *known[:1]]
         return mask
 
     def prepare(self, comparison: Comparison) -> None:
-        """Have another comparison find out what the screen will ask of it. Changes nothing; for any thread."""
+        """Warm the caches of another comparison for the screen. Callable from any thread."""
         _ = comparison.comparability
         if self.filter.query:
             self.wanted(self.filter.query, comparison)
         self.ranked(self.order, comparison)
 
     def sort(self, order: Order) -> None:
-        """List the rows in another order; the cursor keeps its row."""
+        """Sort the rows; the cursor keeps its row."""
         self.order = order
         self._relist()
 
     def clear_filter(self) -> bool:
-        """List everything; False when nothing was hidden."""
+        """Show all rows; False when nothing was hidden."""
         if not self.filter:
             return False
         self._set_filter(Filter())
@@ -190,7 +187,7 @@ class Listing:
         self._rebuild()
 
     def unfold(self) -> bool:
-        """Open the folded line under the cursor; False when it is none."""
+        """Unfold the line under the cursor; False when it is not folded."""
         if not self._on_fold:
             return False
         line = self.line
@@ -215,10 +212,7 @@ class Listing:
         self.cursor = self.view.row_at(self.line)
 
     def ranked(self, order: Order, comparison: Comparison | None = None) -> Int32 | None:
-        """All rows as a list of this order has them, only computed once; None for order of dispatch.
-
-        May be asked for in any thread, so that what takes long is there when `sort` needs it.
-        """
+        """Return all rows in this order, cached for `sort`; None for dispatch order. Callable from any thread."""
         c, known = self.comparison if comparison is None else comparison, self._sorted
         if order is Order.DISPATCH:
             return None
@@ -232,7 +226,7 @@ class Listing:
         self._opened[rows] = True
 
     def _carry_opened(self, comparison: Comparison) -> None:
-        """The rows that were opened, as rows of another comparison."""
+        """Return the unfolded rows as rows of another comparison."""
         old, opened = self.comparison, self._opened
         self._opened = None
         if opened is None:
@@ -246,16 +240,16 @@ class Listing:
     # -- moving
 
     def move(self, by: int) -> None:
-        """Move by lines, as far as there are any."""
+        """Move by lines, up to either end."""
         self.cursor = self.view.row_at(self.line + by)
 
     def go_line(self, line: int) -> None:
-        """To a line of the view."""
+        """Go to a line of the view."""
         self._leave("line")
         self.cursor = self.view.row_at(line)
 
     def go(self, row: int, kind: str = "") -> None:
-        """To a row; a row that is folded away or filtered out is brought to light. Remembered as a jump."""
+        """Jump to a row; shows it if it is folded or filtered out."""
         if not 0 <= row < len(self.comparison):
             return
         self._leave(kind)
@@ -272,11 +266,11 @@ class Listing:
         self.cursor = row
 
     def _leave(self, kind: str) -> None:
-        """Remember where a jump starts."""
+        """Record the origin of a jump."""
         self._jumps.leave(self.spot if self.cursor >= 0 else None, kind)
 
     def back(self) -> bool:
-        """To where the last jump started."""
+        """Go to the origin of the last jump."""
         return self._jump(self._jumps.back, self._jumps.forward)
 
     def forward(self) -> bool:
@@ -284,33 +278,33 @@ class Listing:
 
     @property
     def jumps(self) -> list[int]:
-        """The rows that jumps started from, the last one first, each once."""
+        """Return the origin rows of jumps, newest first, without duplicates."""
         rows = (self.row_of(spot) for spot in reversed(self._jumps.back))
         return list(dict.fromkeys(row for row in rows if row >= 0))
 
     def mark_row(self, letter: str) -> str:
-        """Mark the row under the cursor with a letter; in words."""
+        """Mark the row under the cursor with a letter; return a message."""
         if self.cursor < 0:
-            return "there is no row to mark"
+            return "no row to mark"
         self.annotations.marks[letter] = self.spot
         return f"marked {letter}: '{letter} comes back here"
 
     def go_mark(self, letter: str) -> str:
-        """To the row that is marked with a letter; what happened, in words, where that is not plain."""
+        """Go to the row marked with a letter; return a message, empty on success."""
         if letter not in self.annotations.marks:
             known = " ".join(sorted(self.annotations.marks))
-            return f"nothing is marked {letter}; " + (f"there are {known}" if known else "M and a letter mark a row")
+            return f"no mark {letter}; " + (f"marks: {known}" if known else "M and a letter mark a row")
         row = self.row_of(self.annotations.marks[letter])
         self.go(row)
-        return "" if row >= 0 else f"the operation that was marked {letter} is not in these logs"
+        return "" if row >= 0 else f"the operation marked {letter} is not in these logs"
 
     def annotate(self, text: str) -> str:
-        """Put a note on the row under the cursor, or take it away; in words."""
+        """Set or delete the note of the current row; return a message."""
         if self.cursor < 0:
-            return "there is no row to put a note on"
+            return "no row to annotate"
         had = self.annotations.note(self.comparison, self.cursor)
         self.annotations.set_note(self.comparison, self.cursor, self.spot, text)
-        return "noted" if text else "the note is gone" if had else ""
+        return "noted" if text else "note deleted" if had else ""
 
     def _jump(self, source: list[RecordPair], target: list[RecordPair]) -> bool:
         self._jumps.kind = ""
@@ -323,11 +317,11 @@ class Listing:
         return False
 
     def next_red(self, by: int = 1) -> str:
-        """To the next (or previous) red row, around the end; what happened, in words, where that is not plain."""
+        """Go to the next (or previous) red row, wrapping; return a message, empty when plain."""
         return self._step(self.view.reds, by, "red", "red row")
 
     def next_cause(self, by: int = 1) -> str:
-        """To the next (or previous) first cause."""
+        """Go to the next (or previous) first cause."""
         return self._step(self.view.causes, by, "cause", "first cause")
 
     def _step(self, rows: Int32, by: int, kind: str, noun: str) -> str:
@@ -348,25 +342,25 @@ class Listing:
         return f"no {noun} {way}{besides}: {start}"
 
     def next_error(self, by: int = 1) -> str:
-        """To the next larger (or smaller) error."""
+        """Go to the next larger (or smaller) error."""
         rows = with_error(self.view)
         row = step_error(self.comparison.error, rows, self.cursor, by)
         if row is None:
             if not len(rows):
-                return "no row has an error" if not self.comparison.single else "the log says no values"
+                return "no row has an error" if not self.comparison.single else "the log has no values"
             return f"this is the {'largest' if by > 0 else 'smallest'} {'value' if self.comparison.single else 'error'}"
         self.go(row, "error")
         return ""
 
     def producer(self, which: int | None = None) -> str:
-        """To what produced an input: the first (1), the second, …; without a number, to the one that explains the row.
+        """Go to the producer of an input (1-based); without a number, of the input that explains the row.
 
-        That is a producer that is red or a first cause, on either side; else that of an input that differs; else the
-        first known. The headline of the row names the same one.
+        That is a red producer or first cause on either side, else that of a differing input, else the first known. The
+        headline of the row names the same one.
         """
         told = self.explain()
         if told is None or not told.inputs:
-            return "nothing is recorded about the inputs of this operation"
+            return "no inputs logged for this operation"
         c = self.comparison
         known: list[tuple[InputFact, int, int]] = []
         for fact in told.inputs:
@@ -376,27 +370,25 @@ class Listing:
         if which is not None:
             known = [k for k in known if k[0].position == which - 1]
             if not known:
-                return f"no captured operation is known to have produced input {which - 1}"
+                return f"input {which - 1} has no captured producer"
         if not known:
-            return (
-                "no captured operation is known to have produced an input: parameters, data or something not captured"
-            )
+            return "no input has a captured producer: parameters, data or an uncaptured op"
         guilty = [k for k in known if c.red[k[2]] or c.cause[k[2]]]
         differing = [k for k in known if k[0].agrees is False]
         chosen, side, row = (guilty if c.red[self.cursor] and guilty else differing or known)[0]
-        # Where the two sides have other producers, it matters whose this is.
+        # Name the side where the producers differ.
         other = any(k[0] is chosen and k[2] != row for k in known)
         self.go(row)
         return f"the producer of input {chosen.position}" + (f" in {'ab'[side]}" if other else "")
 
     def consumer(self, which: int | None = None) -> str:
-        """To the operation that reads the output: the given one (1-based), else the first."""
+        """Go to a consumer of the output: the given one (1-based), else the first."""
         side = 0 if self.spot[0] >= 0 else 1
         c = self.comparison
         flow = None if c.flow is None else (c.flow.a, c.flow.b)[side]
         found = consumers((c.a, c.b)[side], self.spot[side], flow) if self.cursor >= 0 else []
         if not found:
-            return "no captured operation is known to consume the output"
+            return "the output has no captured consumer"
         number = 1 if which is None else which
         if number > len(found):
             return f"the output has {len(found)} consumer{'s' * (len(found) > 1)}"
@@ -407,7 +399,7 @@ class Listing:
     # -- searching
 
     def go_to_hits(self, search: Search, origin: int) -> None:
-        """Search as the person types: the cursor goes to the first hit from row `origin` on, around the end."""
+        """Search incrementally: go to the first hit from row `origin` on, wrapping."""
         self.search = search
         rows = search.rows
         if search.place(origin):
@@ -419,20 +411,20 @@ class Listing:
             self._show(origin)
 
     def accept_search(self, origin: int) -> None:
-        """The search stays; where it started is a jump to come back to."""
+        """Accept the search; record its origin as a jump."""
         here, self.cursor = self.cursor, origin
         self._leave("")
         self.cursor = here
 
     def end_search(self, origin: int, before: Search | None) -> None:
-        """As if it had not been searched: back to the row it started from, with the search of before."""
+        """Cancel the search: return to its origin, with the previous search."""
         self.search = before
         self._show(origin)
 
     def next_hit(self, by: int = 1) -> str:
-        """To the next (or previous) hit, around the end."""
+        """Go to the next (or previous) hit, wrapping."""
         if self.search is None:
-            return "nothing has been searched for: / searches"
+            return "no search yet: / searches"
         rows = self.search.rows
         if not len(rows):
             return f"no key contains {self.search.text!r}"
@@ -442,7 +434,7 @@ class Listing:
         return "" if row is not None else f"around the {'end' if by > 0 else 'start'}: {place}"
 
     def hits(self, text: str) -> Search:
-        """The rows to find. Changes nothing, so that any thread may ask."""
+        """Return the hits of a text. Pure; callable from any thread."""
         found = (
             keys_containing(self.comparison, text) & self.view.passing if text else np.zeros(len(self.comparison), bool)
         )

@@ -1,12 +1,10 @@
-"""One sitting over one pair of logs, without a screen.
+"""Session over one pair of logs, independent of the screen.
 
-The session owns everything that a key press can change: the rules with undo and redo, the mark, what is proposed; and
-`listing`: the cursor, the filter, the folds, the search, the jumps. The screen shows it and calls it; so nearly all of
-the program is tested without a terminal.
+The session owns all state that a key can change: the rules with undo and redo, the mark, the proposal; and in
+`listing` the cursor, filter, folds, search and jumps. So nearly all of the program is tested without a terminal.
 
-Matching is slow enough to be done elsewhere: a change of the rules returns a `Job`, whose `run` is pure and may be
-called in any thread, and `accept` takes the result back. A job carries the generation of the rules it was made for;
-a result of rules that have changed since is dropped.
+Matching is slow: a change of the rules returns a `Job`, whose `run` is pure and callable in any thread; `accept` takes
+its result. A job carries the generation of its rules; results of outdated rules are dropped.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = ["Session"]
 
 
 class Session:
-    """See the module's docstring."""
+    """Rules, proposal and listing of one comparison."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class Session:
         self.journal = journal
         self.store = store
         self.outdated = False
-        """Whether the files have changed since they were read."""
+        """True when the log files have changed since they were read."""
         self.generation = 0
         self.mark: RecordPair | None = None
         self.proposal: Proposal | None = None
@@ -79,18 +77,18 @@ class Session:
 
     @property
     def comparison(self) -> Comparison:
-        """The comparison that is listed."""
+        """Listed comparison."""
         return self.listing.comparison
 
     def adopt(self, comparison: Comparison, file: RuleFile) -> None:
-        """The logs have been read: show all of them, with the rules of their file."""
+        """Show the fully loaded logs with the rules of their file."""
         self.file, self.rules = file, file.rules
         self._undo, self._redo, self.proposal = [], [], None
         self.generation += 1
         self.listing.show_comparison(comparison)
 
     def reload(self, comparison: Comparison) -> None:
-        """The logs have been read again: rules, filters, place, marks and notes stay, on the same operations."""
+        """Show reloaded logs; rules, filters, place, marks and notes stay on the same operations."""
         kept = sitting_of(self.listing)
         self.suggested.forget()
         self.proposal = None
@@ -100,11 +98,11 @@ class Session:
         self.outdated = False
 
     def rematch(self) -> Job:
-        """The job that brings the comparison up to the rules."""
+        """Return the job that matches under the current rules."""
         return Job(self.generation, self.comparison, self.rules)
 
     def accept(self, job: Job) -> bool:
-        """Take the result of a job that has run; False when it came too late to be of use."""
+        """Take the result of a finished job; False when it is outdated."""
         if job.result is None or job.generation != self.generation:
             return False
         if not job.preview:
@@ -119,23 +117,20 @@ class Session:
 
     @staticmethod
     def suggestions_in(comparison: Comparison) -> tuple[Suggestion, ...]:
-        """Known kinds of drift that a comparison shows, and rules for them; `suggested` takes them.
-
-        A second for a large log: not for the screen's own thread.
-        """
+        """Return the known kinds of drift and their rules, for `suggested`. Takes a second for a large log."""
         return () if comparison.single or comparison.matching is None else suggest(comparison)
 
-    # -- pairs made past each other
+    # -- mispaired runs
 
     def look(self) -> RealignmentSearch | None:
-        """What is to be looked for in the comparison shown; None where nothing is red, or it has been done."""
+        """Return the search for mispaired runs; None when nothing is red or it has run."""
         c = self.comparison
         if c.single or not c.red.any() or (self._looked is not None and self._looked.comparison is self.comparison):
             return None
         return RealignmentSearch(self.comparison)
 
     def take(self, look: RealignmentSearch) -> bool:
-        """Take what a look found that has run; False when it came too late to be of use."""
+        """Take the result of a finished search; False when it is outdated."""
         if look.comparison is not self.comparison:
             return False
         self._looked = look
@@ -143,27 +138,26 @@ class Session:
 
     @property
     def realignments(self) -> tuple[Suggestion, ...]:
-        """Changes of the rules that would make runs of red pairs fine, as far as they have been looked for."""
+        """Rule changes that would repair runs of red pairs, as far as searched."""
         current = self._looked is not None and self._looked.comparison is self.comparison
         return self._looked.found if self._looked is not None and current else ()
 
     def realignment(self, row: int) -> Suggestion | None:
-        """The one that is about a row, if the row is red."""
+        """Return the realignment of a red row, if any."""
         c = self.comparison
         if row < 0 or not c.red[row]:
             return None
         return next((found for found in self.realignments if int(c.row_a[row]) in found.records), None)
 
     def explain(self) -> Explanation | None:
-        """What is known about the row under the cursor, and that its pair may be wrong; None when there is no row."""
+        """Return the explanation of the current row, with a note on a doubtful pair; None without a row."""
         told, found = self.listing.explain(), self.realignment(self.listing.cursor)
         if told is None or found is None:
             return told
         return replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
 
     def realign_edits(self) -> tuple[Edit, ...]:
-        """What makes the run of red pairs fine that the row under the cursor belongs to; it is looked for if need be,
-        which takes seconds for a large log.
+        """Return the edits that repair the current run of red pairs; searches if needed (seconds for a large log).
 
         Raises:
             EditError: no such change is known.
@@ -181,24 +175,24 @@ class Session:
 
     @property
     def dirty(self) -> bool:
-        """Whether the rules differ from the file's."""
+        """True when the rules differ from the file's."""
         return self.file.differs(self.rules)
 
     def toggle_mark(self) -> str:
         """Mark the row under the cursor, or propose to pair it with the marked one.
 
         Raises:
-            EditError: these two make no pair.
+            EditError: the two rows cannot be paired.
         """
         if self.listing.cursor < 0:
-            return "there is no row to mark"
+            return "no row to mark"
         if self.mark is None:
             self.mark = self.listing.spot
-            return "marked: go to its partner and press m again (esc drops the mark)"
+            return "marked: go to its partner and press m again (esc clears the mark)"
         marked = self.listing.row_of(self.mark)
         if marked == self.listing.cursor:
             self.mark = None
-            return "the mark is gone"
+            return "mark cleared"
         self.propose("m", pair_edits(self.comparison, self.rules, self.mark, self.listing.spot))
         return ""
 
@@ -206,18 +200,18 @@ class Session:
         """Propose to cut the pair under the cursor.
 
         Raises:
-            EditError: it is no pair.
+            EditError: the row is no pair.
         """
         row = self.listing.cursor
         self.propose("x", unpair_edits(self.comparison, self.rules, row) if row >= 0 else ())
 
     def propose_ignore(self) -> None:
-        """Propose to ignore the row under the cursor, or to judge it again."""
+        """Propose to ignore the row under the cursor, or to stop ignoring it."""
         row = self.listing.cursor
         self.propose("i", ignore_edits(self.comparison, self.rules, row) if row >= 0 else ())
 
     def generalised(self, at: int) -> Edit:
-        """The rules with the template that says for all layers what the pair rule of an index says.
+        """Return the edit that generalises a pair rule to all layers.
 
         Raises:
             EditError: as `template_edits`; or the rule makes no pair, or the rules have not been matched yet.
@@ -226,14 +220,14 @@ class Session:
         if c.rules != self.rules:
             raise EditError("the rules are being matched: try again in a moment")
         if not isinstance(rule, PairRule):
-            raise EditError("only of a rule in pairs there is a template to be made")
+            raise EditError("only pair rules can be generalised")
         rows = np.flatnonzero(rows_of_rule(c, at))
         if not len(rows):
-            raise EditError("the rule makes no pair in these logs")
+            raise EditError("the rule pairs nothing in these logs")
         return template_edits(c, self.rules, int(rows[0]))[0]
 
     def template_edits(self) -> tuple[Edit, ...]:
-        """The template instead of the pairs made by hand that it covers; takes half a second for a large log.
+        """Return templates in place of the pairs they cover; takes half a second for a large log.
 
         Raises:
             EditError: the row under the cursor is no pair, or no template covers a sibling; the text says why.
@@ -241,30 +235,30 @@ class Session:
         return template_edits(self.comparison, self.rules, self.listing.cursor)
 
     def next_alternative(self) -> None:
-        """Choose the next of the proposed edits."""
+        """Select the next proposed edit."""
         if (p := self.proposal) is not None and len(p.edits) > 1:
             self._serial += 1
             self.proposal = Proposal(p.key, p.edits, self._serial, (p.chosen + 1) % len(p.edits))
 
     def preview_job(self) -> Job | None:
-        """The job that finds out what the proposal would do."""
+        """Return the preview job of the proposal."""
         p = self.proposal
         return None if p is None else Job(self.generation, self.comparison, p.edit.rules, preview=p.serial)
 
     def confirm(self) -> Job | None:
-        """Do what is proposed; None when nothing is."""
+        """Apply the proposal; None without one."""
         p, self.proposal = self.proposal, None
         if p is None:
             return None
         if p.key == "m":
             self.mark = None
         job = self.change(p.edit.rules, p.edit.title)
-        # The preview was made for exactly these rules, unless others came between.
+        # The preview holds for these rules unless they changed meanwhile.
         job.result = p.comparison
         return job
 
     def cancel(self) -> bool:
-        """Drop the proposal; False when there is none."""
+        """Drop the proposal; False without one."""
         had, self.proposal = self.proposal is not None, None
         return had
 
@@ -275,7 +269,7 @@ class Session:
         return self._set_rules(rules)
 
     def undo(self) -> tuple[Job | None, str]:
-        """Take the last change back; what was taken back, in words."""
+        """Undo the last change; return its description."""
         return self._travel(self._undo, self._redo, "undone", "nothing to undo")
 
     def redo(self) -> tuple[Job | None, str]:
@@ -299,25 +293,25 @@ class Session:
         return self.rematch()
 
     def propose(self, key: str, edits: tuple[Edit, ...]) -> None:
-        """Propose a change, with its alternatives, which a key asked for; without any, nothing is proposed."""
+        """Propose edits as alternatives; an empty sequence does nothing."""
         self._serial += 1
         self.proposal = Proposal(key, edits, self._serial) if edits else None
 
-    # -- from one sitting to the next
+    # -- from one session to the next
 
     def resume(self, kept: SavedSession) -> str:
-        """Go on where an earlier sitting ended; what is as it was, in words."""
+        """Resume an earlier session; return a description of the restored state."""
         self.suggested.rejected.update(kept.rejected)
         self.typed.lines = joined(kept.typed, self.typed.lines)
         return resume(self.listing, kept)
 
     def keep(self) -> None:
-        """Write down where one is, the named filters, marks and notes. Any thread may ask for it."""
+        """Save the place, named filters, marks and notes. Callable from any thread."""
         if self.store is None:
             return
         sitting = sitting_of(self.listing, set(self.suggested.rejected), self.typed.lines)
         if self.comparison.a.partial:
-            # Where one is means nothing before the logs have been read; what was written does.
+            # The place means nothing before the logs are loaded; notes do.
             sitting = written_meanwhile(self.store.known, sitting)
         if sitting != self.store.known:
             self.store.save(sitting)
@@ -325,7 +319,7 @@ class Session:
     # -- the file and the journal
 
     def record(self) -> None:
-        """Bring the journal up to the rules."""
+        """Update the journal from the rules."""
         if self.journal is None:
             return
         if self.dirty:
@@ -337,18 +331,18 @@ class Session:
         """Write the rules to their file.
 
         Raises:
-            RulesError: it cannot be written; the journal stays. `RulesChangedError`: somebody else wrote to it.
+            RulesError: it cannot be written; the journal stays. `RulesChangedError`: it changed on disk.
         """
         self.file = self.file.save(self.rules, force=force)
         self._saved()
 
     def save_to(self, path: Path, *, force: bool = False) -> None:
-        """Write the rules to another file, which is theirs from then on.
+        """Write the rules to another file, and use that one from then on.
 
         Raises:
-            RulesError: as `save`; `RulesChangedError` when there is a file already.
+            RulesError: as `save`; `RulesChangedError` when the file exists already.
         """
-        # The text, with its comments, goes along; what stands at the other path was never read.
+        # Keep the text with its comments; the file at the other path was never read.
         self.file = replace(self.file, path=path, raw=None).save(self.rules, force=force)
         self._saved()
 
@@ -359,7 +353,7 @@ class Session:
             for before, after in zip(self.rules, saved, strict=False)
             if before.line is not None and after.line is not None
         }
-        # What can be undone was about the file as it was: rules are known in it by their lines.
+        # The undo history refers to the old file: rules are identified by their lines.
         for past in (self._undo, self._redo):
             rules = located([rules for rules, _ in past], saved, lines)
             past[:] = zip(rules, [title for _, title in past], strict=True)
@@ -367,6 +361,6 @@ class Session:
         self.record()
 
     def recover(self, found: Recovered) -> Job:
-        """Take over the rules that an earlier session left unsaved."""
+        """Restore the unsaved rules of an earlier session."""
         (rules,) = located([parse_rules(found.rules)], self.file.rules)
         return self.change(rules, "recovered rules")

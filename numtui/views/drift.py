@@ -1,8 +1,4 @@
-"""How the names of a pair drifted: both keys with the segments marked in which they differ, and what one has to know of
-it: where a recomputed copy has its original, which wait carries the value of a collective.
-
-Pure text; lines are those of `numtui.text.lines`.
-"""
+"""Name drift of a pair: differing segments, the original of a recomputed copy, the wait of a collective."""
 
 from __future__ import annotations
 
@@ -28,8 +24,8 @@ _LONGEST: Final = 400
 
 
 def marked_keys(a: str, b: str) -> tuple[Line, Line]:
-    """Two keys, each as pieces of which those play the role `drift` that the other key does not have."""
-    from rapidfuzz.distance import Indel  # here: 10 ms that the first screen can do without
+    """Split two keys into pieces; those missing in the other key get the role `drift`."""
+    from rapidfuzz.distance import Indel  # here: saves the first screen 10 ms
 
     parts = _PARTS.findall(safe_text(a, _LONGEST)), _PARTS.findall(safe_text(b, _LONGEST))
     lines: tuple[list[Piece], list[Piece]] = [], []
@@ -43,7 +39,7 @@ def marked_keys(a: str, b: str) -> tuple[Line, Line]:
 
 
 def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
-    """The keys of a record of a and of b (-1: none), one under the other, with their rows."""
+    """Return the keys of a record of a and of b (-1: none) with their rows, stacked."""
     number = len(str(len(c)))
     if i >= 0 and j >= 0:
         keys = marked_keys(c.a.keys[i], c.b.keys[j])
@@ -61,7 +57,7 @@ def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
 
 
 def _cut(line: Line, width: int) -> Line:
-    """The end of a line that is too long: it tells keys apart."""
+    """Return the end of an overlong line, where keys differ most."""
     over = sum(width_of(text) for text, _ in line) - width
     if over <= 0:
         return line
@@ -78,7 +74,7 @@ def _cut(line: Line, width: int) -> Line:
 
 
 def how_it_is(c: Comparison, i: int, j: int) -> str:
-    """What the comparison makes of two records, in a few words: whether they are a pair, by what, and its verdict."""
+    """Describe how two records are compared: paired or not, method and verdict."""
     row = int(c.at_a[i]) if i >= 0 else int(c.at_b[j])
     label = Status(int(c.status[row])).label
     pair = int(c.pair[row])
@@ -93,10 +89,7 @@ def how_it_is(c: Comparison, i: int, j: int) -> str:
 
 
 def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
-    """What there is to know of operations whose names drifted: a sentence, and the row of the comparison that it names.
-
-    `i` or `j` is -1 where one run has none.
-    """
+    """Explain drifted names: sentences, each with the row it names. `i` or `j` is -1 where one run has none."""
     if c.matching is None:
         return
     f = c.matching.features
@@ -108,7 +101,7 @@ def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
 
 
 def _of_side(side: LogFeatures, record: int) -> Iterator[tuple[str, int]]:
-    """Sentences with a place for the name of another record, and that record."""
+    """Yield sentences with a placeholder for another record, and that record."""
     original = int(side.original[record])
     if original >= 0:
         yield "repeats {}: activation checkpointing ran it again", original
@@ -120,7 +113,7 @@ def _of_side(side: LogFeatures, record: int) -> Iterator[tuple[str, int]]:
 
 
 def drift_entries(c: Comparison, row: int, width: int) -> list[Entry]:
-    """A row as a panel shows it: its two names, how they were paired, and the rows that explain it, to choose from."""
+    """Return panel entries of a row: its names, the pairing, and the explaining rows."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     entries = [Entry((*key_lines(c, i, j, width), [(f"   {how_it_is(c, i, j)}", "dim")]))]
     for sentence, other in drift_facts(c, i, j):
@@ -130,8 +123,8 @@ def drift_entries(c: Comparison, row: int, width: int) -> list[Entry]:
 
 
 def drift_title(c: Comparison, row: int) -> str:
-    """What the names of a row have to do with each other, in few words."""
+    """Summarise the relation of a row's names."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     if i < 0 or j < 0:
         return f"only {'a' if j < 0 else 'b'} has this"
-    return "the names are the same" if c.a.keys[i] == c.b.keys[j] else "how the names differ"
+    return "the names are equal" if c.a.keys[i] == c.b.keys[j] else "how the names differ"

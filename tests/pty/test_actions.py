@@ -173,7 +173,7 @@ SCRIPTS: dict[str, Script] = {
     "note": Script(asks("note:"), escape=True),
     "keep": Script(text("& list only keys with:"), escape=True),
     "filter": Script(text(" filter: "), escape=True),
-    "filters": Script(text("no filter is saved")),
+    "filters": Script(text("no saved or active filter")),
     "group": Script(text("by module ("), escape=True),
     "sort": Script(text("sorted by error"), escape=True),
     **{
@@ -185,7 +185,7 @@ SCRIPTS: dict[str, Script] = {
     "fold": Script(text("equal …"), back=(keys("=", until=gone("equal …")),)),
     "reset": Script(text("rows are listed"), (keys("f", *"is:red", "enter", until=text("filter: is:red")),)),
     "suggestions": Script(text("no known kind of drift: the names of the two runs agree"), escape=True),
-    "drift": Script(text("the names are the same"), (TO_CAUSE,), escape=True),
+    "drift": Script(text("the names are equal"), (TO_CAUSE,), escape=True),
     "mark": Script(text("go to its partner"), escape=True),
     "unpair": Script(text("cuts 1 pair"), (TO_CAUSE,), escape=True),
     "generalise": Script(text("no new pairs"), (TO_CAUSE,), escape=True),
@@ -200,12 +200,12 @@ SCRIPTS: dict[str, Script] = {
     "copy_row": Script(text("copied the row as Markdown")),
     "html": Script(text("write an HTML page to: "), escape=True),
     "comparability": Script(text("can the two runs be compared?"), escape=True),
-    "reload": Script(text("the logs have been read again")),
+    "reload": Script(text("logs reloaded")),
     "follow": Script(
-        text("the logs are read again whenever"), back=(keys(":", *"follow", "enter", until=text("only told")),)
+        text("the logs reload whenever"), back=(keys(":", *"follow", "enter", until=text("only announced")),)
     ),
-    "messages": Script(text("What was said"), escape=True),
-    "raw": Script(text("as it stands in the logs"), escape=True),
+    "messages": Script(text("Messages, newest first"), escape=True),
+    "raw": Script(text("as logged"), escape=True),
     "info": Script(text("The two logs"), escape=True),
     "help": Script(text("q close"), escape=True),
     "palette": Script(text("Search"), escape=True),

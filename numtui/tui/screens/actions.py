@@ -1,4 +1,4 @@
-"""The actions of the registry on the main screen: `by_id` holds one callable for each."""
+"""Actions of the main screen: `by_id` maps each registered action to a callable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Actions"]
 
 
 class Actions:
-    """Does what the keys, the palette and the `:` commands name."""
+    """Actions of the keys, the palette and the `:` commands."""
 
     def __init__(self, screen: MainScreen, jobs: Jobs, saving: Saving, files: FileWatcher) -> None:
         self._screen = screen
@@ -32,11 +32,11 @@ class Actions:
         self._files = files
         self._ran = ""
         self._repeated = 0
-        """How often the action that runs has run just before."""
+        """Consecutive earlier runs of the current action."""
         self._went_back = -1
-        """The row that the last `ctrl+o` led to; while the cursor is still there, `tab` goes forward."""
+        """Target row of the last `ctrl+o`; while the cursor is on it, `tab` goes forward."""
         self._rule = 0
-        """Where one was in the list of rules."""
+        """Last cursor position in the rules panel."""
         self.by_id: Mapping[str, Callable[[], None]] = self._over_the_list() | self._about_the_list() | self._besides()
 
     def _over_the_list(self) -> dict[str, Callable[[], None]]:
@@ -69,12 +69,12 @@ class Actions:
             "consumer": lambda: told(listing.consumer(screen.reader.count())),
             "back": self._back,
             "forward": self._forward,
-            "mark_letter": lambda: self._with_letter("mark_letter", listing.mark_row, "a letter marks this row"),
-            "go_mark": lambda: self._with_letter("go_mark", listing.go_mark, "the letter of the mark to go to"),
+            "mark_letter": lambda: self._with_letter("mark_letter", listing.mark_row, "type a letter to mark this row"),
+            "go_mark": lambda: self._with_letter("go_mark", listing.go_mark, "type the letter of a mark"),
         }
 
     def _about_the_list(self) -> dict[str, Callable[[], None]]:
-        """Panels, filters, the rows that are listed."""
+        """Panels, filters, listed rows."""
         screen = self._screen
         return {
             "plot": lambda: panels.open_plot(screen),
@@ -110,8 +110,8 @@ class Actions:
             "mark": lambda: self._propose(session.toggle_mark),
             "unpair": lambda: self._propose(session.propose_unpair),
             "ignore": lambda: self._propose(session.propose_ignore),
-            "generalise": lambda: self._search("t", "looking at the other layers", session.template_edits),
-            "realign": lambda: self._search("a", "looking for pairs made past each other", session.realign_edits),
+            "generalise": lambda: self._search("t", "checking the other layers", session.template_edits),
+            "realign": lambda: self._search("a", "searching for mispaired runs", session.realign_edits),
             "undo": lambda: self._travel(session.undo),
             "redo": lambda: self._travel(session.redo),
             "rules": self._open_rules,
@@ -134,10 +134,10 @@ class Actions:
         }
 
     def run(self, name: str) -> None:
-        """Do what an action of the registry says, where there is what it is about."""
+        """Run an action of the registry, unless it does not apply to these logs."""
         action = next(a for a in self._screen.actions if a.id == name)
         if self._session.comparison.single and action.about_two:
-            self._screen.say("that takes two logs: this is one by itself")
+            self._screen.say("needs two logs; only one is open")
             return
         if action.about_rules and self._saving.rules_unread():
             return
@@ -146,11 +146,11 @@ class Actions:
         self.by_id[name]()
 
     def _times(self) -> int:
-        """The count that was typed, 1 without one."""
+        """Return the typed count, 1 without one."""
         return self._screen.reader.count() or 1
 
     def _told(self, message: str) -> None:
-        """Show what the session answered."""
+        """Show the session's answer."""
         if message:
             self._screen.say(message)
         else:
@@ -187,7 +187,7 @@ class Actions:
         self._screen.draw()
 
     def _with_letter(self, name: str, do: Callable[[str], str], waiting: str) -> None:
-        """Do something with the letter that was typed; without one, wait for it."""
+        """Call `do` with the typed letter; without one, wait for it."""
         if letter := self._screen.reader.letter:
             self._screen.say(do(letter))
         else:
@@ -197,7 +197,7 @@ class Actions:
     # -- follow the data
 
     def _inspect(self) -> None:
-        """Into the inspector; there, to the producer of the chosen input."""
+        """Enter the inspector; inside it, go to the producer of the chosen input."""
         inspector = self._screen.inspector
         if inspector.active:
             if inspector.position is not None:
@@ -209,7 +209,7 @@ class Actions:
             self._switch()
 
     def _switch(self, to_list: bool = False) -> None:
-        """Between list and inspector; right after going back, forward."""
+        """Switch between list and inspector; right after going back, go forward."""
         if self._went_back >= 0 and self._went_back == self._listing.cursor:
             self._forward()
             return
@@ -224,7 +224,7 @@ class Actions:
     def _give_details(self, more: int) -> None:
         at = self._listing.details + more
         if at not in Details.__members__.values():
-            told = "the inspector is as large as it gets" if more > 0 else "the inspector is away: + brings it back"
+            told = "inspector already at its largest" if more > 0 else "inspector hidden: + shows it"
             self._screen.say(told)
             return
         self._listing.details = Details(at)
@@ -238,7 +238,7 @@ class Actions:
             self._went_back = self._listing.cursor
             self._screen.draw()
         else:
-            self._screen.say("this is where the jumps began")
+            self._screen.say("no earlier jump")
 
     def _forward(self) -> None:
         if self._listing.forward():
@@ -246,12 +246,12 @@ class Actions:
             self._screen.draw()
         else:
             self._went_back = -1
-            self._screen.say("this is where the jumps ended")
+            self._screen.say("no later jump")
 
     # -- choose what is listed
 
     def _note(self) -> None:
-        """A note on the row, to be typed; an empty one takes it away."""
+        """Ask for a note on the row; an empty one deletes it."""
         listing = self._listing
 
         def answered(text: str) -> None:
@@ -264,7 +264,7 @@ class Actions:
 
     def _fold(self) -> None:
         if self._listing.order is not Order.DISPATCH:
-            self._screen.say("only in order of dispatch there are stretches to fold: S sorts")
+            self._screen.say("folding needs dispatch order: S sorts")
             return
         self._listing.toggle_fold()
         self._screen.draw()
@@ -275,7 +275,7 @@ class Actions:
         self._screen.say(f"{group.label} rows are {shown} ({len(self._listing.view):,} lines)")
 
     def _reset(self) -> None:
-        """Drop one thing that is pending, the newest first."""
+        """Cancel the newest pending state."""
         session, listing, screen = self._session, self._listing, self._screen
         if screen.inspector.active:
             self._switch(to_list=True)
@@ -283,7 +283,7 @@ class Actions:
             screen.draw()
         elif session.mark is not None:
             session.mark = None
-            screen.say("the mark is gone")
+            screen.say("mark cleared")
         elif listing.search is not None:
             listing.search = None
             screen.draw()
@@ -307,7 +307,7 @@ class Actions:
         self._told(message or "")
 
     def _search(self, key: str, what: str, search: Callable[[], tuple[Edit, ...]]) -> None:
-        """Propose what has to be searched for in whole logs, when it has been found."""
+        """Search the whole logs for edits in a thread, then propose them."""
 
         def work() -> tuple[Edit, ...] | UserError:
             try:
@@ -325,13 +325,13 @@ class Actions:
         self._screen.background.run_then_show(what, work, show)
 
     def _travel(self, travel: Callable[[], tuple[Job | None, str]]) -> None:
-        """Undo, or redo."""
+        """Undo or redo."""
         job, message = travel()
         self._screen.say(message)
         self._jobs.start(job)
 
     def _open_rules(self) -> None:
-        """The rules, to work on them."""
+        """Open the rules panel."""
         from numtui.tui.screens.rules import RulesPanel
 
         def chosen(number: int | None) -> None:
@@ -345,7 +345,7 @@ class Actions:
         self._screen.app.push_screen(panel, chosen)
 
     def _open_suggestions(self) -> None:
-        """The kinds of drift, and rules for them."""
+        """Open the suggestions panel."""
         from numtui.tui.screens.suggestions import Suggestions
 
         if self._session.comparison.matching is None:
@@ -357,7 +357,7 @@ class Actions:
     # -- save, ask, leave
 
     def _copy_key(self) -> None:
-        from numtui.tui.screens.export import copy_key  # with the reports, which most sessions do not need
+        from numtui.tui.screens.export import copy_key  # imports the reports, which most sessions do not need
 
         copy_key(self._screen, self._repeated)
 

@@ -1,4 +1,4 @@
-"""Sorting, groups and saved filters: the list arranged so that what one looks for comes to the top."""
+"""Sorting, grouping and saved filters of the list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[\w.-]{1,40}")
 
 
 def sort_next(explorer: MainScreen) -> None:
-    """The next order of the list."""
+    """Sort the list by the next order."""
     listing = explorer.session.listing
     single = listing.comparison.single
     order = listing.order.next
@@ -40,7 +40,7 @@ def sort_next(explorer: MainScreen) -> None:
 
 
 def open_groups(explorer: MainScreen) -> None:
-    """The rows that are listed, in groups; enter lists one of them."""
+    """Open the groups of the listed rows; enter lists one group."""
     listing = explorer.session.listing
     by = listing.grouping
     explorer.background.run_then_show(
@@ -69,7 +69,7 @@ def _show_groups(explorer: MainScreen, groups: list[RowGroup]) -> None:
     panel = Panel(
         f"by {listing.grouping.label} ({len(groups):,})",
         partial(group_entries, groups, single=listing.comparison.single),
-        keys={"enter": "lists its rows", "B": f"by {listing.grouping.next.label}"},
+        keys={"enter": "list its rows", "B": f"by {listing.grouping.next.label}"},
     )
     explorer.app.push_screen(panel, picked)
 
@@ -78,7 +78,7 @@ def _show_groups(explorer: MainScreen, groups: list[RowGroup]) -> None:
 
 
 def open_filters(explorer: MainScreen) -> None:
-    """The saved filters; with none, save the one on the screen."""
+    """Open the saved filters; with none, save the current filter."""
     listing = explorer.session.listing
     saved = dict(listing.saved)
     text = listing.filter.query.text
@@ -86,7 +86,7 @@ def open_filters(explorer: MainScreen) -> None:
         if text:
             _ask_name(explorer)
         else:
-            explorer.say("no filter is saved, and none is on the screen: f filters, then F saves it")
+            explorer.say("no saved or active filter: f filters, then F saves it")
         return
 
     def picked(choice: Picked | None) -> None:
@@ -99,11 +99,11 @@ def open_filters(explorer: MainScreen) -> None:
         if choice.key == "x":
             del listing.saved[name]
             explorer.background.keep()
-            explorer.say(f"the filter {name} is forgotten")
+            explorer.say(f"filter {name} deleted")
         else:
             explorer.prompt.filter_by(saved[name])
 
-    keys = {"enter": "lists its rows", "x": "forgets it"} | ({"a": "saves the one on the screen"} if text else {})
+    keys = {"enter": "list its rows", "x": "delete"} | ({"a": "save the current filter"} if text else {})
     panel = Panel("saved filters", partial(filter_entries, saved), keys=keys, opened_by="F")
     explorer.app.push_screen(panel, picked)
 
@@ -113,13 +113,13 @@ def _ask_name(explorer: MainScreen) -> None:
 
 
 def _save_filter(explorer: MainScreen, name: str) -> None:
-    """Save the filter on the screen under a name, which `@name` calls it by; an empty one saves nothing."""
+    """Save the current filter as `@name`; an empty name saves nothing."""
     if not name:
         return
     if not _NAME.fullmatch(name):
-        explorer.say("a name is made of letters, digits, dots and dashes", trouble=True)
+        explorer.say("use letters, digits, dots and dashes in a name", trouble=True)
         return
     listing = explorer.session.listing
     listing.saved[name] = listing.filter.query.text
     explorer.background.keep()
-    explorer.say(f"saved: F lists it, @{name} stands for it in a filter")
+    explorer.say(f"saved: F lists it, @{name} applies it in a filter")

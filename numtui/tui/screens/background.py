@@ -1,4 +1,4 @@
-"""Threads of the main screen: work goes out of its way, and the result comes back to it."""
+"""Background threads of the main screen."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs work in threads. Results are handled on the screen's own thread, in the order of its messages."""
+    """Worker threads; results are handled on the screen's own thread, in message order."""
 
     def __init__(self, screen: Screen[None], session: Session, say: Callable[..., None]) -> None:
         self._screen = screen
         self._session = session
         self._say = say
         self.working = ""
-        """The work that takes long, in words for the header; empty when there is none."""
+        """Description of the running work for the header; empty when idle."""
         self._ahead: list[events.Key] | None = None
-        """Keys that were typed while a panel is being prepared: they are for the panel. None: none is."""
+        """Keys typed ahead for a panel in preparation; None without one."""
         self._serial = 0
 
     def run(
@@ -37,7 +37,7 @@ class Background:
         group: str = "default",
         exclusive: bool = False,
     ) -> None:
-        """Run `work` in a thread, then give `then` its result; `exclusive`: the last of its group counts."""
+        """Run `work` in a thread, then pass its result to `then`; `exclusive`: only the last of its group counts."""
 
         def run() -> None:
             found = work()
@@ -47,21 +47,21 @@ class Background:
         self._screen.run_worker(run, thread=True, group=group, exclusive=exclusive)
 
     def later(self, then: Callable[..., object], *results: object) -> None:
-        """Call something on the screen's own thread; the way back out of any other."""
+        """Call a function on the screen's own thread, from any thread."""
         self._screen.call_later(then, *results)
 
     def every(self, seconds: float, work: Callable[[], None]) -> None:
-        """Call something on the screen's own thread again and again."""
+        """Call a function on the screen's own thread periodically."""
         self._screen.set_interval(seconds, work)
 
     def keep(self) -> None:
-        """Write the session down: whoever is killed without a warning loses nothing that was written."""
+        """Save the session, so that a killed process loses nothing."""
         self.run(self._session.keep, group="keep")
 
     # -- panels that take a moment to prepare
 
     def run_then_show(self, what: str, work: Callable[[], T], show: Callable[[T], None]) -> None:
-        """Find something out, then show it; keys typed meanwhile are for what is shown."""
+        """Run `work` in a thread, then show its result; keys typed meanwhile go to the result."""
         self._serial += 1
         serial, about = self._serial, self._session.comparison
         self._ahead = []
@@ -73,7 +73,7 @@ class Background:
             ahead, self._ahead = self._ahead or [], None
             self._say("")
             if about is not self._session.comparison:
-                # Rules or logs have changed meanwhile: rows are others.
+                # Rules or logs have changed meanwhile: row numbers are stale.
                 return
             show(found)
             for key in ahead:
@@ -82,7 +82,7 @@ class Background:
         self.run(work, then, group="show", exclusive=True)
 
     def typed_ahead(self, event: events.Key) -> bool:
-        """Keep a key for the panel that is being prepared; False when none is."""
+        """Keep a key for the panel in preparation; False without one."""
         if self._ahead is None:
             return False
         if event.key in ("escape", "ctrl+c"):

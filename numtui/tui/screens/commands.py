@@ -1,4 +1,4 @@
-"""The `:` line: an action by its name, a row by its number, and what takes a file."""
+"""The `:` line: actions by name, rows by number, commands that take a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ask_command"]
 
 
 def ask_command(explorer: MainScreen, saving: Saving, value: str = "") -> None:
-    """Take a command; `value` is typed already."""
+    """Ask for a command; `value` is typed already."""
     words = tuple(name for action in explorer.actions for name in (action.name, *action.command))
     explorer.prompt.ask("command", ":", partial(_run, explorer, saving), value=value, words=words)
 
@@ -27,13 +27,13 @@ def _run(explorer: MainScreen, saving: Saving, text: str) -> None:
     elif name == "q!":
         saving.leave()
     elif name == "html" and argument:
-        from numtui.tui.screens.export import write_page  # with the reports, which most sessions do not need
+        from numtui.tui.screens.export import write_page  # imports the reports, which most sessions do not need
 
         write_page(explorer, Path(argument).expanduser())
     elif name:
         action = next((a for a in explorer.actions if name in (a.name, a.id, *a.command)), None)
         if action is None:
-            told = f"{name}: there is no such command{_meant(explorer, name)}; ctrl+p lists them all"
+            told = f"{name}: unknown command{_meant(explorer, name)}; ctrl+p lists them all"
             explorer.say(told, trouble=True)
         else:
             explorer.run_named(action.id)
@@ -50,9 +50,9 @@ def _save(saving: Saving, name: str, file: str) -> None:
 
 
 def _meant(explorer: MainScreen, name: str) -> str:
-    """The command that was meant, as a question; empty where none is like it."""
+    """Return the most similar command as a question; empty without one."""
     names = [word for action in explorer.actions for word in (action.name, *action.command) if len(word) > 1]
-    from rapidfuzz import fuzz, process  # for a mistake only
+    from rapidfuzz import fuzz, process  # needed only after a mistake
 
     like = process.extractOne(name, names, scorer=fuzz.ratio, score_cutoff=60)
     return f" (:{like[0]}?)" if like else ""

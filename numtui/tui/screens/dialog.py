@@ -1,4 +1,4 @@
-"""Dialogs: a question with a few answers, each on its own key."""
+"""Dialogs: a question with a few answers, one key each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numtui.tui.widgets.lines import Lines
 __all__ = ["Choice", "Dialog", "conflict", "overwrite", "quit_unsaved", "recovery"]
 
 Choice = tuple[str, str, str]
-"""Key (or several, separated by spaces), label, and answer."""
+"""Keys (separated by spaces), label and answer."""
 
 
 class Dialog(Modal[str]):
-    """Dismissed with the answer of the pressed key; `escape` gives the last answer, which changes nothing."""
+    """Question dismissed with the answer of the pressed key; `escape` gives the last, which changes nothing."""
 
     def __init__(self, title: str, text: str, choices: Sequence[Choice]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Dialog(Modal[str]):
         yield _Body()
 
     def on_mount(self) -> None:
-        """Set the height to that of the text."""
+        """Fit the height to the text."""
         body = self.query_one(_Body)
         body.styles.height = len(self._lines(72)) + 2
 
@@ -64,7 +64,7 @@ _OVERWRITE = (
 
 
 class _Body(Lines):
-    """The box."""
+    """Lines of the box."""
 
 
 def quit_unsaved(path: str) -> Dialog:

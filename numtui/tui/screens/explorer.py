@@ -1,8 +1,7 @@
-"""The main screen: keys in, the session changed, what differs drawn again.
+"""Main screen: keys change the session, and the widgets redraw its differences.
 
-Nothing is decided here. A key becomes an action of the registry; the action calls the session; `draw` brings the
-widgets up to it. The rest of the screen is in its members: the line that is typed (`prompt`), threads (`background`),
-the session's jobs, the logs read and watched, saving, the actions.
+A key becomes an action of the registry; the action calls the session; `draw` updates the widgets. The rest is in the
+members: the typed line (`prompt`), threads (`background`), jobs, loading and watching the logs, saving, the actions.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from numtui.views.message_log import Messages
 __all__ = ["Explorer"]
 
 _KEEP = 10.0
-"""Seconds between two looks for changes to keep for the next session."""
+"""Seconds between saves of the session."""
 
 _PAUSE = 0.5
-"""Seconds after which a digit stands alone: long enough to type a count over a slow line."""
+"""Seconds after which a digit stands alone; leaves time to type a count over a slow line."""
 
 
 def _bindings(actions: Sequence[Action] = ACTIONS) -> list[BindingType]:
-    """A binding per action that has a key of its own."""
+    """Return one binding per action with a key."""
     found: list[BindingType] = []
     for action in actions:
         single = ["comma" if key == "," else key for key in action.keys if " " not in key]
@@ -72,7 +71,7 @@ class Explorer(Screen[None]):
 
     @dataclass
     class Doomed(Message):
-        """There is nothing to show: the program has to end with this error."""
+        """Nothing can be shown: the program ends with this error."""
 
         error: UserError
 
@@ -101,7 +100,7 @@ class Explorer(Screen[None]):
         self._drawing = False
         self._pause: Timer | None = None
         self.drawn = asyncio.Event()
-        """Set when there is something to see."""
+        """Set once the logs are shown."""
 
     def compose(self) -> ComposeResult:
         yield Header(id="header")
@@ -113,16 +112,16 @@ class Explorer(Screen[None]):
         yield TooSmall(id="small")
 
     def on_mount(self) -> None:
-        """Start the work when the first frame is out."""
+        """Start loading after the first frame."""
         self.background.working = "reading"
         self.call_after_refresh(self.loader.start)
 
     def on_unmount(self) -> None:
-        """Nobody waits for the work any more."""
+        """Cancel the background work."""
         self.loader.close()
 
     def _opened(self) -> None:
-        """The logs have been read and are shown."""
+        """Start what needs loaded logs."""
         if self.session.store is not None:
             self.background.every(_KEEP, self.background.keep)
         self.files.start()
@@ -130,13 +129,13 @@ class Explorer(Screen[None]):
         keep_what_is_there()
 
     def _failed(self, error: UserError) -> None:
-        """The logs cannot be read."""
+        """End the program: the logs cannot be read."""
         self.post_message(self.Doomed(error))
 
     # -- drawing
 
     def on_resize(self, event: events.Resize) -> None:
-        """Give each part its height; say so when there is no room."""
+        """Set the heights of the widgets; report a terminal that is too small."""
         small = event.size.width < MINIMUM.width or event.size.height < MINIMUM.height
         self.set_class(small, "-small")
         if small:
@@ -148,16 +147,14 @@ class Explorer(Screen[None]):
         self.draw()
 
     def resize_inspector(self) -> None:
-        """As large as the person wants it: usually less than a third of the screen, and with the focus more than half
-        when there is more to say.
-        """
+        """Set the inspector's height: usually below a third of the screen; focused, up to more than half."""
         inspector, wanted = self.inspector, self.session.listing.details
         more = inspector.active and (inspector.wanted > inspector.size.height or inspector.has_class("-large"))
         inspector.set_class(more or wanted is Details.MOST, "-large")
         inspector.set_class(wanted is Details.NONE and not inspector.active, "-away")
 
     def draw(self) -> None:
-        """Bring the screen up to the session, once, after everything that was typed has been handled."""
+        """Redraw from the session, once, after all typed keys have been handled."""
         if not self._drawing:
             self._drawing = True
             self.call_later(self._draw)
@@ -171,7 +168,7 @@ class Explorer(Screen[None]):
         if not self.is_mounted or (not self.is_current and self.size.area == 0):
             return
         if isinstance(over := self.app.screen, Modal) and over.covers:
-            return  # what nobody sees is drawn when it is seen again
+            return  # hidden: drawn when it is visible again
         session = self.session
         if self.has_class("-small"):
             self.query_one(TooSmall).show()
@@ -192,11 +189,11 @@ class Explorer(Screen[None]):
             self.drawn.set()
 
     def on_screen_resume(self) -> None:
-        """What was over this screen is gone."""
+        """Redraw after another screen has closed."""
         self.draw()
 
     def _following(self) -> list[tuple[str, str]]:
-        """The keys that can follow the prefix that was typed; marks by the letters that are in use."""
+        """Return the keys that can follow the typed prefix; for marks, the letters in use."""
         marks = " ".join(sorted(self.session.listing.annotations.marks))
         return [
             ((marks if action.id == "go_mark" and marks else "a letter") if key == LETTER else key, action.in_short)
@@ -204,7 +201,7 @@ class Explorer(Screen[None]):
         ]
 
     def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
-        """Show a sentence until the next key; unless it is a passing one, it can be read again."""
+        """Show a message until the next key; unless `passing`, keep it in the history."""
         self._message, self._trouble = message, trouble
         if not passing:
             self.messages.add(message, trouble=trouble)
@@ -213,7 +210,7 @@ class Explorer(Screen[None]):
         self.draw()
 
     def warn(self, *warnings: str) -> None:
-        """Show what must not be overlooked behind the message, until the next key."""
+        """Show warnings behind the message until the next key."""
         self._warning = " · ".join(warning for warning in warnings if warning)
         for warning in warnings:
             self.messages.add(warning)
@@ -222,21 +219,21 @@ class Explorer(Screen[None]):
     # -- keys
 
     def run_named(self, name: str) -> None:
-        """Do what an action of the registry says."""
+        """Run an action of the registry."""
         self.dispatch.run(name)
 
     def ask_command(self, value: str = "") -> None:
-        """Take a `:` command; `value` is typed already."""
+        """Ask for a `:` command; `value` is typed already."""
         ask_command(self, self.saving, value)
 
     def on_key(self, event: events.Key) -> None:
-        """Every key is dealt with here and now, bindings too: keys that come in a burst keep their order."""
+        """Handle every key at once, bindings too, so that keys in a burst keep their order."""
         event.stop()
         if self.app.return_code is not None:
-            # The program is ending: what came after that key has nowhere to go.
+            # The program is ending: drop later keys.
             return
         if self.app.screen is not self:
-            # It was typed for what has just been opened over this screen, under which this one can still be seen.
+            # It was typed for the screen that has just opened over this one.
             pass_on(self.app, event)
             return
         if self.background.typed_ahead(event):
@@ -245,7 +242,7 @@ class Explorer(Screen[None]):
         self._stop_pause()
         self.draw()
         if self.has_class("-small"):
-            # Whoever cannot see the rows must not change their rules.
+            # Invisible rows must not be changed.
             if bound_action(self, event.key) == "quit":
                 self.saving.quit()
             return
@@ -267,22 +264,22 @@ class Explorer(Screen[None]):
             self._does_nothing(before, event)
         else:
             self.run_named(name)
-        # A count is for the command that follows it, whether or not that takes one.
+        # A count belongs to the next command, even one that takes none.
         self.reader.clear()
 
     def _does_nothing(self, before: str, event: events.Key) -> None:
-        """Over a slow line one would wonder whether the key has arrived."""
+        """Report an unbound key: silence on a slow line looks like a lost key."""
         key = event.character if event.is_printable and event.character else event.key
         self.say(f"{before}{key} does nothing here: ? lists the keys", passing=True)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Into the line that is being typed; commands are not pasted."""
+        """Paste into the typed line; commands are not pasted."""
         event.stop()
         if not self.has_class("-small"):
             self.prompt.paste(event.text)
 
     def settle(self) -> None:
-        """Nothing was typed for a while after a digit."""
+        """Run a digit's own action after a pause."""
         self._stop_pause()
         action = self.reader.settle()
         if action is not None:
@@ -295,7 +292,7 @@ class Explorer(Screen[None]):
             self._pause = None
 
     def _answer(self, key: str) -> bool:
-        """A key while a change is proposed; True when it was an answer."""
+        """Handle a key while a change is proposed; True when it was an answer."""
         proposal = self.session.proposal
         if proposal is None:
             return False

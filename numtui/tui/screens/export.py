@@ -1,4 +1,4 @@
-"""The page of what is on the screen written, a row or its key copied: what one sends to others."""
+"""Export of the screen: HTML page, copied row, copied key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ask_page", "copy_key", "copy_row", "write_page"]
 
 
 def copy_key(explorer: MainScreen, again: int) -> None:
-    """Copy the key of the row; `again` and again, what else of it can be copied."""
+    """Copy the row's key; `again` selects its further texts in turn."""
     found = copies_of(explorer.session.comparison, explorer.session.listing.spot)
     if not found:
         return
@@ -25,7 +25,7 @@ def copy_key(explorer: MainScreen, again: int) -> None:
 
 
 def copy_row(explorer: MainScreen) -> None:
-    """Copy the row under the cursor, for a discussion."""
+    """Copy the row under the cursor as Markdown."""
     if row := row_of(explorer.session):
         _copy(explorer, row)
         explorer.say("copied the row as Markdown")
@@ -40,7 +40,7 @@ def _copy(explorer: MainScreen, text: str) -> None:
 
 
 def ask_page(explorer: MainScreen) -> None:
-    """Ask where to write the page; a free name is proposed."""
+    """Ask for the path of the HTML page; propose an unused name."""
     explorer.prompt.ask("page", "write an HTML page to: ", partial(_page_named, explorer), value=str(free_path()))
 
 
@@ -50,7 +50,7 @@ def _page_named(explorer: MainScreen, name: str) -> None:
 
 
 def write_page(explorer: MainScreen, path: Path) -> None:
-    """Write the HTML report of what is on the screen; ask before a file is replaced."""
+    """Write the HTML report of the current view; ask before replacing a file."""
     if not path.exists():
         _write(explorer, path)
         return

@@ -1,4 +1,4 @@
-"""The session's jobs in the background: the logs matched under other rules, a search for pairs made past each other."""
+"""Background jobs of the session: matching under changed rules, searching for mispaired runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Jobs"]
 
 
 class Jobs:
-    """Runs the jobs of the session of a screen, and has it take the results."""
+    """Runner of the session's jobs; passes it their results."""
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
         self._session = screen.session
 
     def start(self, job: Job | None) -> None:
-        """Run a job in a thread; without one, nothing."""
+        """Run a job in a thread; None does nothing."""
         if job is None:
             return
         if job.result is not None:
@@ -36,16 +36,16 @@ class Jobs:
         self._screen.draw()
 
     def _run(self, job: Job) -> UserError | None:
-        """In a worker's thread."""
+        """Run in a worker thread."""
 
         def go_on(_what: str, _fraction: float) -> None:
             if job.generation != self._session.generation:
-                raise Cancelled  # the rules have changed again: nobody waits for this any more
+                raise Cancelled  # the rules have changed again
 
         try:
             self._session.listing.prepare(job.run(go_on))
         except Cancelled:
-            return None  # without a result, which the session does not accept
+            return None  # no result: the session rejects the job
         except UserError as error:
             return error
         give_memory_back()
@@ -65,19 +65,19 @@ class Jobs:
         screen.draw()
 
     def tell_modal(self) -> None:
-        """Tell the page over the screen, if there is one, that the comparison is another."""
+        """Notify the page over the screen, if any, of a new comparison."""
         if isinstance(over := self._screen.app.screen, Modal):
             over.session_changed()
 
     def look(self) -> None:
-        """Search for pairs made past each other, one search after the other: each takes memory of its own."""
+        """Search for mispaired runs, one search at a time to bound memory."""
         if (look := self._session.look()) is not None:
             self._screen.background.run(
                 partial(self._run_look, look), lambda _: self._looked(look), group="look", exclusive=True
             )
 
     def _run_look(self, look: RealignmentSearch) -> None:
-        """In a worker's thread."""
+        """Run in a worker thread."""
         look.run()
         give_memory_back()
 

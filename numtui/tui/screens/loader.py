@@ -1,4 +1,4 @@
-"""The logs read in the background: the first time behind their heads, later in place of what is shown."""
+"""Log loading in the background: at the start behind the first rows, later in place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["LogLoader"]
 
 
 class LogLoader:
-    """Reads the logs of a request.
+    """Background loader of the logs of a request.
 
     Args:
-        opened: called when the logs have been read for the first time and are shown.
-        failed: called when they cannot be read at all.
+        opened: called once the logs are shown for the first time.
+        failed: called when the logs cannot be read.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class LogLoader:
         self._first = opened
         self._doomed = failed
         self._again = False
-        """The logs were read before: what is on the screen is to stay."""
+        """True when reloading: the screen keeps its content meanwhile."""
         self._loading: Throttled | None = None
         self.stamps: Stamps = ()
-        """Of the files as they were when what is shown was read."""
+        """Stamps of the files as they were read for the screen."""
 
     @property
     def reading(self) -> bool:
-        """Whether the logs are being read."""
+        """True while the logs are being read."""
         return self._loading is not None
 
     def start(self) -> None:
@@ -55,12 +55,12 @@ class LogLoader:
         self._screen.background.run(partial(self._load, loading))
 
     def read_again(self) -> None:
-        """Read the logs in the background; what is on the screen stays until they have been read."""
+        """Reload the logs in the background; the screen keeps its content meanwhile."""
         self._again = True
         self.start()
 
     def give_up(self) -> bool:
-        """Stop reading the logs again; False when they are not being read again."""
+        """Cancel a reload; False without one."""
         if self._loading is None or not self._again:
             return False
         self._loading.cancelled = True
@@ -68,12 +68,12 @@ class LogLoader:
         return True
 
     def close(self) -> None:
-        """Stop the work: the screen goes away."""
+        """Cancel the work: the screen is closing."""
         if self._loading is not None:
             self._loading.cancelled = True
 
     def _load(self, loading: Throttled) -> None:
-        """In a worker's thread."""
+        """Load in a worker thread."""
         later = self._screen.background.later
         try:
             loaded = load(self.request, loading, self._session.rules if self._again else None)
@@ -85,7 +85,7 @@ class LogLoader:
         if not loading.cancelled:
             later(self._opened, loaded)
             warm(loaded)
-            import numtui.tui.screens.export  # noqa: F401 - the reports take 50 ms to import: nobody waits for them here
+            import numtui.tui.screens.export  # noqa: F401 - imports the reports (50 ms) ahead of use
 
             later(self._jobs.look)
 
@@ -120,7 +120,7 @@ class LogLoader:
             self._first()
 
     def _greet(self) -> None:
-        """Say where to begin."""
+        """Show a hint on the first step."""
         session, c = self._session, self._session.comparison
         if session.rules.problems:
             self._screen.say(str(session.rules.problems[0]), trouble=True)
@@ -128,9 +128,7 @@ class LogLoader:
             first = ("NaN or Inf", "where one begins") if c.single else ("red row", "the first cause")
             self._screen.say(f"n goes to the first {first[0]}, o to {first[1]}")
         elif c.single:
-            self._screen.say(
-                "there is no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries"
-            )
+            self._screen.say("no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         else:
             self._screen.say(all_agree(c))
 
@@ -140,8 +138,8 @@ class LogLoader:
         session.reload(loaded.comparison)
         more = sum(len(log) for _, log in session.comparison.logs) - before
         change = f": {more:,} more operations" if more > 0 else f": {-more:,} fewer operations" if more else ""
-        self._screen.say(f"the logs have been read again{change}")
+        self._screen.say(f"logs reloaded{change}")
         if session.rules != loaded.comparison.rules:
-            self._jobs.start(session.rematch())  # they were changed meanwhile
+            self._jobs.start(session.rematch())  # the rules were changed meanwhile
         else:
             self._jobs.tell_modal()

@@ -41,14 +41,14 @@ def first_keys(path: str) -> list[str]:
 
 
 class Opening(Screen[None]):
-    """Shows unpaired rows of both logs side by side."""
+    """First rows of both logs side by side, unpaired."""
 
     def __init__(self, request: OpenRequest) -> None:
         super().__init__()
         self._names = (request.name_a, request.name_b)
         self._keys = (first_keys(request.path_a), [] if request.single else first_keys(request.path_b))
         self.typed: list[events.Key] = []
-        """Keys pressed before the explorer was there."""
+        """Keys pressed before the explorer opened."""
 
     def compose(self) -> ComposeResult:
         yield FirstRows()
@@ -80,7 +80,7 @@ class Opening(Screen[None]):
 
 
 class FirstRows(Lines):
-    """The whole screen."""
+    """Lines of the whole screen."""
 
 
 def _key(keys: Sequence[str], i: int, width: int) -> str:

@@ -124,7 +124,7 @@ class Pager(Modal[None]):
 
 
 class _PagerText(Lines):
-    """The text."""
+    """Lines of the text."""
 
 
 def _wrapped(line: Line, width: int) -> list[Line]:

@@ -1,4 +1,4 @@
-"""Pages of text over the main screen: the help, what was said, what the logs say about themselves and about a row."""
+"""Text pages over the main screen: help, messages, log facts, raw records."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__ = ["open_help", "open_info", "open_messages", "open_raw"]
 
 
 def open_info(explorer: MainScreen) -> None:
-    """Facts that the logs state about themselves."""
+    """Open the facts in the logs' headers."""
     explorer.app.push_screen(Pager("The two logs", info(explorer.session), "I"))
 
 
 def open_raw(explorer: MainScreen) -> None:
-    """The records of the row, read from the logs again."""
+    """Open the row's records, read from the logs again."""
     c, row = explorer.session.comparison, explorer.session.listing.cursor
     if row < 0:
         return
 
     def show(lines: list[Line]) -> None:
-        explorer.app.push_screen(Pager(f"Row {row + 1} as it stands in the logs", lines, "L"))
+        explorer.app.push_screen(Pager(f"Row {row + 1} as logged", lines, "L"))
 
     explorer.background.run_then_show("reading the logs", partial(raw_lines, c, row), show)
 
 
 def open_messages(explorer: MainScreen) -> None:
-    """Messages of this session, to be read again."""
+    """Open the messages of this session."""
     if explorer.messages:
-        explorer.app.push_screen(Pager("What was said, the last first", explorer.messages.lines(), "@"))
+        explorer.app.push_screen(Pager("Messages, newest first", explorer.messages.lines(), "@"))
     else:
-        explorer.say("nothing has been said yet", passing=True)
+        explorer.say("no messages yet", passing=True)
 
 
 def open_help(explorer: MainScreen) -> None:
-    """All keys."""
+    """Open the help."""
     explorer.app.push_screen(Pager("numtui", help_lines(explorer.actions), "?"))

@@ -1,4 +1,4 @@
-"""The command palette: every action of the registry, and every module and source file of the two logs."""
+"""Command palette: every action, and every module and source file of the logs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from numtui.tui.screens.screen import MainScreen
 __all__ = ["ActionProvider", "Palette", "PlaceProvider", "scores"]
 
 _MOST = 30
-"""Modules and files that are offered for what was typed."""
+"""Maximum number of modules and files offered."""
 
 _ALIKE = 70.0
 _ALIKE_HELP = 80.0
-"""Percent that a name, or a stretch of a sentence about it, must agree with what was typed."""
+"""Minimum similarity in percent of a name, or part of its description, with the typed text."""
 _HELP = 0.8
-"""Weight of a hit in that sentence."""
+"""Weight of a hit in the description."""
 
 
 class Palette(CommandPalette):
-    """Textual's, which looks for its list's first line also before there is one, or any room for it."""
+    """Textual's palette, without its failure on a list that has no first line or room yet."""
 
     def on_mount(self) -> None:
-        """A cursor that blinks would send bytes for as long as it is looked at."""
+        """Keep the cursor from blinking, which sends bytes all the time."""
         self.query_one(Input).cursor_blink = False
 
     def _action_command_list(self, action: str) -> None:
@@ -43,19 +43,19 @@ class Palette(CommandPalette):
 
 
 class ActionProvider(Provider):
-    """Every action of the explorer, with its keys."""
+    """Provider of the explorer's actions and their keys."""
 
     @property
     def _screen(self) -> MainScreen:
         return _main_screen(self)
 
     async def discover(self) -> Hits:
-        """All of them, before anything is typed; those last that everybody knows."""
+        """Yield all actions before anything is typed, the best known last."""
         for action in sorted(self._screen.actions, key=lambda action: action.group == Group.MOVE):
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:
-        """Those that match; Textual lists the highest score first."""
+        """Yield the matching actions; Textual lists the highest score first."""
         actions = self._screen.actions
         for at, score in scores(query, actions).items():
             yield Hit(score, _shown(actions[at]), self._runner(actions[at]), text=_text(actions[at]))
@@ -65,13 +65,13 @@ class ActionProvider(Provider):
 
 
 class PlaceProvider(Provider):
-    """Every module and source file: to list only what it did."""
+    """Provider of modules and source files, each a filter."""
 
     async def search(self, query: str) -> Hits:
-        """Those that contain every word of what was typed; the shortest first, which have the least else in them."""
+        """Yield the names that contain every typed word, the shortest first."""
         screen = _main_screen(self)
         words = query.lower().split()
-        # A score for each of thousands of names would take longer than a frame: their text is compared instead.
+        # Scoring thousands of names would take longer than a frame: compare their text instead.
         found = [
             (len(name), field, name)
             for field in ("module", "file")
@@ -86,14 +86,12 @@ class PlaceProvider(Provider):
 
 
 def _main_screen(provider: Provider) -> MainScreen:
-    """The screen under the palette: only the main screen opens one."""
+    """Return the screen under the palette: only the main screen opens one."""
     return cast(MainScreen, provider.screen)
 
 
 def scores(query: str, actions: Sequence[Action]) -> dict[int, float]:
-    """How well each action that matches does so, by its index: exact names first, then those that begin like this, then
-    those of which a word does; then by likeness, so that a slip of a finger is no obstacle.
-    """
+    """Return scores of the matching actions by index: exact names, prefixes, word prefixes, then similar names."""
     asked = query.lower().strip()
     helps = [action.help.lower() for action in actions]
     likeness = process.extract(asked, helps, scorer=fuzz.partial_ratio, limit=None, score_cutoff=_ALIKE_HELP)

@@ -1,4 +1,4 @@
-"""Panel: a list of choices over the lower part of the main screen, such as first causes or neighbours."""
+"""Panel: a list of choices over the lower main screen, such as first causes or neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numtui.views.panels import Entry
 __all__ = ["Panel", "Picked"]
 
 _SHARE = 0.7
-"""Share of the screen that a panel may cover, so that the row below stays visible."""
+"""Maximum share of the screen that a panel covers, so that the row stays visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Picked:
 
 
 class Panel(Modal[Picked | None]):
-    """Dismissed with the chosen entry, or None.
+    """List of choices, dismissed with the chosen entry or None.
 
     Args:
         entries: makes the entries for a width.
-        keys: the keys that choose besides enter, each with its description.
-        opened_by: the key that opened it, which also closes it.
-        row: the row of the entry chosen at first.
+        keys: further choosing keys, each with its description.
+        opened_by: the key that opened the panel, which also closes it.
+        row: the row of the initial entry.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Panel(Modal[Picked | None]):
         self._lay_out(self.app.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Set the height to that of the text, at most its share of the screen."""
+        """Fit the height to the text, at most its share of the screen."""
         self._lay_out(event.size.width)
         lines = sum(len(entry.lines) for entry in self._entries) + 2
         self.query_one(_Body).styles.height = max(min(lines, int(event.size.height * _SHARE)), 3)
@@ -97,14 +97,14 @@ class Panel(Modal[Picked | None]):
                 start, end = len(lines), len(lines) + len(entry.lines)
             lines += entry.lines
         if self._at == 0:
-            start = 0  # with the heading above it
+            start = 0  # include its heading
         self._top = max(min(self._top, start), end - room, 0)
         self._top = min(self._top, max(len(lines) - room, 0))
         told = "".join(f"{key} {does} · " for key, does in self._keys.items()) if self._choices else ""
         title = f" {self._title} "
         rule: Line = [("───", "dim"), (title, "title"), ("─" * max(body.size.width - 3 - len(title), 0), "dim")]
         below = len(lines) - self._top - room
-        # In front, where a narrow screen does not cut it.
+        # First, so that a narrow screen does not cut it.
         hint: Line = [(f" {below:,} more line{'s' * (below > 1)}  ", "key")] if below > 0 else []
         hint.append((f" {told}q close · ? help", "dim"))
         shown = lines[self._top : self._top + room]
@@ -147,4 +147,4 @@ class Panel(Modal[Picked | None]):
 
 
 class _Body(Lines):
-    """The list."""
+    """Lines of the list."""

@@ -1,4 +1,4 @@
-"""The panels over the list: first causes, the way back to one, the data flow, marked rows, what cannot be compared."""
+"""Panels over the list: first causes, upstream path, data flow, marks, comparability."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def go_to(explorer: MainScreen, row: int | None) -> None:
-    """Jump to a row that was chosen; None: none was."""
+    """Jump to the chosen row; None does nothing."""
     if row is not None:
         explorer.session.listing.go(row)
         explorer.draw()
@@ -36,21 +36,21 @@ def _goes_there(explorer: MainScreen) -> Callable[[Picked | None], None]:
     return lambda choice: go_to(explorer, None if choice is None else choice.row)
 
 
-# -- what follows from what
+# -- upstream and downstream
 
 
 def open_causes(explorer: MainScreen) -> None:
-    """The first causes; enter goes to one, `f` lists what follows from it."""
+    """Open the first causes; enter goes to one, `f` lists its downstream rows."""
     c, names = explorer.session.comparison, explorer.session.names
     if not c.cause.any():
-        explorer.say("nothing is red, so there is no first cause" if not c.red.any() else "no first cause is known")
+        explorer.say("no red rows, so no first cause" if not c.red.any() else "no first cause found")
         return
 
     def work() -> list[str]:
         causes = c.consequences.causes
         return [facts.follows for facts in Report(c, ReportOptions(names=names)).causes(len(causes))]
 
-    explorer.background.run_then_show("following what comes of each first cause", work, partial(_show_causes, explorer))
+    explorer.background.run_then_show("following each first cause downstream", work, partial(_show_causes, explorer))
 
 
 def _show_causes(explorer: MainScreen, follows: list[str]) -> None:
@@ -67,7 +67,7 @@ def _show_causes(explorer: MainScreen, follows: list[str]) -> None:
     panel = Panel(
         causes_title(c),
         partial(cause_entries, c, follows),
-        keys={"f": "lists only what follows from it"},
+        keys={"f": "list its downstream rows"},
         opened_by="C",
         row=c.consequences.causes[at].rows[0] if at >= 0 else -1,
     )
@@ -75,11 +75,11 @@ def _show_causes(explorer: MainScreen, follows: list[str]) -> None:
 
 
 def open_plot(explorer: MainScreen) -> None:
-    """The error over depth."""
+    """Open the plot of the error over depth."""
     from numtui.tui.screens.plot import PlotScreen
 
     if not len(explorer.session.comparison):
-        explorer.say("the logs hold no operation")
+        explorer.say("the logs contain no operations")
         return
 
     def show(plot: PlotScreen) -> None:
@@ -90,7 +90,7 @@ def open_plot(explorer: MainScreen) -> None:
 
 
 def open_way_back(explorer: MainScreen) -> None:
-    """The way from the row under the cursor back to its first cause."""
+    """Open the path from the current row upstream to its first cause."""
     c, row = explorer.session.comparison, explorer.session.listing.cursor
     if row < 0:
         return
@@ -100,7 +100,7 @@ def open_way_back(explorer: MainScreen) -> None:
         explorer.say("this row is not red")
     else:
         show = partial(_show_way, explorer)
-        explorer.background.run_then_show("looking for the way back", partial(way_back, c, row), show)
+        explorer.background.run_then_show("tracing upstream", partial(way_back, c, row), show)
 
 
 def _show_way(explorer: MainScreen, way: Way) -> None:
@@ -119,7 +119,7 @@ def _show_way(explorer: MainScreen, way: Way) -> None:
 
 
 def open_neighbours(explorer: MainScreen) -> None:
-    """Rows that the row reads and rows that read it, in both runs."""
+    """Open the producers and consumers of the row in both runs."""
     c, row = explorer.session.comparison, explorer.session.listing.cursor
     if row >= 0:
         entries = partial(neighbour_entries, c, row, producing(c, row), consuming(c, row))
@@ -128,7 +128,7 @@ def open_neighbours(explorer: MainScreen) -> None:
 
 
 def open_drift(explorer: MainScreen) -> None:
-    """Differences between the names of the row, and the rows that explain them."""
+    """Open the name differences of the row and the rows that explain them."""
     c, row = explorer.session.comparison, explorer.session.listing.cursor
     if row >= 0:
         panel = Panel(drift_title(c, row), partial(drift_entries, c, row), opened_by="D")
@@ -136,22 +136,22 @@ def open_drift(explorer: MainScreen) -> None:
 
 
 def open_places(explorer: MainScreen) -> None:
-    """Marks, notes, and where jumps started."""
+    """Open the marks, notes and origins of jumps."""
     listing = explorer.session.listing
     c, places = listing.comparison, listing.annotations
     letters, noted, jumps = places.letters(c), places.noted(c), listing.jumps
     if not (letters or noted or jumps):
-        explorer.say('no row is marked (Ma) or has a note ("), and nothing was jumped from')
+        explorer.say('no marks (Ma), notes (") or jumps yet')
         return
     entries = partial(place_entries, c, letters, noted, jumps)
     explorer.app.push_screen(Panel("marks, notes and jumps", entries, opened_by="J"), _goes_there(explorer))
 
 
 def open_comparability(explorer: MainScreen) -> None:
-    """Properties that the two runs do not share."""
+    """Open the properties that differ between the two runs."""
     c = explorer.session.comparison
     if c.comparability.notes:
         panel = Panel("can the two runs be compared?", partial(note_entries, c), opened_by="!")
         explorer.app.push_screen(panel)
     else:
-        explorer.say("nothing is known that stands against comparing these two runs")
+        explorer.say("no known obstacle to comparing these runs")

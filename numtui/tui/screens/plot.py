@@ -26,7 +26,7 @@ _MIN_ROWS = 16
 
 
 class PlotScreen(Modal[int | None]):
-    """Dismissed with the row to go to, or None."""
+    """Plot dismissed with the row to go to, or None."""
 
     covers = True
 
@@ -38,7 +38,7 @@ class PlotScreen(Modal[int | None]):
         self._plot: Plot | None = None
 
     def prepared(self, size: Size) -> PlotScreen:
-        """Return this screen with the plot for this size drawn. For any thread, before the screen is opened."""
+        """Return this screen with its plot drawn for a size. Callable from any thread before opening."""
         self._plot_for(*_room(size)).prepare()
         return self
 

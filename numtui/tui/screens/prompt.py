@@ -1,4 +1,4 @@
-"""The line that is typed in place of the status line; searches and filters, which are shown while they are typed."""
+"""Prompt in place of the status line; searches and filters preview while typed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from numtui.tui.screens.background import Background
 __all__ = ["Prompt"]
 
 _QUERIES = ("keep", "filter")
-"""Questions whose answer is a filter query: words to keep are words that a key must contain."""
+"""Questions answered by a filter query; plain words must occur in the key."""
 
 _AT_ONCE = 20_000
-"""Rows up to which a search takes less than a frame."""
+"""Maximum rows for a search within one frame."""
 
 
 class _Speaker(Protocol):
@@ -29,23 +29,23 @@ class _Speaker(Protocol):
 
 
 class Prompt:
-    """One question at a time: `editor` is the line, `then` what becomes of the answer."""
+    """Prompt for one question at a time: `editor` is the line, `then` takes the answer."""
 
     def __init__(self, session: Session, background: Background, screen: _Speaker) -> None:
         self._session = session
         self._background = background
         self._screen = screen
         self.editor: LineEditor | None = None
-        """The line that is being typed."""
+        """Line editor of the current question."""
         self._then: Callable[[str], None] | None = None
         self._origin = -1
-        """The row that the search started from."""
+        """Origin row of the search."""
         self._before: Search | None = None
-        """The search before this one: `esc` brings it back, an empty one repeats it."""
+        """Previous search: `esc` restores it, an empty one repeats it."""
         self._query = NO_QUERY
-        """The query as far as it has been typed and means something."""
+        """Last valid query typed so far."""
         self._entered: Query | None = None
-        """The query to be listed when its rows are known."""
+        """Entered query whose rows are still being computed."""
 
     def ask(
         self,
@@ -57,9 +57,9 @@ class Prompt:
         words: tuple[str, ...] = (),
         many: bool = False,
     ) -> None:
-        """Take the keys from now on as the answer to a question; `then` is given it when it is entered.
+        """Ask a question; `then` takes the entered answer.
 
-        `kind` is the question that earlier answers are remembered for; the others are as of `LineEditor`.
+        `kind` selects the history of earlier answers; the others are as in `LineEditor`.
         """
         earlier = self._session.typed.of(kind)
         self.editor = LineEditor(kind, sign, value, words=words, many=many, earlier=earlier)
@@ -67,26 +67,26 @@ class Prompt:
         self._screen.draw()
 
     def ask_search(self) -> None:
-        """Search from the cursor on, as it is typed."""
+        """Ask for a search; it runs from the cursor while typed."""
         self._origin, self._before = self._session.listing.cursor, self._session.listing.search
         self.ask("search", "/")
 
     def ask_query(self, kind: str, sign: str, value: str = "") -> None:
-        """Ask for a filter, and tell how many rows pass it as it is typed."""
+        """Ask for a filter; count its rows while typed."""
         self._query = NO_QUERY
         words = completions(self._session.comparison, self._session.listing.saved)
         self.ask(kind, sign, value=value, words=words, many=True)
         self._edited()
 
     def filter_by(self, text: str) -> None:
-        """List what a query wants, as if it had been typed."""
+        """Apply a query as if it had been typed."""
         self._entered = parse_query(text, self._session.listing.saved)
         self._evaluate(self._entered)
 
     # -- keys
 
     def key(self, key: str, character: str | None) -> None:
-        """A key while something is asked."""
+        """Handle a key of the answer."""
         editor = self.editor
         if editor is None:
             return
@@ -107,14 +107,14 @@ class Prompt:
         self._screen.draw()
 
     def paste(self, text: str) -> None:
-        """Into the line; without one, nothing."""
+        """Paste into the line, if any."""
         if self.editor is not None:
             self.editor.insert(text)
             self._edited()
             self._screen.draw()
 
     def _edited(self) -> None:
-        """The line itself says how many hits there are, or what is wrong with a query."""
+        """Show the number of hits or the query error in the line."""
         editor = self.editor
         if editor is None:
             return
@@ -125,7 +125,7 @@ class Prompt:
             self._evaluate(query)
 
     def _answered(self, editor: LineEditor) -> bool:
-        """Do what was asked for; False when the answer means nothing, which the line then says."""
+        """Process the answer; False, with a message in the line, when it is invalid."""
         if editor.kind == "search":
             self._searched(editor.text)
         elif editor.kind in _QUERIES:
@@ -140,7 +140,7 @@ class Prompt:
     # -- searches
 
     def _search_for(self, text: str) -> None:
-        """At once; over large logs in a thread, so that typing goes on."""
+        """Search at once; over large logs in a thread, so that typing goes on."""
         listing = self._session.listing
         if len(listing.comparison) < _AT_ONCE:
             self._show_hits(listing.hits(text))
@@ -179,7 +179,7 @@ class Prompt:
     # -- queries
 
     def _parsed(self, editor: LineEditor) -> Query | None:
-        """The query that is being typed; None where it means nothing, which the line then says."""
+        """Return the typed query; None, with a message in the line, when it is invalid."""
         if editor.wrong is None and self._query.text == editor.text.strip():
             return self._query
         editor.wrong, editor.told = None, ""
@@ -191,7 +191,7 @@ class Prompt:
         return self._query
 
     def _evaluate(self, query: Query) -> None:
-        """Find its rows at once; over large logs in a thread, so that typing goes on."""
+        """Find the query's rows at once; over large logs in a thread, so that typing goes on."""
         listing = self._session.listing
         if len(listing.comparison) < _AT_ONCE:
             self._evaluated(query)
@@ -200,18 +200,18 @@ class Prompt:
             self._background.run(work, lambda _: self._evaluated(query), group="query", exclusive=True)
 
     def _evaluated(self, query: Query) -> None:
-        """The rows of a query are known: list them if it was entered, else tell how many they are."""
+        """List the rows of an entered query; count those of one still typed."""
         listing = self._session.listing
         if query is self._entered:
             self._entered = None
             listing.list_only(query)
             if not len(listing.view):
-                self._screen.say("no row passes this filter: esc drops it")
+                self._screen.say("no row matches this filter: esc clears it")
             self._screen.draw()
         elif query is self._query and self.editor is not None and self.editor.kind in _QUERIES:
             c = listing.comparison
             passing = Filter(listing.filter.groups, query).mask(c, listing.wanted(query))
             self.editor.told = f"{np.count_nonzero(passing):,} of {len(c):,} rows"
             if not self.editor.text:
-                self.editor.told = f"tab shows what can be asked for   {self.editor.told}"
+                self.editor.told = f"tab lists filter words   {self.editor.told}"
             self._screen.draw()

@@ -1,4 +1,4 @@
-"""A page on which a rule can be typed: read at every key, tried in a thread while one thinks, accepted or left."""
+"""Base class of pages with a rule editor: parsed at every key, previewed in a thread, applied or discarded."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = ["DRAFT_KEYS", "Typing"]
 T = TypeVar("T")
 
 _REST: Final = 0.15
-"""Seconds without a key after which it is tried what the typed rule would do."""
+"""Seconds without a key before the typed rule is previewed."""
 
 DRAFT_KEYS: Final = (
-    ("^s", "take it over"),
+    ("^s", "apply"),
     ("tab", "complete"),
     ("esc", "leave"),
     ("^z", "undo typing"),
     ("F1", "help"),
 )
-"""The keys while a rule is typed, those first that are told where there is little room."""
+"""Keys of the rule editor, the most important first."""
 
 
 class Typing(Trying[T]):
-    """See the module's docstring.
+    """Page with a rule editor.
 
     Args:
-        draft: a rule that is to be typed at once; the page is for that, and closes with it.
+        draft: a rule to edit at once; the page closes with it.
     """
 
     def __init__(self, session: Session, draft: Draft | None) -> None:
@@ -48,31 +48,31 @@ class Typing(Trying[T]):
         self._draft = draft
         self._only_draft = draft is not None
         self._told: tuple[str, str] = ("", "")
-        """What was said last, and the role it plays."""
+        """Last message and its role."""
         self._rest: Timer | None = None
 
     @property
     def text(self) -> RuleText:
-        """The text that is typed."""
+        """Rule editor."""
         return self.query_one(RuleText)
 
     @abstractmethod
     def change(self, edit: Edit, at: int, job: Job | None = None) -> None:
-        """Put a change in force that is about the rule of an index; `job` is one that has found out what it does."""
+        """Apply a change of the rule at an index; `job` is its preview, if one has run."""
 
     def give_up(self) -> None:
-        """Nobody wants to know any more what would be."""
+        """Cancel the preview."""
         super().give_up()
         if self._rest is not None:
             self._rest.stop()
 
     def _try_soon(self) -> None:
-        """Try what is typed, when no key comes for a moment."""
+        """Preview the typed rule after a pause."""
         self.give_up()
         self._rest = self.set_timer(_REST, self.settle)
 
     def settle(self) -> None:
-        """No key came for a moment: try what is typed."""
+        """Preview the typed rule."""
         try:
             found = self._draft.edit(self._session.rules) if self._draft is not None else None
         except EditError as error:
@@ -89,13 +89,13 @@ class Typing(Trying[T]):
         self._check(draft)
 
     def _read(self, draft: Draft) -> None:
-        """Read the text after a key, if that has changed it."""
+        """Parse the text if a key has changed it."""
         if self.text.text != draft.text:
             draft.retype(self.text.text)
             self._check(draft)
 
     def _check(self, draft: Draft) -> None:
-        """Mark what is wrong, and try the rule soon."""
+        """Mark the error, or preview the rule soon."""
         wrong = draft.problem
         self.text.wrong = (wrong.line - 1, wrong.column - 1) if wrong is not None else None
         self._try_soon()
@@ -127,7 +127,7 @@ class Typing(Trying[T]):
             self._read(draft)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Into the rule that is typed; commands are not pasted."""
+        """Paste into the typed rule; commands are not pasted."""
         event.stop()
         if self._draft is not None and self.app.screen is self:
             self.text.type(event.text)
@@ -136,7 +136,7 @@ class Typing(Trying[T]):
 
     def _accept(self, draft: Draft) -> None:
         if draft.problem is not None:
-            self._told = "not taken over: there is still something wrong with it", "red"
+            self._told = "not applied: fix the error first", "red"
             return
         try:
             found = draft.edit(self._session.rules)
@@ -161,16 +161,16 @@ class Typing(Trying[T]):
                 self._accept(draft)
             elif answer == "drop":
                 self._close()
-                self._told = "what was typed is dropped", ""
+                self._told = "edit discarded", ""
             self.draw()
 
-        choices = [("d", "drop what was typed", "drop"), ("c", "go on typing (esc)", "")]
+        choices = [("d", "discard the edit", "drop"), ("c", "keep editing (esc)", "")]
         if draft.problem is None:
-            choices.insert(0, ("t", "take it over", "take"))
-        self.app.push_screen(Dialog("The rule was changed", "Nothing of it is in force yet.", choices), answered)
+            choices.insert(0, ("t", "apply", "take"))
+        self.app.push_screen(Dialog("Unsaved edit", "It is not applied yet.", choices), answered)
 
     def _ask_section(self) -> None:
-        """Type a new rule of a section that is asked for."""
+        """Ask for a section, then edit a new rule in it."""
         from numtui.tui.screens.dialog import Choice, Dialog
 
         choices: list[Choice] = []
@@ -184,7 +184,7 @@ class Typing(Trying[T]):
                 self._open(new_draft(kind, self._session.comparison, self._session.listing.spot))
                 self.draw()
 
-        dialog = Dialog("A new rule", "Of which section?", [*choices, ("esc", "none", "")])
+        dialog = Dialog("New rule", "In which section?", [*choices, ("esc", "none", "")])
         self.app.push_screen(dialog, answered)
 
     def _help(self) -> None:

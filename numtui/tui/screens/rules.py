@@ -1,7 +1,7 @@
-"""The panel of rules: what each says and what it matches; edited, switched, moved, dropped where they stand.
+"""Rules panel: each rule and its matches, edited, switched, moved and dropped in place.
 
-A change of the list is made at once and can be undone; what it did is told as soon as the rules have been matched. A
-rule that is typed is read at every key, and tried in a thread while one thinks, so that it is known what it would do.
+A change of the list applies at once and can be undone; its effect is shown once the rules have been matched. A typed
+rule is parsed at every key and previewed in a thread.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from numtui.views.rules import HEADING, detail, stand_line, summary
 __all__ = ["RulesPanel"]
 
 _SHARE: Final = 0.6
-"""Of the screen for the list, when it is long."""
+"""Share of the screen for a long list."""
 _MOST: Final = 3
-"""Lines that a message may take."""
+"""Maximum lines of a message."""
 _CONTEXT: Final = 3
-"""Rules that stay visible at least while one of them is typed."""
+"""Minimum rules visible during editing."""
 
 _KEYS: Final = (
     ("e", "edit"),
@@ -52,26 +52,26 @@ _KEYS: Final = (
     ("o A", "new"),
     ("t", "all layers"),
 )
-_TRIAL_KEYS: Final = (("enter", "do it"), ("t", "do it"), ("esc", "leave it"))
-"""The keys, those first that are told where there is little room."""
+_TRIAL_KEYS: Final = (("enter", "apply"), ("t", "apply"), ("esc", "cancel"))
+"""Keys, the most important first."""
 
 
 class RulesPanel(Typing[int | None]):
-    """Dismissed with the number of the rule whose rows are to be listed, or with nothing.
+    """Rules panel, dismissed with the number of a rule whose rows to list, or None.
 
     Args:
         start: runs a job of the session in the background.
         save: saves the rules.
-        say: tells what was done so that it can be read later too.
-        at: where the cursor is at first, unless a rule is behind the row under that of the main list.
-        draft: a rule that is to be typed at once; the panel is for that, and closes with it.
+        say: shows a message and keeps it in the history.
+        at: initial cursor, unless a rule decides the row under the main list's cursor.
+        draft: a rule to edit at once; the panel closes with it.
     """
 
     covers = True
 
     @dataclass
     class Behind(Message):
-        """It is known which rule is behind the row under the cursor of the main list."""
+        """The rule that decides the main list's current row was found."""
 
         at: int
 
@@ -92,19 +92,19 @@ class RulesPanel(Typing[int | None]):
         self._listed = RuleList(session.rules, session.comparison, session.file)
         self._at = at
         self._touched = False
-        """Whether a key was pressed: then the cursor stays where it is."""
+        """True after a key press, which pins the cursor."""
         self._top = 0
         self._sure = False
-        """What is proposed is to be done as soon as it is known what that does."""
+        """True when the proposal applies as soon as its preview ends."""
         self._before: tuple[str, Comparison] | None = None
-        """What was done to the rules last, and the comparison before that, until what it did has been told."""
+        """Last change and the comparison before it, until its effect has been shown."""
 
     def compose(self) -> ComposeResult:
         yield _Body()
         yield RuleText()
 
     def on_mount(self) -> None:
-        """Find the rule that one may want to see."""
+        """Find the rule that decides the current row."""
         self._refresh()
         if self._draft is not None:
             self._open(self._draft)
@@ -117,18 +117,18 @@ class RulesPanel(Typing[int | None]):
         if event.at >= 0 and not self._touched:
             self._at = event.at
             self._refresh()
-            self._told = "this rule is behind the row", ""
+            self._told = "this rule decides the row", ""
             self.draw()
 
-    # -- what is known
+    # -- state
 
     @property
     def at(self) -> int:
-        """Where the cursor is."""
+        """Index of the rule under the cursor."""
         return self._at
 
     def session_changed(self) -> None:
-        """The rules have been matched: the counts are others, and it is known what the last change did."""
+        """Update the counts, and show the effect of the last change, after matching."""
         self._refresh()
         session = self._session
         if self._before is not None and session.comparison.rules == session.rules:
@@ -143,7 +143,7 @@ class RulesPanel(Typing[int | None]):
         self.draw()
 
     def hear(self, message: str, *, trouble: bool) -> None:
-        """What the main screen has to say."""
+        """Show a message of the main screen."""
         if message:
             self._told = message, "red" if trouble else ""
         self._refresh()
@@ -160,7 +160,7 @@ class RulesPanel(Typing[int | None]):
     # -- changes
 
     def change(self, edit: Edit, at: int, job: Job | None = None) -> None:
-        """Put a change in force; `job` is one that has found out what it does."""
+        """Apply a change; `job` is its preview, if one has run."""
         session = self._session
         before = self._before[1] if self._before is not None else session.comparison
         self._before = edit.title, before
@@ -173,7 +173,7 @@ class RulesPanel(Typing[int | None]):
         self._start(made)
 
     def _travel(self, travel: Callable[[], tuple[Job | None, str]]) -> None:
-        """Undo, or redo."""
+        """Undo or redo."""
         before = self._session.comparison
         job, message = travel()
         self._told = message, ""
@@ -181,28 +181,28 @@ class RulesPanel(Typing[int | None]):
         self._refresh()
         self._start(job)
 
-    # -- what a change would do
+    # -- previews
 
     def tried(self) -> None:
-        """It is known what the change would do."""
+        """Show the previewed effect."""
         if self._sure:
             self._commit()
         self.draw()
 
     def refused(self, error: UserError) -> None:
-        """It cannot be known."""
+        """Show why a change cannot be previewed."""
         self._told = str(error), "red"
         self.draw()
 
     def give_up(self) -> None:
-        """Nobody wants to know any more what would be."""
+        """Cancel the preview."""
         super().give_up()
         self._sure = False
 
     # -- keys
 
     def pressed(self, event: events.Key) -> None:
-        """A key for the list, or for the rule that is typed."""
+        """Handle a key of the list or the rule editor."""
         self._touched = True
         if self._draft is not None:
             self._typed(self._draft, event)
@@ -213,7 +213,7 @@ class RulesPanel(Typing[int | None]):
         self.draw()
 
     def _answered(self, key: str) -> bool:
-        """A key while a change is proposed; True when it was an answer."""
+        """Handle a key while a change is proposed; True when it was an answer."""
         if key == "escape":
             self.give_up()
             self._told = "nothing was changed", ""
@@ -225,7 +225,7 @@ class RulesPanel(Typing[int | None]):
         return True
 
     def _commit(self) -> None:
-        """Do what is proposed, if it is known what that does."""
+        """Apply the proposal once its preview has ended."""
         trial = self.trial
         if trial is not None:
             self.give_up()
@@ -269,7 +269,7 @@ class RulesPanel(Typing[int | None]):
         if key == "e":
             self._attempt(lambda: self._open(mending(self._session.file, problem)))
         elif key in ("x", "space", "d", "J", "K", "t", "enter", "o"):
-            self._told = "this is not understood, and stays in the file as it is: e mends it", ""
+            self._told = "not understood, kept in the file as is: e edits it", ""
 
     def _rule_key(self, key: str, number: int, rule: Rule) -> None:
         session, at = self._session, number - 1
@@ -296,14 +296,14 @@ class RulesPanel(Typing[int | None]):
             self._told = str(error), "red"
 
     def _generalise(self, at: int) -> None:
-        """Propose the template that says for all layers what a pair says.
+        """Propose the template that generalises a pair to all layers.
 
         Raises:
-            EditError: there is none; or the rules are still being matched.
+            EditError: no template exists, or the rules are still being matched.
         """
         edit = self._session.generalised(at)
         new = [rule for rule in edit.rules if not any(rule is old for old in self._session.rules)]
-        self._told = "finding out what that would do …", ""
+        self._told = "previewing the change …", ""
         self.try_change(edit, next(k for k, rule in enumerate(edit.rules) if rule is new[0]))
 
     def _next_troubled(self, by: int) -> None:
@@ -318,7 +318,7 @@ class RulesPanel(Typing[int | None]):
     # -- drawing
 
     def draw(self) -> None:
-        """The list; under it what there is to say of the rule under the cursor, or the text that is typed."""
+        """Draw the list; below it the details of the current rule, or the rule editor."""
         body = self.query_one(_Body)
         width, height = body.size
         if not width or height < 4:
@@ -368,14 +368,14 @@ class RulesPanel(Typing[int | None]):
         return detail(stand, width)[: max(room - _CONTEXT - 1, 1)] if stand is not None else []
 
     def _message(self, width: int) -> list[Line]:
-        """What is wrong with what is typed, what it would do; else what was said last."""
+        """Return the error or preview of the typed rule, else the last message."""
         text, role = self._told
         if not text and self._draft is not None and (wrong := self._draft.problem) is not None:
             text, role = f"{wrong.line}:{wrong.column}: {wrong.message}", "red"
         elif self.trial is not None and (self._draft is None or not text):
             text, role = self._would(self.trial), "good"
         elif not text and (self.wanted is not None or self._draft is not None):
-            text, role = "…" if self.wanted is not None else "nothing is wrong with it", "dim"
+            text, role = "…" if self.wanted is not None else "the rule is valid", "dim"
         return [[(f" {part}", role)] for part in wrap(text, width - 2)[:_MOST]]
 
     def _would(self, trial: Trial) -> str:
@@ -391,4 +391,4 @@ class RulesPanel(Typing[int | None]):
 
 
 class _Body(Lines):
-    """All of it."""
+    """Lines of the panel."""

@@ -1,4 +1,4 @@
-"""Rules saved, left unsaved, found again: the dialogs around the end of a session."""
+"""Saving and recovery of rules, with the dialogs at the end of a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Saving"]
 
 
 class Saving:
-    """Saves the rules of a screen's session, and asks where something would be lost."""
+    """Saver of a session's rules; asks where something would be lost."""
 
     def __init__(self, screen: MainScreen, jobs: Jobs) -> None:
         self._screen = screen
@@ -25,16 +25,16 @@ class Saving:
         self._jobs = jobs
 
     def rules_unread(self) -> bool:
-        """Say so while the file of the rules has not been read yet: a change would be lost."""
+        """Report a rule file that is not loaded yet: a change would be lost."""
         unread = self._session.comparison.a.partial
         if unread:
-            self._screen.say("the logs are being read: the rules can be changed and saved when they have been")
+            self._screen.say("the logs are still loading: rules can be changed and saved afterwards")
         return unread
 
     def save_changes(self, then: Callable[[], None] | None = None) -> None:
-        """Save the rules where they differ from the file's: written nonetheless, an empty file would appear.
+        """Save the rules if they differ from the file, so that no empty file appears.
 
-        `then` is done when they are saved; without it, it is said that there was nothing to save.
+        `then` runs afterwards; without it, a message reports that nothing was to save.
         """
         if self._session.dirty:
             self.save(then=then)
@@ -42,16 +42,16 @@ class Saving:
             then()
         else:
             file = self._session.file
-            why = "no rule was made" if file.raw is None else f"the rules are those of {file.path}"
+            why = "no rules yet" if file.raw is None else f"no changes since {file.path}"
             self._screen.say(f"nothing to save: {why}")
 
     def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
-        """Save the rules; ask when somebody else changed the file. `then` is done when they are saved."""
+        """Save the rules, then call `then`; ask first when the file changed on disk."""
         from matchers.rules.file import RulesChangedError
 
         session = self._session
         if path is not None and os.path.realpath(path) == os.path.realpath(session.file.path):
-            # Its content was read: this is no other file, whatever name it goes by.
+            # Its content was read: it is the same file under any name.
             path = None
         try:
             if path is None:
@@ -61,8 +61,10 @@ class Saving:
         except RulesChangedError:
             self._ask_conflict(path, then)
         except RulesError as error:
-            # Force overcomes a layout that cannot be edited, not a disk that says no.
-            anew = f", :w!{'' if path is None else f' {path}'} writes anew" * (not isinstance(error.__cause__, OSError))
+            # Force overcomes a layout that cannot be edited, not a failing disk.
+            anew = f", :w!{'' if path is None else f' {path}'} overwrites it" * (
+                not isinstance(error.__cause__, OSError)
+            )
             self._screen.say(f"{error}   (nothing is lost: :w FILE saves elsewhere{anew})", trouble=True)
         else:
             self._screen.say(f"saved to {session.file.path}")
@@ -77,7 +79,7 @@ class Saving:
                 self.save(force=True, path=path, then=then)
             elif answer == "elsewhere":
                 if isinstance(over := self._screen.app.screen, Modal):
-                    over.dismiss(None)  # the line to type it into is under it
+                    over.dismiss(None)  # the prompt is below it
                 self._screen.ask_command("w " if then is None else "wq ")
             else:
                 self._screen.say("not saved")
@@ -88,7 +90,7 @@ class Saving:
     # -- leaving
 
     def quit(self) -> None:
-        """End the session; ask when rules are not saved."""
+        """End the session; ask about unsaved rules."""
         if not self._session.dirty:
             self.leave()
             return
@@ -103,7 +105,7 @@ class Saving:
         self._screen.app.push_screen(quit_unsaved(str(self._session.file.path)), answered)
 
     def leave(self) -> None:
-        """End the session in order."""
+        """Save the session and leave."""
         if self._session.journal is not None:
             self._session.journal.clear()
         self._session.keep()
@@ -112,7 +114,7 @@ class Saving:
     # -- work of an earlier session
 
     def offer_recovery(self) -> None:
-        """Offer the rules that an earlier session left unsaved, if there are any."""
+        """Offer the unsaved rules of an earlier session, if any."""
         journal = self._session.journal
         found = journal.pending() if journal is not None else None
         if found is None:
@@ -133,5 +135,5 @@ class Saving:
             self._screen.say("the unsaved rules are kept: the next session offers them again")
         else:
             job = self._session.recover(found)
-            self._screen.say("the rules of the earlier session are back; they are not saved yet (ctrl+s)")
+            self._screen.say("rules of the earlier session restored, not saved yet (ctrl+s)")
             self._jobs.start(job)

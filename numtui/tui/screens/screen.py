@@ -1,4 +1,4 @@
-"""The main screen as its controllers and panels see it."""
+"""Interface of the main screen for its controllers and panels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["MainScreen"]
 
 
 class MainScreen(Protocol):
-    """A session on a screen, with threads for its work and a line to type into.
+    """Main screen: a session, background threads and a prompt.
 
     Attributes:
         actions: the registry, with the user's own keys.
-        messages: the sentences that were said.
-        editor_setting: the command that the settings say shows a line of a file.
+        messages: history of the messages.
+        editor_setting: configured command that opens a line of a file.
     """
 
     session: Session
@@ -39,22 +39,22 @@ class MainScreen(Protocol):
 
     @property
     def app(self) -> App[Any]:
-        """The program."""
+        """Running application."""
 
     def draw(self) -> None:
-        """Bring the screen up to the session."""
+        """Redraw from the session."""
 
     def resize_inspector(self) -> None:
-        """Give the inspector the height that suits its focus."""
+        """Fit the inspector's height to its focus."""
 
     def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
-        """Show a sentence until the next key; unless it is a passing one, it can be read again."""
+        """Show a message until the next key; unless `passing`, keep it in the history."""
 
     def warn(self, *warnings: str) -> None:
-        """Show what must not be overlooked behind the message, until the next key."""
+        """Show warnings behind the message until the next key."""
 
     def run_named(self, name: str) -> None:
-        """Do what an action of the registry says."""
+        """Run an action of the registry."""
 
     def ask_command(self, value: str = "") -> None:
-        """Take a `:` command; `value` is typed already."""
+        """Ask for a `:` command; `value` is typed already."""

@@ -1,4 +1,4 @@
-"""The source line of a row in the user's own editor."""
+"""Source lines in the user's own editor."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["open_source"]
 
 
 def open_source(explorer: MainScreen) -> None:
-    """Look for the source line of the row (with 2: of b, where that is another), then show it in an editor."""
+    """Find the row's source line (with 2: that of b, if another) and open it in an editor."""
     which = explorer.reader.count() or 1
     lines = source_lines(explorer.session.comparison, explorer.session.listing.cursor)
     if not lines:
-        explorer.say("the logs do not say which source line this is")
+        explorer.say("no source line logged for this row")
         return
     if which > len(lines):
         explorer.say(f"{safe_text(lines[0], 200)} is the only source line of this row")
         return
     name, line = split_location(lines[which - 1])
     other = safe_text(lines[2 - which], 200) if len(lines) > 1 else ""
-    besides = f"   (in {'ba'[which - 1]} it is {other}: {3 - which}V)" if other else ""
+    besides = f"   (in {'ba'[which - 1]}: {other}; {3 - which}V opens it)" if other else ""
 
     def show(path: Path | None) -> None:
         if path is None:
-            explorer.say(f"{name} is not below this folder: start numtui in that of the source", trouble=True)
+            explorer.say(f"{name} not found here; start numtui in the source tree", trouble=True)
         else:
             _edit(explorer, path, line, besides)
 
@@ -45,7 +45,7 @@ def _edit(explorer: MainScreen, path: Path, line: int, besides: str) -> None:
         with explorer.app.suspend():
             subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
     except SuspendNotSupported:
-        explorer.say(f"{path}:{line}   (this terminal cannot be handed to an editor){besides}")
+        explorer.say(f"{path}:{line}   (this terminal cannot run an editor){besides}")
     except (OSError, UserError) as error:
         explorer.say(f"the editor cannot be started: {error}", trouble=True)
     else:

@@ -1,7 +1,6 @@
-"""The suggestions: what kinds of drift there are, what rules would settle them, and what these would do.
+"""Suggestions panel: kinds of drift, rules that settle them, and the effect of each.
 
-A tree over what there is to know of the line under the cursor. What a line would do is found out in a thread while the
-cursor rests on it, so that it stands there before it is accepted.
+A tree above the details of its current line. A thread previews the line under a resting cursor before it is accepted.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from numtui.views.suggestions import detail, heading, node_line
 __all__ = ["Suggestions"]
 
 _REST: Final = 0.15
-"""Seconds that the cursor rests on a line before it is found out what that would do."""
+"""Seconds of a resting cursor before its line is previewed."""
 _SHARE: Final = 0.45
-"""Of the screen for the tree, when it is long."""
+"""Share of the screen for a long tree."""
 
 _KEYS: Final = (
     ("a", "accept"),
     ("A", "accept all"),
-    ("x", "reject or take back"),
+    ("x", "reject or remove"),
     ("e", "edit"),
     ("u", "undo"),
     ("^s", "save"),
     ("q", "close"),
     ("→ ←", "open, close a line"),
-    ("enter", "to the row"),
+    ("enter", "go to the row"),
 )
-"""The keys, those first that are told where there is little room."""
+"""Keys, the most important first."""
 
 
 class Suggestions(Trying[int | None]):
-    """Dismissed with the row to go to, or with nothing.
+    """Suggestions panel, dismissed with the row to go to, or None.
 
     Args:
         start: runs a job of the session in the background.
@@ -62,7 +61,7 @@ class Suggestions(Trying[int | None]):
 
     @dataclass
     class Found(Message):
-        """It is known what there is to suggest."""
+        """The search for drift ended."""
 
         comparison: Comparison
         found: tuple[Suggestion, ...]
@@ -75,11 +74,11 @@ class Suggestions(Trying[int | None]):
         self._at = 0
         self._top = 0
         self._about: Node | None = None
-        """The line that the change is about which is tried or was; None: everything at once."""
+        """Line of the current or last preview; None for accepting everything."""
         self._sure: Node | None = None
-        """The line that is to be accepted as soon as it is known what that does."""
+        """Line to accept as soon as its preview ends."""
         self._looking = False
-        """Whether drift is looked for."""
+        """True while searching for drift."""
         self._told: tuple[str, str] = ("", "")
         self._rest: Timer | None = None
 
@@ -87,10 +86,10 @@ class Suggestions(Trying[int | None]):
         yield _Body()
 
     def on_mount(self) -> None:
-        """Look for drift, unless it has been done."""
+        """Search for drift, unless it has been done."""
         self._look()
 
-    # -- what is known
+    # -- state
 
     def _look(self) -> None:
         c = self._session.comparison
@@ -116,13 +115,13 @@ class Suggestions(Trying[int | None]):
         found = [suggested.named(*title) for title in titles]
         listed = self._listed()
         self._at = next((listed.index(node) for node in found if node in listed), 0)
-        # the same line may have another number now
+        # its line number may have changed
         self._sure = found[0] if self._sure is not None and found else None
         self.draw()
         self._resting()
 
     def session_changed(self) -> None:
-        """What was accepted has been matched: what is left may be another thing."""
+        """Search for the remaining drift once the accepted rules have been matched."""
         self.give_up()
         if not self._session.suggested.families:
             self._unfolded.clear()
@@ -131,31 +130,31 @@ class Suggestions(Trying[int | None]):
         self.draw()
 
     def hear(self, message: str, *, trouble: bool) -> None:
-        """What the main screen has to say."""
+        """Show a message of the main screen."""
         self._told = message, "red" if trouble else ""
         self.draw()
 
-    # -- what a line would do
+    # -- previews
 
     def _resting(self) -> None:
-        """Find out what the line under the cursor would do, when the cursor stays there."""
+        """Preview the line under a resting cursor."""
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST, self._try)
 
     def _subject(self) -> Node | None:
-        """What would be accepted: the line, or the rule (or family) that it is an operation of."""
+        """Return the line to accept: this one, or the rule (or family) above an operation."""
         node = self._under()
         return node if node is None or node.instance < 0 else node.parent
 
     @property
     def _trying_all(self) -> bool:
-        """Whether it is being found out what everything at once would do."""
+        """True while previewing everything at once."""
         return self.wanted is not None and self._about is None
 
     @property
     def _asking(self) -> bool:
-        """Whether everything at once waits for a yes."""
+        """True while accepting everything awaits confirmation."""
         return self.trial is not None and self._about is None
 
     def _try(self) -> None:
@@ -163,7 +162,7 @@ class Suggestions(Trying[int | None]):
         if node is None or self._looking or self._trying_all or self._asking:
             return
         if session.comparison.rules != session.rules:
-            return  # they are being matched; `session_changed` comes back to it
+            return  # matching; `session_changed` resumes
         if self._about == node and (self.trial is not None or self.wanted is not None):
             return
         if session.suggested.state(node) is not State.OPEN and self._sure != node:
@@ -182,19 +181,19 @@ class Suggestions(Trying[int | None]):
         self.try_change(partial(self._session.suggested.accept_all, base.rules, base))
 
     def tried(self) -> None:
-        """Accept the line that waits for its effect; everything at once waits for a yes."""
+        """Accept the line that awaits its preview; everything at once awaits confirmation."""
         if self._about is not None and self._about == self._sure:
             self._commit()
         self.draw()
 
     def refused(self, error: UserError) -> None:
-        """A change cannot be made."""
+        """Report a change that cannot be made."""
         self._sure = None
         self._told = str(error), "red"
         self.draw()
 
     def _commit(self) -> None:
-        """Put a change in force of which it has been seen what it does."""
+        """Apply a previewed change."""
         trial, session = self.trial, self._session
         self.give_up()
         self._sure = None
@@ -271,14 +270,14 @@ class Suggestions(Trying[int | None]):
             self._reject(self._subject() or node)
 
     def _edit(self, node: Node) -> None:
-        """The rule of a line in the editor; what is accepted there is in force."""
+        """Open the rule of a line in the editor, which applies it."""
         from numtui.session.rule_draft import draft_of, suggested_draft
         from numtui.tui.screens.rules import RulesPanel
 
         session = self._session
         rule, generation = session.suggested.rule(node), session.generation
         if rule is None:
-            self._told = "→ opens the line, e on one of its rules edits that", ""
+            self._told = "→ opens the line, then e edits one of its rules", ""
             return
         in_force = rule in session.rules.rules
         draft = (
@@ -291,7 +290,7 @@ class Suggestions(Trying[int | None]):
 
         def edited(_: int | None) -> None:
             if session.generation != generation:
-                self._told = "the rule as it was edited is in force   (u undoes it)", "good"
+                self._told = "edited rule applied   (u undoes it)", "good"
                 self.session_changed()
             else:
                 self._resting()
@@ -340,7 +339,7 @@ class Suggestions(Trying[int | None]):
         return nodes[self._at]
 
     def draw(self) -> None:
-        """The tree, what there is to know of the line under the cursor, and the keys."""
+        """Draw the tree, the details of the current line, and the keys."""
         session, body = self._session, self.query_one(_Body)
         width, height = body.size
         if not width or height < 4:
@@ -370,28 +369,26 @@ class Suggestions(Trying[int | None]):
         )
 
     def _state(self) -> str:
-        """The work that goes on; else how much there is to decide on."""
+        """Return the running work, else the number of open decisions."""
         if self._looking:
             return "looking for drift …"
-        return "finding out what all of it would do …" if self._trying_all else heading(self._session.suggested)
+        return "previewing all of them …" if self._trying_all else heading(self._session.suggested)
 
     def _message(self, width: int) -> Line:
-        """What was said last; what accepting everything would do."""
+        """Return the last message, or the effect of accepting everything."""
         if self.trial is not None and self._asking:
             asked = f" {self.trial.effect.sentence()}   {safe_text(self.trial.edit.title, 300)}"
-            keys = "  enter: do it · esc: not "
+            keys = "  enter apply · esc cancel "
             return [(fit(asked, width - len(keys)), "good"), (keys, "key")]
         text, role = self._told
         return [(fit(f" {safe_text(text, 600)}", width), role)]
 
 
 def _sentence(effect: Effect) -> str:
-    """What a change does; where no pair changes, why it is worth it."""
+    """Return the effect of a change; where no pair changes, its benefit."""
     told = effect.sentence()
-    return (
-        told if effect.paired or effect.cut or effect.ignored else f"{told}: pairs are your word and no guess any more"
-    )
+    return told if effect.paired or effect.cut or effect.ignored else f"{told}; the existing pairs become fixed"
 
 
 class _Body(Lines):
-    """All of it."""
+    """Lines of the panel."""

@@ -27,7 +27,7 @@ __all__ = ["Trial", "Trying"]
 T = TypeVar("T")
 
 Change = Edit | Callable[[], Edit]
-"""An edit, or what makes one and takes so long that it belongs into the thread."""
+"""An edit, or a slow function that makes one in the thread."""
 
 
 @dataclass(frozen=True, slots=True)

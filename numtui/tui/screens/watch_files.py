@@ -1,4 +1,4 @@
-"""Logs that change while one looks at them: noticed, and read again in place."""
+"""Reloading of logs that change while they are shown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numtui.tui.screens.screen import MainScreen
 __all__ = ["FileWatcher"]
 
 _EVERY = 2.0
-"""Seconds between two looks at the files."""
+"""Seconds between checks of the files."""
 
 
 class FileWatcher:
-    """Notices when the logs of a screen are written to."""
+    """Watcher of a screen's log files."""
 
     def __init__(self, screen: MainScreen, loader: LogLoader) -> None:
         self._screen = screen
@@ -25,11 +25,11 @@ class FileWatcher:
         self._follows = False
 
     def start(self) -> None:
-        """Look at the files from now on."""
+        """Start watching."""
         self._screen.background.every(_EVERY, self.look)
 
     def look(self) -> None:
-        """Look at the files, in a thread: a file system over a network can take its time."""
+        """Check the files in a thread: a network file system can be slow."""
         if not self._loader.reading:
             work = partial(stamps_of, self._loader.request)
             self._screen.background.run(work, self._stamped, group="stamps", exclusive=True)
@@ -41,22 +41,22 @@ class FileWatcher:
         if changed != session.outdated:
             session.outdated = changed
             self._screen.draw()
-        # A log that is being written at this moment is read when it pauses.
+        # A log still being written is read when writing pauses.
         if changed and settled and self._follows and not loader.reading and stamps != self._tried:
-            self._tried = stamps  # once: what cannot be read now is not read before it changes
+            self._tried = stamps  # once: an unreadable file is tried again only after it changes
             loader.read_again()
 
     def reload(self) -> None:
-        """Read the logs again, and keep the place; while that is done, give it up."""
+        """Reload the logs in place; during a reload, cancel it."""
         if self._loader.give_up():
-            self._screen.say("the logs were not read again")
+            self._screen.say("reload cancelled")
         elif self._loader.reading:
-            self._screen.say("the logs are being read")
+            self._screen.say("the logs are still loading")
         else:
             self._loader.read_again()
 
     def follow(self) -> None:
-        """Read the logs again by itself whenever they change, or stop doing so."""
+        """Toggle reloading whenever the logs change."""
         self._follows = not self._follows
-        told = "the logs are read again whenever they change" if self._follows else "changes are only told: R reads"
+        told = "the logs reload whenever they change" if self._follows else "changes are only announced: R reloads"
         self._screen.say(told)

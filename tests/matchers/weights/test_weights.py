@@ -260,7 +260,7 @@ def test_a_matrix_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     ("command", "message"),
     [
         (["A", "A"], "is a log of weights over steps, which the explorer does not show: compare it with 'numtui diff"),
-        (["weights", "A"], "one log of weights tells nothing: give two or more to compare"),
+        (["weights", "A"], "give two or more logs of weights to compare"),
         (["diff", "A", "C"], "C:1: is not a log of weights"),
         (["diff", "A", "B"], "no step is in both: steps 1 to 3 and no steps"),
     ],

@@ -138,7 +138,7 @@ def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys
         (["diff", "good.log", "binary"], "binary"),
         (["diff", "good.log", "empty folder"], "empty folder: no rank_N_activations.log here"),
         (["diff", "good.log", "good.log", "-r", "missing.yaml"], "missing.yaml: no such rule file"),
-        (["diff", "good.log", "good.log", "-o", "x.foo"], "-o x.foo: .foo is the ending of no form (.txt, .jsonl,"),
+        (["diff", "good.log", "good.log", "-o", "x.foo"], "-o x.foo: .foo is no known form (.txt, .jsonl,"),
         (["diff", "good.log", "good.log", "-o", "missing/out"], "missing/out: cannot be written: No such file"),
         (["diff", "good.log", "good.log", "-o", "empty folder"], "empty folder: cannot be written: Is a directory"),
         (["diff", "good.log", "good.log", "--rank", "0"], "--rank chooses a log of a folder"),

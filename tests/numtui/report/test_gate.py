@@ -265,7 +265,7 @@ def test_several_reports_of_one_comparison(tmp_path: Path, capsys: pytest.Captur
     assert main(["diff", BASE, NEG, "-o", "s.json", "--format", "text"]) == 1
     assert (tmp_path / "s.json").read_text(encoding="utf-8") == printed
     assert main(["diff", BASE, NEG, "--also", "r.log"]) == 2
-    assert "--also r.log: the form of a report is told by the end of its name: .txt, " in capsys.readouterr().err
+    assert "--also r.log: the form follows from the ending: .txt, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_run_folder_can_be_the_log_of_noise(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--rtol", "1e-3", "--expect", "bitwise"], "two answers to one question"),
+        (["--rtol", "1e-3", "--expect", "bitwise"], "exclude each other"),
         (["--noise", "x.log", "--expect", "bitwise"], "allows no noise"),
         (["--noise", "-"], "not standard input"),
         (["--noise", "no-such.log"], "no-such.log"),

@@ -165,7 +165,7 @@ class TestRules:
 
     def test_marking_twice_takes_the_mark_back(self, session: Session) -> None:
         assert "marked" in session.toggle_mark()
-        assert session.toggle_mark() == "the mark is gone"
+        assert session.toggle_mark() == "mark cleared"
         assert session.mark is None
 
     def test_two_rows_of_one_side_make_no_pair(self, tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ class TestListing:
         assert listing.cursor == 2
         listing.end_search(1, None)
         assert (listing.cursor, listing.search) == (1, None)
-        assert "nothing has been searched" in listing.next_hit()
+        assert "no search yet" in listing.next_hit()
 
     def test_hits_hidden_by_the_filter_do_not_count(self) -> None:
         listing = Listing(comparison_of([E, R], keys=["a/op_0_mm", "b/op_0_mm"]))
@@ -545,7 +545,7 @@ class TestListing:
         session.listing.back()
         session.listing.producer(2)
         assert session.comparison.a.keys[session.listing.spot[0]] == "layers.0.attention.wk/op_0_mm"
-        assert "no captured operation" in session.listing.producer(7)
+        assert "has no captured producer" in session.listing.producer(7)
         session.listing.go(row_with(session, "layers.0.attention_norm/op_0_mul"))
         assert session.listing.consumer() == "consumer 1 of 3 (2c goes to the second)"
         session.listing.back()

@@ -215,9 +215,9 @@ async def test_filters_and_commands(tmp_path: Path) -> None:
         await press(pilot, "escape", "colon", *"7", "enter")
         assert explorer.session.listing.cursor == 6
         await press(pilot, "colon", *"nonsense", "enter")
-        assert "there is no such command" in screen(pilot)
+        assert "unknown command" in screen(pilot)
         await press(pilot, ":", *"fitler", "enter")
-        assert "fitler: there is no such command (:filter?)" in screen(pilot)
+        assert "fitler: unknown command (:filter?)" in screen(pilot)
         await press(pilot, "colon", *"fold", "enter")
         assert explorer.session.listing.folded
         await press(pilot, "colon", *"q!", "enter")
@@ -335,7 +335,7 @@ async def test_saving_by_command(tmp_path: Path) -> None:
     taken.write_text("version: 1\n", encoding="utf-8")
     async with opened(asked) as (pilot, explorer):
         await press(pilot, "colon", *"w", "enter")
-        assert "nothing to save: no rule was made" in screen(pilot)
+        assert "nothing to save: no rules yet" in screen(pilot)
         assert not asked.rules_path.exists()
         await press(pilot, "i", "enter")
         explorer.saving.save(path=taken)
@@ -506,9 +506,9 @@ async def test_rules_are_not_changed_before_they_have_been_read(
             await pilot.pause()
         try:
             await pilot.press("i")
-            assert "the logs are being read: the rules can be changed" in screen(pilot)
+            assert "the logs are still loading: rules can be changed" in screen(pilot)
             await pilot.press("colon", *"wq other.yaml", "enter")
-            assert "the logs are being read: the rules can be changed" in screen(pilot)
+            assert "the logs are still loading: rules can be changed" in screen(pilot)
             await pilot.press("j", "quotation_mark", *"odd", "enter")
         finally:
             may_load.set()
@@ -666,7 +666,7 @@ async def test_one_log_shows_the_operation_that_made_an_inf(tmp_path: Path) -> N
         assert "FIRST CAUSE: the output has Inf; all inputs are finite" in screen(pilot)
         assert "unpair" not in screen(pilot)
         await press(pilot, "m")
-        assert "that takes two logs" in screen(pilot)
+        assert "needs two logs" in screen(pilot)
         await press(pilot, "p", "S", "f", *"largest>1", "enter", "I")
         assert isinstance(pilot.app.screen, Pager)
         await press(pilot, "q", "q")
@@ -719,7 +719,7 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         await settled(pilot)
         assert "logs changed: R reloads" in screen(pilot)
         await press(pilot, "R")
-        assert f"read again: {len(whole) - rows} more operations" in screen(pilot)
+        assert f"logs reloaded: {len(whole) - rows} more operations" in screen(pilot)
         assert "have changed" not in screen(pilot)
         assert session.comparison.a.keys[session.listing.spot[0]] == key
         assert session.listing.annotations.notes == {session.listing.spot: "seen"}

@@ -126,11 +126,11 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         session = explorer.session
         await press(pilot, "J")
-        assert "no row is marked" in screen(pilot)
+        assert "no marks (Ma)" in screen(pilot)
         await press(pilot, *"7G", "M", "b", "G", "apostrophe", "b")
         assert session.listing.cursor == 6
         await press(pilot, "apostrophe", "x")
-        assert "nothing is marked x; there are b" in screen(pilot)
+        assert "no mark x; marks: b" in screen(pilot)
         await press(pilot, "quotation_mark", *"[odd] one", "enter")
         assert "note: [odd] one" in screen(pilot)
         assert session.listing.annotations.noted(session.comparison) == [(6, "[odd] one")]
@@ -149,7 +149,7 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
 async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "exclamation_mark")
-        assert "nothing is known that stands against" in screen(pilot)
+        assert "no known obstacle to comparing these runs" in screen(pilot)
     async with opened(request(tmp_path, training_step(), training_step(seed=1)), size=(80, 24)) as (pilot, explorer):
         await press(pilot, "exclamation_mark")
         shown = screen(pilot)

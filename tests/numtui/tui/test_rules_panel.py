@@ -67,7 +67,7 @@ async def test_it_opens_at_the_rule_behind_the_row_or_where_one_was(tmp_path: Pa
         await press(pilot, "r", "G", "q", "r")
         assert "matches nothing" in screen(pilot), "where one was"
         await press(pilot, "q", *"/0/op_0_add", "enter", "r")
-        assert "this rule is behind the row" in screen(pilot)
+        assert "this rule decides the row" in screen(pilot)
         assert "ignores 8 operations" in screen(pilot)
 
 
@@ -128,7 +128,7 @@ async def test_a_rule_is_typed_checked_tried_and_taken_over(tmp_path: Path) -> N
         await press(pilot, "down", "home", "b")
         assert "2:1: unknown field 'bb' in pairs (did you mean 'b'?)" in screen(pilot)
         await press(pilot, "ctrl+s")
-        assert "not taken over: there is still something wrong with it" in screen(pilot)
+        assert "not applied: fix the error first" in screen(pilot)
         await press(pilot, "backspace", "end", *["left"] * (len("k/op_0_mm  # off by one")), "delete", "q")
         await rested(pilot)
         assert "1 fewer red" in screen(pilot)
@@ -151,14 +151,14 @@ async def test_what_was_typed_is_not_lost(tmp_path: Path) -> None:
         await press(pilot, "e", "f1")
         assert "In the rule editor" in screen(pilot)
         await press(pilot, "q", *"zz", "escape")
-        assert "The rule was changed" in screen(pilot)
+        assert "Unsaved edit" in screen(pilot)
         await press(pilot, "escape")
         assert "wq/op_0_mmzz" in screen(pilot)
         panel(pilot).post_message(events.Paste("\nwhy: pasted"))
         await settled(pilot)
         assert "2  why: pasted" in screen(pilot)
         await press(pilot, "escape", "d")
-        assert "what was typed is dropped" in screen(pilot)
+        assert "edit discarded" in screen(pilot)
         assert not explorer.session.dirty
         await press(pilot, "e", "end", *" # x", "escape", "t")
         assert "not saved" in screen(pilot), "a comment is worth saving"
@@ -186,7 +186,7 @@ async def test_a_new_rule_of_a_section(tmp_path: Path) -> None:
         await press(pilot, "n", "j", "j", "r", "o")
         assert "A types a new rule" in screen(pilot)
         await press(pilot, "A")
-        assert "Of which section?" in screen(pilot)
+        assert "In which section?" in screen(pilot)
         await press(pilot, "escape", "A", "i")
         assert "ignore: a new rule" in screen(pilot)
         assert "fields of ignore: side, phase, op, match, why, enabled" in screen(pilot)
@@ -205,7 +205,7 @@ async def test_what_is_broken_is_mended(tmp_path: Path) -> None:
         await press(pilot, "r")
         assert "0 rules · 2 need attention (n)" in screen(pilot)
         await press(pilot, "space")
-        assert "this is not understood, and stays in the file as it is" in screen(pilot)
+        assert "not understood, kept in the file as is" in screen(pilot)
         await press(pilot, "e", "down", "home", "delete", "ctrl+s")
         assert "1 more red" in screen(pilot)
         assert len(explorer.session.rules.problems) == 1
@@ -219,7 +219,7 @@ async def test_a_pair_becomes_a_template_for_all_layers(tmp_path: Path) -> None:
     pair = "pairs:\n  - a: layers.0.attention.wq/op_0_mm\n    b: layers.0.attention.wq/op_0_mm\nignore:\n  - op: add\n"
     async with opened(request(tmp_path, rules=pair)) as (pilot, explorer):
         await press(pilot, "r", "j", "t")
-        assert "only of a rule in pairs" in screen(pilot)
+        assert "only pair rules can be generalised" in screen(pilot)
         await press(pilot, "k", "t")
         assert "layers.{i}.attention.wq/op_0_mm" in screen(pilot)
         assert "makes 2 pairs" in screen(pilot)
@@ -309,7 +309,7 @@ async def test_keys_in_a_burst_keep_their_order(tmp_path: Path) -> None:
             name = {" ": "space", "#": "number_sign", "!": "exclamation_mark"}.get(key, key)
             pilot.app.post_message(events.Key(name, key if len(key) == 1 else None))
         await settled(pilot)
-        assert "The rule was changed" in screen(pilot)
+        assert "Unsaved edit" in screen(pilot)
         await press(pilot, "t", "ctrl+s")
         assert "wq/op_0_mm #yz!\n" in rules_of(tmp_path)
         assert [rule.enabled for rule in explorer.session.rules] == [True, False, True]

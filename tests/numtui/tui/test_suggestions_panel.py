@@ -75,14 +75,14 @@ async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> 
 async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
         await press(pilot, "s", "A")
-        assert "enter: do it · esc: not" in screen(pilot)
+        assert "enter apply · esc cancel" in screen(pilot)
         await press(pilot, "escape")
         assert "nothing was accepted" in screen(pilot)
         assert isinstance(pilot.app.screen, Suggestions), "esc answered the question"
         assert not explorer.session.dirty
         await press(pilot, "A")
         await press(pilot, "j")
-        assert "enter: do it" not in screen(pilot), "another key is no yes"
+        assert "enter apply" not in screen(pilot), "another key is no yes"
         assert not explorer.session.dirty
         await press(pilot, "A")
         await press(pilot, "A")
@@ -113,11 +113,11 @@ async def test_the_question_about_everything_stays_when_another_effect_is_known_
                 await pilot.pause()
             pilot.app.post_message(events.Key("A", "A"))
             await pilot.pause()
-            assert "finding out what all of it would do" in screen(pilot)
+            assert "previewing all of them" in screen(pilot)
         finally:
             may_end.set()
         await processed(pilot)
-        assert "enter: do it · esc: not" in screen(pilot)
+        assert "enter apply · esc cancel" in screen(pilot)
         await press(pilot, "enter")
         assert "all that rules can settle is settled" in screen(pilot)
         assert explorer.session.dirty
@@ -126,7 +126,7 @@ async def test_the_question_about_everything_stays_when_another_effect_is_known_
 async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
         await press(pilot, "s", "j", "e")
-        assert "e on one of its rules edits that" in screen(pilot)
+        assert "then e edits one of its rules" in screen(pilot)
         await press(pilot, "right", "j", "e")
         assert "templates: a new rule" in screen(pilot)
         await press(pilot, "escape")
@@ -134,7 +134,7 @@ async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
         assert not explorer.session.dirty
         await press(pilot, "e", "down", "down", "end", *", says Kim", "ctrl+s")
         assert isinstance(pilot.app.screen, Suggestions)
-        assert "the rule as it was edited is in force" in screen(pilot)
+        assert "edited rule applied" in screen(pilot)
         [rule] = explorer.session.rules.rules
         assert rule.why == "checkpointing runs inner modules directly, says Kim"
         assert "11 more rules settle 66" in screen(pilot)
