@@ -23,6 +23,7 @@ from matchers.verdict.slots import SlotVerdict
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
 from tests.matchers.drifted_logs import made_up_log
+from tests.needs import examples
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(16, 32)).astype(np.float32)
@@ -74,7 +75,7 @@ def test_a_permutation_is_seen_though_every_norm_is_the_same() -> None:
     assert not bound
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.floats(-7.5, 0), st.integers(0, 2**32 - 1), st.sampled_from(["all", "one row", "one element"]))
 def test_the_error_of_the_tensors_is_estimated(exponent: float, seed: int, where: str) -> None:
     rng = np.random.default_rng(seed)

@@ -21,6 +21,7 @@ from tests.builders import op, training_step
 from tests.conftest import DATA, EXAMPLES
 from tests.matchers.drifted_logs import made_up_log, pairs_of_logs
 from tests.matchers.invariants import check, same
+from tests.needs import examples
 
 REAL = (
     ("eager", "traced"),
@@ -253,7 +254,7 @@ def test_what_holds_for_any_two_logs(logs: tuple[OpLog, OpLog]) -> None:
     check(compare(*logs))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(pairs_of_logs())
 def test_the_same_logs_compare_the_same(logs: tuple[OpLog, OpLog]) -> None:
     same(compare(*logs), compare(*logs))

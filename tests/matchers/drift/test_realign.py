@@ -27,6 +27,7 @@ from matchers.status import Status
 from tests.builders import Op, op
 from tests.conftest import REPOSITORY
 from tests.matchers.drifted_logs import made_up_log, pairs_of_logs, rule_sets
+from tests.needs import examples
 
 FINE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
 
@@ -250,7 +251,7 @@ def test_a_wrong_template_on_real_logs() -> None:
 # Whatever the run
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     by=st.sampled_from((-3, -2, -1, 1, 2, 3, 5)),
     layer=st.integers(0, 2),
@@ -272,7 +273,7 @@ def test_every_shifted_run_is_found(by: int, layer: int, first: int, length: int
     assert not c.with_rules(mended).red.any()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     first=st.integers(0, 40),
     seed=st.integers(0, 99),
@@ -294,7 +295,7 @@ def test_a_difference_that_is_real_is_never_called_a_shift(first: int, seed: int
     assert found(compared(*rules, b=rows(change=bug))) == []
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.data())
 def test_whatever_the_logs_and_rules_are_realignments_keep_their_word(data: Any) -> None:
     a, b = data.draw(pairs_of_logs())

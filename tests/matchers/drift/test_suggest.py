@@ -24,6 +24,7 @@ from matchers.status import Status
 from tests.builders import Op, op, training_step
 from tests.conftest import REPOSITORY
 from tests.matchers.drifted_logs import made_up_log, pairs_of_logs
+from tests.needs import examples
 
 REAL = [
     ("ac_none", "ac_selective"),
@@ -311,7 +312,7 @@ def test_braces_and_numbers_in_names_stand_for_themselves() -> None:
     assert found["renamed modules"].settles > 0
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_whatever_the_logs_are_suggestions_keep_their_word(data: Any) -> None:
     a, b = data.draw(pairs_of_logs())

@@ -19,6 +19,7 @@ from tests.builders import op
 from tests.captured import Step
 from tests.matchers.drifted_logs import made_up_log
 from tests.matchers.test_captured import AFTER, WEIGHTS, W, X, Y, compared, mm, optimizer, shard
+from tests.needs import examples
 
 
 def told_of(a: Sequence[Step], b: Sequence[Step], row: int = 0) -> Explanation:
@@ -109,7 +110,7 @@ NAMES = ("input", "name", "shape", "dtype", "l1", "l2", "min", "max", "counts", 
 entries = st.dictionaries(st.sampled_from(NAMES), anything | st.integers(0, 2), max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_whatever_stands_in_the_texts_of_a_log_it_is_compared_and_explained(data: st.DataObject) -> None:
     """They come from another machine."""

@@ -30,6 +30,7 @@ from matchers.rules.model import (
     TemplateRule,
     ToleranceRule,
 )
+from tests.needs import examples
 
 USERS = """\
 # Rules of the llama3 comparison.
@@ -390,7 +391,7 @@ def files(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(files(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), RULES), max_size=6))
 def test_any_change_to_any_file_gives_the_rules_asked_for(text: str, changes: list[tuple[int, int, Rule]]) -> None:
     """Also change by change, as a session with several saves does; and undoing everything gives back the first text."""
@@ -418,7 +419,7 @@ def test_any_change_to_any_file_gives_the_rules_asked_for(text: str, changes: li
     assert edited(parse_document(text), first.rules) == document.text
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(files(), RULES)
 def test_every_comment_survives_a_new_rule(text: str, rule: Rule) -> None:
     document = parse_document(text)
@@ -427,7 +428,7 @@ def test_every_comment_survives_a_new_rule(text: str, rule: Rule) -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(RULES, max_size=8))
 def test_a_new_file_reads_as_written(rules: list[Rule]) -> None:
     wanted = RuleSet(tuple(rules))

@@ -14,6 +14,7 @@ from matchers.rules.grammar import parse_document
 from matchers.rules.item import broken_item, cut_item, item_text, read_item, switched, text_of
 from matchers.rules.model import OpRule, PairRule, Rule, RuleSet, TemplateRule, located
 from tests.matchers.rules.test_file import USERS, comments_of, files
+from tests.needs import examples
 
 PAIR = PairRule(a=("x",), b=("y",))
 
@@ -175,7 +176,7 @@ def test_a_text_that_says_something_else_is_not_believed() -> None:
     assert "other" not in edited(parse_document(""), (replace(PAIR, written="a: other\nb: y"),))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     files(), st.lists(st.tuples(st.sampled_from(["switch", "write", "move", "drop"]), st.integers(0, 99)), max_size=8)
 )
@@ -211,7 +212,7 @@ def test_any_sequence_of_changes_keeps_what_it_is_not_about(text: str, changes: 
             document, rules = again, again.rules
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(files())
 def test_switched_off_and_on_every_file_is_as_it_was(text: str) -> None:
     document = parse_document(text)
@@ -230,7 +231,7 @@ def test_switched_off_and_on_every_file_is_as_it_was(text: str) -> None:
         assert comments == [line for line in out.splitlines() if line.lstrip().startswith("#")]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(files())
 def test_what_is_cut_out_says_the_same(text: str) -> None:
     document = parse_document(text)

@@ -19,6 +19,7 @@ from matchers.rules.model import IgnoreRule, ModuleRule, RuleSet, TemplateRule, 
 from matchers.rules.pattern import Glob, Pattern, PatternError, _longest_reading
 from matchers.rules.resolve import resolve
 from tests.matchers.rule_logs import log_of
+from tests.needs import examples
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_halves_match_when_the_whole_does(pieces: list[str], texts: list[str]) -
             assert any(first[name] != second[name] for name in first.keys() & second.keys())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text("ab*?./[", max_size=10), st.text("ab./[", max_size=14))
 def test_globs_match_as_fnmatch_does(glob: str, text: str) -> None:
     expected = fnmatch.fnmatchcase(text, glob.replace("[", "[[]"))

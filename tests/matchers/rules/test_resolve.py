@@ -28,6 +28,7 @@ from matchers.rules.model import (
 from matchers.rules.pattern import Pattern
 from matchers.rules.resolve import Resolved, RuleUsage, key_reference, resolve, warm
 from tests.matchers.rule_logs import log_of
+from tests.needs import examples
 
 A = log_of(
     ["m.0/op_0_add", "m.0/op_1_mul", "m.1/op_0_add", "m.1/op_1_mul", "<none>/op_0_add", "twice/op_0_x", "twice/op_0_x"]
@@ -318,7 +319,7 @@ KEYS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     KEYS,
     KEYS,

@@ -19,6 +19,7 @@ from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, default_tolerance
 from tests.builders import Op, op
 from tests.matchers.drifted_logs import made_up_log
+from tests.needs import examples
 
 BASE = op("m/op_0_add", 1.0)
 NAN, INF = float("nan"), float("inf")
@@ -367,7 +368,7 @@ some_records = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(some_records, some_records)
 def test_verdicts_are_symmetric(a: Op, b: Op) -> None:
     forth, back = verdict(a, b), verdict(b, a)
@@ -379,7 +380,7 @@ def test_verdicts_are_symmetric(a: Op, b: Op) -> None:
     assert forth.tolerance == back.tolerance
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(some_records)
 def test_a_record_and_itself_never_diverge(record: Op) -> None:
     found = verdict(record, record).status

@@ -22,6 +22,7 @@ from matchers.status import Role, Status
 from matchers.verdict.slots import SlotVerdict
 from numtui.report.jsonl import write_jsonl
 from tests.builders import log_text, op, training_step
+from tests.needs import examples
 
 KEYS = [
     "layers.0/op_0_mm",
@@ -165,7 +166,7 @@ def log_of(tmp_path: Path, name: str, keys: list[str], rng: np.random.Generator)
     st.lists(st.sampled_from(KEYS), max_size=12),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_fast_writer_agrees_with_the_obvious_one(
     tmp_path_factory: pytest.TempPathFactory, keys_a: list[str], keys_b: list[str], seed: int
 ) -> None:

@@ -36,6 +36,7 @@ from numtui.views.rules import detail, help_lines, stand_line, summary
 from tests.builders import training_step
 from tests.matchers.drifted_logs import made_up_log
 from tests.matchers.rules.test_file import files
+from tests.needs import examples
 
 RULES = """\
 # ours
@@ -317,7 +318,7 @@ class TestFilter:
         assert {"rule:1", "rule:6"} < set(completions(c, {}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(files(), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99)), max_size=10))
 def test_any_sequence_of_changes_keeps_the_file(text: str, changes: list[tuple[int, int]]) -> None:
     """Its text is a rule file with these rules, what is broken stays, and read again it is the same; saved or not."""

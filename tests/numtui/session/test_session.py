@@ -25,6 +25,7 @@ from numtui.session.listing import Listing, Search
 from numtui.session.rule_edits import EditError, Effect
 from numtui.session.session import Session
 from tests.builders import Op, op, training_step, write_log
+from tests.needs import examples
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -683,4 +684,4 @@ class UndoMachine(RuleBasedStateMachine):
 def test_undo_and_redo_of_anything(tmp_path: Path) -> None:
     a, b = logs(tmp_path, training_step(layers=1), training_step(layers=1)[:-1])
     machine = type("Machine", (UndoMachine,), {"base": compare(a, b)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=20))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(30), stateful_step_count=20))
