@@ -28,7 +28,6 @@ from matchers.verdict.comparability import Comparability
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 
-
 _LARGEST = {"float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0}
 """Maximum finite value of the dtypes with a narrow range."""
 _NEAR = 0.1

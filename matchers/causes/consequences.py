@@ -21,7 +21,6 @@ from matchers.status import Status
 
 __all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes"]
 
-
 _MAX_CAUSES: Final = 62
 """Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
 """

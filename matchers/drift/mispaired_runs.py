@@ -27,7 +27,6 @@ from matchers.verdict.judge import judge
 
 __all__ = ["FINE", "Shift", "find_shifts"]
 
-
 FINE: Final = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
 """Statuses of pairs that need no attention."""
 

@@ -26,7 +26,6 @@ from matchers.rules.model import OpRule, PairRule
 
 __all__ = ["name_families"]
 
-
 _MOST_PAIRS: Final = 500
 """Maximum size of a family that is covered by one rule per pair."""
 _SURE: Final = 0.9

@@ -21,7 +21,6 @@ from matchers.rules.resolve import resolve
 
 __all__ = ["NO_VALUE", "Hole", "Numbers", "Progression", "Steps", "Stepwise", "progressions", "stepwise"]
 
-
 NO_VALUE: Final = -1
 _LEAST: Final = 3
 """Minimum number of pairs in a progression."""

@@ -23,7 +23,6 @@ from matchers.status import Status
 
 __all__ = ["realignments"]
 
-
 _NAME: Final = "realign"
 _WHY: Final = "these have the same numbers"
 _MAX_SHIFTS: Final = 8

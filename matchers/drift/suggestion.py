@@ -36,7 +36,6 @@ def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | i
 _SURE: Final = 0.9
 """Minimum confidence of pairs that a proposed rule must preserve."""
 
-
 _MOST_TRIES: Final = 100_000
 """Maximum number of rules times rows for which a family's rules are tried one by one, if they cannot all apply."""
 

@@ -19,7 +19,6 @@ from matchers.status import Status
 
 __all__ = ["unpaired_families"]
 
-
 _FUSED: Final = ("_foreach_", "_fused_")
 
 

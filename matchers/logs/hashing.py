@@ -11,7 +11,6 @@ from matchers.logs.columns import Ragged
 
 __all__ = ["fingerprint", "float_bits", "mix", "shared_ids"]
 
-
 _U = np.uint64
 
 

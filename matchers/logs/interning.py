@@ -14,7 +14,6 @@ from matchers.logs.byte_words import Words
 
 __all__ = ["InternTable", "hash_text"]
 
-
 _U = np.uint64
 _MULTIPLIER = _U(0x9E3779B97F4A7C15)
 _KEEP = np.array([(1 << (8 * k)) - 1 for k in range(9)], np.uint64)

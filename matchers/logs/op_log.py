@@ -23,7 +23,6 @@ from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 
 __all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
 
-
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
 

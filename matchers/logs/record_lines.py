@@ -16,7 +16,6 @@ from matchers.logs.byte_words import PADDING, Words, WordSet
 
 __all__ = ["FURTHER_OUTPUT", "RecordLines"]
 
-
 _FURTHER_OUTPUT = re.compile(rb"  Output \d{1,9}: ")
 FURTHER_OUTPUT = "Output k"
 """Common name for the fields `Output 1`, `Output 2`, …"""

@@ -27,7 +27,6 @@ __all__ = [
     "unfinished",
 ]
 
-
 WAIT = "wait_tensor"
 LOWERED_FROM = {
     "all_gather_into_tensor": "_allgather_base_",

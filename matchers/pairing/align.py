@@ -43,7 +43,6 @@ from matchers.pairing.pairing import Method
 
 __all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
-
 _TURNS = 2
 """Rounds of learning."""
 _PASSES = ((2, 32, 0.98), (NEAREST, WINDOW, 0.5), (NEAREST, WINDOW, 0.0))

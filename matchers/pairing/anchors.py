@@ -20,7 +20,6 @@ __all__ = [
     "unique_join",
 ]
 
-
 _BLOCK = 32
 _STRAY = 96
 """Maximum distance in rows between an anchor and the position that its neighbours predict."""

@@ -20,7 +20,6 @@ from matchers.rules.resolve import Resolved
 
 __all__ = ["Matching", "NameRules", "paired_by"]
 
-
 _MAX_RENAMED = 1 / 8
 """Maximum share of renamed rows that updates the existing alignment; a larger rename aligns all rows anew."""
 

@@ -21,7 +21,6 @@ from matchers.pairing.pairing import Method
 
 __all__ = ["ForcedPair", "Repaired", "apply_rules", "realigned"]
 
-
 _REACH, _LEAST_REACH = 48, 4
 """Rows rematched on either side of a forced pair: the maximum for a single pair, and the minimum for very many."""
 _ROWS = 1_500

@@ -22,7 +22,6 @@ from matchers.rules.pattern import Glob, Pattern
 
 __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 
-
 _NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
 _NO_ROWS: Final[Int64] = np.zeros(0, np.int64)
 _MOST_MASKS: Final = 256

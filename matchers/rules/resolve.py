@@ -34,7 +34,6 @@ from matchers.rules.template_pairs import Group, TemplatePairs, template_pairs
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 
-
 _MOST_TEMPLATES: Final = 64
 
 

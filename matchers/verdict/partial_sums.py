@@ -19,7 +19,6 @@ from matchers.verdict.relative_error import relative
 
 __all__ = ["additions", "partial_sums"]
 
-
 _ADDITIONS = frozenset({"add", "add_"})
 _CASTS = frozenset({"_to_copy"})
 _TERMS = 6

@@ -26,7 +26,6 @@ from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["FIELDS", "NUMBERS", "STATUS_WORDS", "Field", "Number", "keys_containing", "rows_of_rule"]
 
-
 STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "red": tuple(s for s in Status if s.red),
     "equal": (Status.EQUAL, Status.SAME_PRINT),

@@ -27,7 +27,6 @@ __all__ = ["ERROR", "write", "write_jsonl"]
 Texts = NDArray[np.object_]
 """JSON fragments (`str`), one per row."""
 
-
 _CHUNK = 4096
 _CONFIDENCE_STEPS = 1000
 """Three decimals of confidence: more would be noise, and would differ between machines."""

@@ -16,7 +16,6 @@ from numtui.session.store import SavedSession, anchor_of, record_pair_of_anchor,
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
-
 _GONE = (-1, -1)
 """Place of a record that is in neither log."""
 

@@ -38,7 +38,6 @@ __all__ = [
 RecordPair = tuple[int, int]
 """The records of a and of b in a row (-1: none): they identify a row across changes of the pairing."""
 
-
 _MAX_KEY = 40
 """Maximum characters of a key in a sentence."""
 _MAX_NAMED_RULES = 2

@@ -12,7 +12,6 @@ from enum import Enum, auto
 
 __all__ = ["LineEditor", "Typed"]
 
-
 _MAX_CANDIDATES = 6
 """Candidates listed when `tab` is ambiguous."""
 

@@ -31,7 +31,6 @@ _MAX_EARLY_INPUTS = 4
 _MAX_MEMBERS = 4
 """Operations of a group that are named: all of a collective, some of a sum over micro-batches."""
 
-
 _Made = Line | Callable[[], Line]
 """A line, or a function that makes it: of a thousand inputs, only those on the screen are made."""
 

@@ -48,7 +48,6 @@ MAP_GLYPHS: dict[Severity, Piece] = {
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
-
 _BAR = " ▏▎▍▌▋▊▉█"
 _ERRORS = (-8.0, 0.0)
 """Exponents of ten of the errors of an empty and a full bar."""

@@ -21,7 +21,6 @@ MOVES = (
 MARK = "¤"
 """A sign that the program does not draw."""
 
-
 Cell = tuple[str, frozenset[str]]
 """A character and how it is shown: the codes that tmux gives; of a blank, only what can be seen of it."""
 

@@ -33,7 +33,6 @@ KEYS = [
     "层/op_9_y",
 ]
 
-
 GOLDEN = """\
 {"a":0,"b":0,"a_key":"tok_embeddings/op_0_embedding","b_key":"tok_embeddings/op_0_embedding",\
 "status":"same-print","method":"exact","confidence":0.97,"error":0.0,"error_is_bound":true,"role":null,"origin":false,\

@@ -39,7 +39,6 @@ _BURST = 8
 _BURSTS = 12
 """In one sitting, on average."""
 
-
 LOGS: Mapping[str, tuple[str, str]] = {
     "example": (str(EXAMPLES / "eager/rank_0_activations.log"), str(EXAMPLES / "traced/rank_0_activations.log")),
     "drift": (str(DATA / "fsdp2_sac.log.gz"), str(DATA / "fsdp2_traced.log.gz")),
@@ -98,7 +97,6 @@ _presses = st.one_of(
     _of_the_registry, _of_the_registry, _of_the_registry, _others, _characters, _counts, _lines, _rule_changes
 )
 _sizes = st.sampled_from([(160, 40), (80, 24), (200, 50), (60, 14), (40, 8), (1, 1), (120, 15)])
-
 
 Burst = tuple["tuple[int, int] | None", "list[Typed]"]
 
