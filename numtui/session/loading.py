@@ -35,7 +35,7 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Content of the disk for a session."""
+    """The comparison, the rule file and the stamps of the logs, as read from disk."""
 
     comparison: Comparison
     file: RuleFile
