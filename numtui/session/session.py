@@ -289,7 +289,7 @@ class Session:
         self.proposal = None
         self.rules = rules
         self.generation += 1
-        self.record()
+        self.write_journal()
         return self.rematch()
 
     def propose(self, key: str, edits: tuple[Edit, ...]) -> None:
@@ -305,7 +305,7 @@ class Session:
         self.typed.lines = joined(kept.typed, self.typed.lines)
         return resume(self.listing, kept)
 
-    def keep(self) -> None:
+    def store_session(self) -> None:
         """Save the place, named filters, marks and notes. Callable from any thread."""
         if self.store is None:
             return
@@ -318,7 +318,7 @@ class Session:
 
     # -- the file and the journal
 
-    def record(self) -> None:
+    def write_journal(self) -> None:
         """Update the journal from the rules."""
         if self.journal is None:
             return
@@ -358,7 +358,7 @@ class Session:
             rules = located([rules for rules, _ in past], saved, lines)
             past[:] = zip(rules, [title for _, title in past], strict=True)
         self.rules = saved
-        self.record()
+        self.write_journal()
 
     def recover(self, found: Recovered) -> Job:
         """Restore the unsaved rules of an earlier session."""

@@ -161,14 +161,14 @@ class Numtui(App[None], inherit_bindings=False):
     def end_by(self, number: int) -> None:
         """Exit on a signal; the journal keeps unsaved rules for the next session."""
         if self.session is not None:
-            self.session.record()
+            self.session.write_journal()
         # Writing to a lost terminal or file system may block for ever.
         last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
         last.daemon = True
         last.start()
         try:
             if self.session is not None:
-                self.session.keep()
+                self.session.store_session()
         finally:
             if not has_terminal(self):
                 # The terminal needs no restoring, and touching it from the background would stop the process.
@@ -212,10 +212,10 @@ class Numtui(App[None], inherit_bindings=False):
     def _fatal_error(self) -> None:
         """End without Textual's page of locals; `run_app` raises what was caught."""
         if self.session is not None:
-            self.session.record()
+            self.session.write_journal()
             # Saving may fail for the same reason: that must not hide the error.
             with suppress(Exception):
-                self.session.keep()
+                self.session.store_session()
         self._close_messages_no_wait()
 
 

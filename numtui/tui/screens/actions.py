@@ -256,7 +256,7 @@ class Actions:
 
         def answered(text: str) -> None:
             self._screen.say(listing.annotate(text))
-            self._screen.background.keep()
+            self._screen.background.store_session()
 
         if listing.cursor >= 0:
             had = listing.annotations.note(listing.comparison, listing.cursor)

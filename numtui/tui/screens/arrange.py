@@ -98,7 +98,7 @@ def open_filters(explorer: MainScreen) -> None:
         name = list(saved)[choice.number]
         if choice.key == "x":
             del listing.saved[name]
-            explorer.background.keep()
+            explorer.background.store_session()
             explorer.say(f"filter {name} deleted")
         else:
             explorer.prompt.filter_by(saved[name])
@@ -121,5 +121,5 @@ def _save_filter(explorer: MainScreen, name: str) -> None:
         return
     listing = explorer.session.listing
     listing.saved[name] = listing.filter.query.text
-    explorer.background.keep()
+    explorer.background.store_session()
     explorer.say(f"saved: F lists it, @{name} applies it in a filter")

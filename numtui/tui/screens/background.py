@@ -54,9 +54,9 @@ class Background:
         """Call a function on the screen's own thread periodically."""
         self._screen.set_interval(seconds, work)
 
-    def keep(self) -> None:
+    def store_session(self) -> None:
         """Save the session, so that a killed process loses nothing."""
-        self.run(self._session.keep, group="keep")
+        self.run(self._session.store_session, group="keep")
 
     # -- panels that take a moment to prepare
 

@@ -123,7 +123,7 @@ class Explorer(Screen[None]):
     def _opened(self) -> None:
         """Start what needs loaded logs."""
         if self.session.store is not None:
-            self.background.every(_KEEP, self.background.keep)
+            self.background.every(_KEEP, self.background.store_session)
         self.files.start()
         self.saving.offer_recovery()
         keep_what_is_there()

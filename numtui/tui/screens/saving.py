@@ -108,7 +108,7 @@ class Saving:
         """Save the session and leave."""
         if self._session.journal is not None:
             self._session.journal.clear()
-        self._session.keep()
+        self._session.store_session()
         self._screen.app.exit(return_code=1 if self._session.comparison.red.any() else 0)
 
     # -- work of an earlier session

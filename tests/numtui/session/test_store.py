@@ -111,7 +111,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first.listing.go(4)
     first.listing.annotations.notes[first.listing.spot] = "Kim knows"
     first.listing.annotations.marks["k"] = first.listing.spot
-    first.keep()
+    first.store_session()
     assert first.store is not None
     first.store.save(replace(first.store.known, notes={**first.store.known.notes, HERE: "on a row that is gone"}))
 
@@ -127,7 +127,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert second.listing.view.row.tolist() == first.listing.view.row.tolist()
     assert second.listing.annotations.notes == {second.listing.spot: "Kim knows"}
     assert second.listing.annotations.marks == {"k": second.listing.spot}
-    second.keep()
+    second.store_session()
     assert store(tmp_path).load().notes[HERE] == "on a row that is gone"
 
 
@@ -145,12 +145,12 @@ def test_notes_of_two_rows_stay_when_they_come_together(tmp_path: Path) -> None:
     for row, text in enumerate(("of a", "of b")):
         before.listing.go(row)
         before.listing.annotate(text)
-    before.keep()
+    before.store_session()
     after = session_of(comparison_of([E], keys=["w/op_0_mm"]), tmp_path)
     assert after.store is not None
     after.resume(after.store.load())
     assert after.listing.annotations.note(after.comparison, 0) == "of a; of b"
-    after.keep()
+    after.store_session()
     again = session_of(cut, tmp_path)
     assert again.store is not None
     again.resume(again.store.load())
@@ -164,7 +164,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
     earlier.listing.annotate("of an earlier sitting")
     earlier.typed.add("filter", "op:mm")
     earlier.listing.go(2)
-    earlier.keep()
+    earlier.store_session()
     reading = session_of(replace(c, a=replace(c.a, partial=True)), tmp_path)
     assert reading.store is not None
     kept = reading.store.load()
@@ -173,7 +173,7 @@ def test_what_is_written_while_the_logs_are_read_is_kept(tmp_path: Path) -> None
     reading.listing.mark_row("m")
     reading.listing.saved["reds"] = "status:red"
     reading.typed.add("filter", "status:red")
-    reading.keep()
+    reading.store_session()
     written = store(tmp_path).load()
     assert sorted(written.notes.values()) == ["of an earlier sitting", "written meanwhile"]
     assert (list(written.marks), written.filters, written.cursor) == (["m"], {"reds": "status:red"}, kept.cursor)

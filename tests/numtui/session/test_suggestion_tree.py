@@ -125,7 +125,7 @@ def test_what_is_rejected_is_not_accepted_with_the_others_and_not_suggested_in_t
     everything = found.accept_all(session.rules, session.comparison).rules.rules
     assert len(everything) == 73 - 12 - 1
     assert rule not in everything
-    session.keep()
+    session.store_session()
 
     again = Session(session.comparison, session.file, store=SessionStore("a.log", "b.log", folder=tmp_path))
     assert again.store is not None

@@ -155,8 +155,8 @@ class Desk:
             unsaved = session.dirty and not app._exit
             if not app._exit:
                 # As on a signal.
-                session.record()
-                session.keep()
+                session.write_journal()
+                session.store_session()
         assert session.journal is not None
         session.journal.close()
         assert SessionStore(*self.logs).load().notes == self.notes
