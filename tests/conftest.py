@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile(
     "numtui", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("fast", settings.get_profile("numtui"), max_examples=10)
+settings.register_profile("fast", settings.get_profile("numtui"), max_examples=5)
 settings.load_profile("numtui")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -52,7 +52,7 @@ def lacking(mark: str) -> str:
 
 
 def examples(usual: int) -> int:
-    """The number of random examples: `usual`, a fifth of it in the profile of `make test-fast`."""
+    """The number of random examples: `usual`, a tenth of it in the profile of `make test-fast`."""
     return max(usual * settings.default.max_examples // 50, 1) if settings.default is not None else usual
 
 
