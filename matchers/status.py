@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["RED", "Role", "Status"]
+__all__ = ["RED", "LabelledEnum", "Role", "Status"]
 
 
-class Status(IntEnum):
+class LabelledEnum(IntEnum):
+    """Constants with a name for reports, JSON, CSV and filters (`same-print`, `only-a`, `origin`, …)."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+class Status(LabelledEnum):
     """Verdict of one row, worst last among paired rows that need attention; see docs/matching.md."""
 
     PENDING = 0
@@ -26,11 +34,6 @@ class Status(IntEnum):
     NAN = 13
 
     @property
-    def label(self) -> str:
-        """The name used in reports and in JSON Lines (`same-print`, `only-a`, …)."""
-        return self.name.lower().replace("_", "-")
-
-    @property
     def red(self) -> bool:
         return self >= Status.SHAPE
 
@@ -38,18 +41,13 @@ class Status(IntEnum):
 RED = tuple(s for s in Status if s.red)
 
 
-class Role(IntEnum):
+class Role(LabelledEnum):
     """Position of a red row in the data flow."""
 
     NONE = 0
     ORIGIN = 1
     RECEIVER = 2
     UNKNOWN = 3
-
-    @property
-    def label(self) -> str:
-        """The name used in JSON, CSV and filters (`origin`, `receiver`, `unknown`)."""
-        return self.name.lower()
 
     @property
     def word(self) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.status import LabelledEnum
 
 __all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
 
@@ -33,17 +33,13 @@ NO_DIGEST = np.uint64(0x6E6F206469676573)
 """Placeholder for a digest that was not taken or cannot be read. (Not 0, a possible digest of zeros.)"""
 
 
-class Phase(IntEnum):
+class Phase(LabelledEnum):
     """Part of the training step that dispatched an operation."""
 
     FORWARD = 0
     BACKWARD = 1
     OPTIMIZER = 2
     OTHER = 3
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
 
 _NO_TEXTS = Texts({})

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from matchers.ops.module_path import canonical
+from matchers.status import LabelledEnum
 
 __all__ = ["DividedBatch", "Note", "Severity", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
 
 
-class Severity(IntEnum):
+class Severity(LabelledEnum):
     """Effect of a difference between two runs on their comparison.
 
     HARMLESS: at most the order of a sum, or the recording itself. SUSPICIOUS: may alone explain differences. FATAL: the
@@ -27,10 +27,6 @@ class Severity(IntEnum):
     HARMLESS = 0
     SUSPICIOUS = 1
     FATAL = 2
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

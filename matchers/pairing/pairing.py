@@ -8,17 +8,17 @@ rows are compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32
+from matchers.status import LabelledEnum
 
 __all__ = ["Method", "Pairing"]
 
 
-class Method(IntEnum):
+class Method(LabelledEnum):
     """Origin of a pair, in descending order of authority."""
 
     NONE = 0
@@ -29,10 +29,6 @@ class Method(IntEnum):
     VALUES = 5
     DATAFLOW = 6
     RELAXED = 7
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
-from matchers.status import Status
+from matchers.status import LabelledEnum, Status
 from numtui.query.fields import STATUS_WORDS
 from numtui.query.query import NO_QUERY, Query
 
@@ -82,16 +82,12 @@ class Filter:
         return passing & (self.query.mask(c) if queried is None else queried)
 
 
-class Order(IntEnum):
+class Order(LabelledEnum):
     """Sort order of the list; ties keep dispatch order."""
 
     DISPATCH = 0
     ERROR = 1
     CONFIDENCE = 2
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
     @property
     def next(self) -> Order:

@@ -19,7 +19,6 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
-from matchers.verdict.comparability import Severity as Grade
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate
 from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
@@ -32,18 +31,11 @@ from numtui.report.parts import (
     Note,
     RowFacts,
     RuleUse,
-    Weight,
     log_trouble,
     plural,
 )
 
 __all__ = ["Report"]
-
-_SEVERITIES: Final[dict[Grade, Weight]] = {
-    Grade.HARMLESS: "harmless",
-    Grade.SUSPICIOUS: "suspicious",
-    Grade.FATAL: "fatal",
-}
 
 _UNSURE: Final = 0.5
 """Pairs below this confidence are reported: a wrong pair is a false red row."""
@@ -69,7 +61,7 @@ class Report:
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """Differences between the two runs as a whole, gravest first."""
-        return tuple(Note(_SEVERITIES[note.severity], note.text) for note in self.comparison.comparability.notes)
+        return tuple(Note(note.severity.label, note.text) for note in self.comparison.comparability.notes)
 
     @property
     def warning(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from matchers.logs.op_log import OpLog
 from matchers.status import Role, Status
@@ -18,13 +18,9 @@ __all__ = [
     "Note",
     "RowFacts",
     "RuleUse",
-    "Weight",
     "log_trouble",
     "plural",
 ]
-
-Weight = Literal["fatal", "suspicious", "harmless"]
-"""Severity of a difference between the runs, or of a flaw of a log."""
 
 MEANING: Final = {
     Status.PENDING: "not compared yet",
@@ -47,9 +43,9 @@ MEANING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A caveat of the comparison, with its severity `weight`."""
+    """A caveat of the comparison; `weight` is the label of its `Severity`."""
 
-    weight: Weight
+    weight: str
     text: str
 
 
