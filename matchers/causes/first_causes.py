@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.logs.columns import Ragged
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
@@ -169,8 +169,7 @@ def _single_inputs(
     i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
     count_a, count_b = a.inputs.count[i], b.inputs.count[j]
     count = np.minimum(count_a, count_b)
-    owner = np.repeat(np.arange(len(pairs)), count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    owner, place = repeated(np.arange(len(pairs)), count)
     at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
     value_a, value_b = a.inputs.value[at_a], b.inputs.value[at_b]
     difference = relative(value_a, value_b)

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from matchers.arrays import Bool, Int64
 
-__all__ = ["GrowingColumn", "KeyColumn", "Ragged", "Strings", "Texts", "decode"]
+__all__ = ["GrowingColumn", "KeyColumn", "Ragged", "Strings", "Texts", "decode", "repeated"]
 
 
 def decode(raw: bytes) -> str:
@@ -139,6 +139,12 @@ class Texts(Mapping[int, str]):
     def raw(self, row: int) -> bytes:
         """The bytes of one record's field, empty if it has none."""
         return self._raw.get(row, b"")
+
+
+def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
+    """Repeat rows[k] count[k] times; return the rows, and the number of each repetition of its row, from 0."""
+    owner = np.repeat(rows, count)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
 
 
 @dataclass(frozen=True, slots=True)

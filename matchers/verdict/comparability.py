@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool
+from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
@@ -182,8 +183,7 @@ class _Given:
         compared &= a.inputs.count[i] == b.inputs.count[j]
         i, j = i[compared], j[compared]
         count = a.inputs.count[i]
-        owner = np.repeat(np.arange(len(i)), count)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        owner, place = repeated(np.arange(len(i)), count)
         at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
         x, y = a.inputs.value[at_a], b.inputs.value[at_b]
         given = (flow.a.value[at_a] < 0) & (flow.b.value[at_b] < 0) & np.isfinite(x) & np.isfinite(y)

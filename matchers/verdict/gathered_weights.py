@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import divided_batch
@@ -55,8 +56,7 @@ def _other_weights(
     tolerance = np.maximum(*(_tolerance(log)[log.dtype[rows]] for log, rows in ((a, i), (b, j))))
     pairs = np.flatnonzero((a.inputs.count[i] == b.inputs.count[j]) & (a.inputs.count[i] > 0))
     count = a.inputs.count[i[pairs]]
-    owner = np.repeat(pairs, count)
-    which = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    owner, which = repeated(pairs, count)
     at_a, at_b = a.inputs.start[i[owner]] + which, b.inputs.start[j[owner]] + which
     maker_a, maker_b = flow.a.value[at_a], flow.b.value[at_b]
     gathered = ((maker_a < 0) & _gathered(shards.b, maker_b)) | (_gathered(shards.a, maker_a) & (maker_b < 0))

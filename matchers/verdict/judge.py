@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.collectives import unfinished
@@ -293,8 +294,7 @@ class ErrorColumns:
         if not len(rows):
             return
         count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
-        owner = np.repeat(rows, count)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        owner, place = repeated(rows, count)
         x = a.inputs.value[a.inputs.start[i[owner]] + place]
         y = b.inputs.value[b.inputs.start[j[owner]] + place]
         unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)

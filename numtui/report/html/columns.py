@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int32
 from matchers.comparison import Comparison
-from matchers.logs.columns import Ragged
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing.pairing import Method
 from matchers.verdict.tolerance import EPSILON
@@ -254,8 +254,7 @@ def _inputs(block: Block, c: Comparison) -> None:
         ("B", c.b, c.row_b, c.at_b, flows[1], parameters[1]),
     ):
         count = np.append(log.inputs.count, 0)[rows]
-        owner = np.repeat(np.arange(len(c)), count)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        owner, place = repeated(np.arange(len(c)), count)
         source = log.inputs.start[:-1][rows[owner]] + place
         maker = flow.value[source] if flow is not None else np.full(len(owner), -1, np.int64)
         made = np.where(maker >= 0, np.append(at, -1)[maker], -1)
@@ -282,8 +281,7 @@ def _inputs(block: Block, c: Comparison) -> None:
 def _same_inputs(c: Comparison) -> NDArray[np.uint8]:
     """Return the bitwise equality of each input of side a with that of b, in row order, coded as in `_digests`."""
     count = np.append(c.a.inputs.count, 0)[c.row_a]
-    owner = np.repeat(np.arange(len(c)), count)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    owner, place = repeated(np.arange(len(c)), count)
     found = [_at(log.input_digests, rows[owner], place) for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
     known = (found[0] != NO_DIGEST) & (found[1] != NO_DIGEST)
     return np.where(known, np.where(found[0] == found[1], 1, 2), 0).astype(np.uint8)
