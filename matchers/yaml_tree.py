@@ -15,10 +15,10 @@ from typing import Any, Final
 import yaml
 from yaml.reader import Reader
 
-__all__ = ["Lines", "Node", "Tree", "TreeError", "read_tree"]
+__all__ = ["YAML_BREAK", "Lines", "Node", "Tree", "TreeError", "read_tree"]
 
 _DEEPEST: Final = 16
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+YAML_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 # The parser in C is some ten times faster; both give the same events.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -37,7 +37,7 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.starts = [0, *(found.end() for found in _BREAK.finditer(text))]
+        self.starts = [0, *(found.end() for found in YAML_BREAK.finditer(text))]
 
     def number(self, index: int) -> int:
         """0-based line of a character."""

@@ -6,7 +6,6 @@ behind the section's name afterwards, every other comment between two entries on
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -14,11 +13,10 @@ from typing import Final
 from matchers.rules.emit import indented
 from matchers.rules.grammar import Document, Section, parse_document
 from matchers.rules.item import Edit, dedented
-from matchers.yaml_tree import Node
+from matchers.yaml_tree import YAML_BREAK, Node
 
 __all__ = ["LayoutError", "applied", "dash_indent", "in_lines"]
 
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _LAYOUT: Final = frozenset("[]{},:-")
 
 
@@ -111,7 +109,7 @@ def _list(document: Document, section: Section, root: Node, break_: str) -> Edit
 
 def _comments(gap: str) -> tuple[list[str], list[str]]:
     """(the comment on the first line, those on further lines) of a text between two entries."""
-    found = [line.strip(" \t,:") for line in _LINE_BREAK.split(gap)]
+    found = [line.strip(" \t,:") for line in YAML_BREAK.split(gap)]
     if any(line and not line.startswith("#") for line in found):
         raise LayoutError("there is more than comments between the entries of a list in brackets")
     return [line for line in found[:1] if line], [line for line in found[1:] if line]

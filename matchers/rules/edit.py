@@ -20,18 +20,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from matchers.rules.block_style import LayoutError, applied, dash_indent, in_lines
 from matchers.rules.diff import SectionChange, section_changes
 from matchers.rules.emit import flow_item, indented
 from matchers.rules.grammar import Document, Item, Section
-from matchers.rules.item import Edit, block_item, end_of_item, item_text, new_file, switch
+from matchers.rules.item import LINE_BREAK, Edit, block_item, end_of_item, item_text, new_file, switch
 from matchers.rules.model import SECTIONS, Rule
 
 __all__ = ["edited"]
-
-_LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
 
 
 def edited(document: Document, rules: Sequence[Rule]) -> str:
@@ -42,7 +39,7 @@ def edited(document: Document, rules: Sequence[Rule]) -> str:
     """
     if tuple(rules) == document.rules.rules and not any(rule.written for rule in rules):
         return document.text
-    found = _LINE_BREAK.search(document.text)
+    found = LINE_BREAK.search(document.text)
     break_ = found.group() if found else "\n"
     if not document.readable:
         return new_file(rules, break_)

@@ -22,6 +22,7 @@ from matchers.rules.model import (
 from matchers.yaml_tree import Lines, Node
 
 __all__ = [
+    "LINE_BREAK",
     "Broken",
     "Edit",
     "ReadItem",
@@ -38,7 +39,8 @@ __all__ = [
     "text_of",
 ]
 
-_BREAK: Final = re.compile(r"\r\n|\n|\r")
+LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
+"""Ends of lines in files that people edit; YAML knows three more (`yaml_tree`)."""
 _DASH: Final = "- "
 _MARGIN: Final = " " * len(_DASH)
 
@@ -155,7 +157,7 @@ def _end(document: Document, section: Section, item: Item) -> int:
 
 def dedented(text: str, column: int) -> str:
     """A text that begins in `column`, with its further lines moved left by as much."""
-    first, *rest = _BREAK.split(text.rstrip())
+    first, *rest = LINE_BREAK.split(text.rstrip())
     return "\n".join([first, *(line[min(column, _indent(line)) :] for line in rest)])
 
 

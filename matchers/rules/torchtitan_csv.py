@@ -11,12 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from matchers.rules.item import block_item
+from matchers.rules.item import LINE_BREAK, block_item
 from matchers.rules.model import PairRule, RuleProblem
 
 __all__ = ["Overrides", "read_overrides"]
 
-_LINE_BREAK: Final = re.compile(r"\r\n|\n|\r")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"\s*')
 _REMARK: Final = re.compile(r"(?:^|(?<=\s))#(.*)")
 """A comment after a key. Without a space before it, the `#` is part of the key (`key#2`)."""
@@ -54,7 +53,7 @@ def read_overrides(data: bytes, path: str) -> Overrides:
     lines: list[str] = []
     partner_a: dict[str, PairRule] = {}
     partner_b: dict[str, PairRule] = {}
-    for number, content in enumerate(map(str.strip, _LINE_BREAK.split(text)), 1):
+    for number, content in enumerate(map(str.strip, LINE_BREAK.split(text)), 1):
         if not content:
             if lines and lines[-1]:
                 lines.append("")
