@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ __all__ = [
     "add_rank",
     "add_screen",
     "file_argument",
+    "on_screen",
     "requested",
 ]
 
@@ -150,7 +152,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
     if expect == "bitwise" and noise is not None:
         raise InputError("--expect bitwise allows no noise: leave out --noise")
     name_a, name_b = default_names(path_a, path_b)
-    return OpenRequest(
+    request = OpenRequest(
         path_a=path_a,
         path_b=path_b,
         name_a=getattr(args, "name_a", None) or name_a,
@@ -160,6 +162,14 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         expect=expect,
         rtol=rtol,
         noise_path=None if noise is None else _third_log(noise, args.rank),
+    )
+    return on_screen(request, args)
+
+
+def on_screen(request: OpenRequest, args: argparse.Namespace) -> OpenRequest:
+    """Return the request with the options of `add_screen`; for a command without them, without colours and session."""
+    return replace(
+        request,
         color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
         mouse=getattr(args, "mouse", False),

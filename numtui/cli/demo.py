@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
-from numtui.cli.arguments import Commands, add_command, add_screen
+from numtui.cli.arguments import Commands, add_command, add_screen, on_screen
 from numtui.cli.explore import explore
 from numtui.inputs import DEMOS, OpenRequest, demo_logs, resolve_logs
 
@@ -37,9 +38,6 @@ def _run(args: argparse.Namespace) -> int:
         name_a=DEMOS[args.pair][0],
         name_b=DEMOS[args.pair][1],
         rules_path=_RULES,
-        color=not args.no_color,
-        theme=args.theme,
-        mouse=args.mouse,
-        resume=False,
     )
-    return explore(request)
+    # Nobody comes back to an example.
+    return explore(replace(on_screen(request, args), resume=False))

@@ -20,6 +20,7 @@ from numtui.cli.arguments import (
     add_log_options,
     add_logs,
     add_screen,
+    on_screen,
     requested,
 )
 from numtui.cli.output import complain
@@ -91,17 +92,14 @@ def _requested_of_one(args: argparse.Namespace) -> OpenRequest:
         if getattr(args, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
     path = resolve_log(args.a, rank=args.rank)
-    return OpenRequest(
+    request = OpenRequest(
         path_a=path,
         path_b="",
         name_a=args.name_a or only_name(path),
         name_b="",
         rules_path=DEFAULT_RULES,
-        color=not args.no_color,
-        theme=args.theme,
-        mouse=args.mouse,
-        resume=not args.no_session,
     )
+    return on_screen(request, args)
 
 
 def explore(request: OpenRequest) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -196,7 +197,7 @@ class Prompt:
         if len(listing.comparison) < _AT_ONCE:
             self._evaluated(query)
         else:
-            work = lambda: listing.wanted(query)  # noqa: E731 - a name for what `run` is given
+            work = partial(listing.wanted, query)
             self._background.run(work, lambda _: self._evaluated(query), group="query", exclusive=True)
 
     def _evaluated(self, query: Query) -> None:
