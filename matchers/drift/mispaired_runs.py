@@ -34,7 +34,7 @@ _WITNESSES: Final = 3
 """Minimum number of operations that agree; fewer suffice only if a user's rule makes no more pairs."""
 _SHARE: Final = 2 / 3
 """Minimum share of witnesses among the operations of a run."""
-_MOST_SHIFTS: Final = 4
+_MAX_SHIFTS: Final = 4
 """Maximum number of candidate shifts examined per module pattern."""
 _NEIGHBOURS: Final = (-3, -2, -1, 1, 2, 3)
 _CLOSE: Final = 0.02
@@ -184,7 +184,7 @@ class _Search:
         place = (f.a.pattern[self.i] * 4 + f.a.phase[self.i]) * 2 + (self.rule >= 0)
         for mine in _alike(place, np.flatnonzero(~of_template)):
             located = self.target[mine] >= 0
-            for by in _most_common(self.by[mine[located]])[:_MOST_SHIFTS]:
+            for by in _most_common(self.by[mine[located]])[:_MAX_SHIFTS]:
                 # without a rule, a target elsewhere is no shift
                 if by or self.rule[mine[0]] >= 0:
                     yield _Group(mine, located & np.equal(self.by[mine], by), template=False)

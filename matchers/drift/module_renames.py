@@ -18,7 +18,7 @@ __all__ = ["find_renames", "rename_rules"]
 _SHARE: Final = 0.9
 """Minimum share of a module's pairs with one module of the other run; some are always logged elsewhere."""
 
-_MOST_PATTERNS: Final = 64
+_MAX_PATTERNS: Final = 64
 """Limits the work: every rule is tried on every distinct module name."""
 
 
@@ -56,7 +56,7 @@ def rename_rules(names: PairNames, renamed: dict[int, int], why: str) -> tuple[t
     covered: set[int] = set()
     rules: list[ModuleRule] = []
     tried: set[tuple[str, str]] = set()
-    for (left, right), modules in list(by_pattern.items())[:_MOST_PATTERNS]:
+    for (left, right), modules in list(by_pattern.items())[:_MAX_PATTERNS]:
         found = heads(
             [names.a.places[one].numbers for one, _ in modules], [names.b.places[other].numbers for _, other in modules]
         )

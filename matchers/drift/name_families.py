@@ -26,7 +26,7 @@ from matchers.rules.model import OpRule, PairRule
 
 __all__ = ["name_families"]
 
-_MOST_PAIRS: Final = 500
+_MAX_PAIRS: Final = 500
 """Maximum size of a family that is covered by one rule per pair."""
 _SURE: Final = 0.9
 """Minimum confidence of a pair that gets a rule."""
@@ -115,7 +115,7 @@ def name_families(names: PairNames) -> Iterator[Finding]:
 def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
     """A rule for each pair that no template covers; none if there are too many to read."""
     sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= _SURE)
-    if len(which) > _MOST_PAIRS:
+    if len(which) > _MAX_PAIRS:
         return []
     a, b = names.c.a, names.c.b
     return [

@@ -26,7 +26,7 @@ _LEAST: Final = 3
 """Minimum number of pairs in a progression."""
 _SHARE: Final = 1 / 64
 """Minimum share of the pairs in a progression that is worth a rule."""
-_MOST_OF: Final = 1 / 2
+_MIN_SHARE: Final = 1 / 2
 """Minimum share of the pairs in any progression; fewer advance in equal steps by accident."""
 _LOOK_AHEAD: Final = 16
 """Number of following pairs tried as the second of a progression."""
@@ -137,7 +137,7 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
         else:
             patience -= 1
             del free[first]
-    return found if sum(len(run.rows) for run in found) >= _MOST_OF * len(rows) else []
+    return found if sum(len(run.rows) for run in found) >= _MIN_SHARE * len(rows) else []
 
 
 def _some(free: dict[int, None], most: int) -> list[int]:

@@ -27,7 +27,7 @@ _NAME: Final = "realign"
 _WHY: Final = "these have the same numbers"
 _MAX_SHIFTS: Final = 8
 """Maximum number of shifts tried; each takes a few comparisons."""
-_MOST_PAIRS: Final = 1_000
+_MAX_PAIRS: Final = 1_000
 """Maximum number of pair rules tried for a run."""
 _SHARE: Final = 2 / 3
 """Minimum share of a run that has to come out fine."""
@@ -111,7 +111,7 @@ def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
         rules = rules.removing(rule)
     for rule in change.rules:
         rules = rules.adding(rule)
-    if rules == c.rules or len(change.rules) > _MOST_PAIRS:
+    if rules == c.rules or len(change.rules) > _MAX_PAIRS:
         return None
     after = c.with_rules(rules)
     fine = np.isin(after.status, FINE)[after.at_a]

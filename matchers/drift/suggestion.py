@@ -36,7 +36,7 @@ def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | i
 _SURE: Final = 0.9
 """Minimum confidence of pairs that a proposed rule must preserve."""
 
-_MOST_TRIES: Final = 100_000
+_MAX_TRIES: Final = 100_000
 """Maximum number of rules times rows for which a family's rules are tried one by one, if they cannot all apply."""
 
 _COSTS: Final = "a rule for all of them would break {}"
@@ -152,7 +152,7 @@ def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...],
     """As many of the rules as break no certain pair, and the comparison under them; none if trying would take long."""
     kept: tuple[Rule, ...] = ()
     best = c
-    if len(rules) > 1 and len(rules) * len(c) <= _MOST_TRIES:
+    if len(rules) > 1 and len(rules) * len(c) <= _MAX_TRIES:
         for rule in rules:
             after = c.with_rules(with_more(c.rules, (*kept, rule)))
             if not lost_pairs(c, after):

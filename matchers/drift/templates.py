@@ -24,7 +24,7 @@ Learned = tuple[list[TemplateRule], Int64]
 """Templates, and the positions of the pairs that they make among the given ones."""
 
 _HOLES: Final = "ijklm"
-_MOST_COUNTERS: Final = 8
+_MAX_COUNTERS: Final = 8
 """Maximum number of templates, one per counter, for a pattern whose counters have no common shift."""
 
 
@@ -86,7 +86,7 @@ class Learner:
             if text_a == text_b:
                 return nothing
             return [TemplateRule(a=(text_a,), b=(text_b,), why=why)], np.arange(len(i))
-        if not found[0] or len(np.unique(before)) > _MOST_COUNTERS:
+        if not found[0] or len(np.unique(before)) > _MAX_COUNTERS:
             return nothing
         rules: list[TemplateRule] = []
         covered = [nothing[1]]

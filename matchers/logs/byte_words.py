@@ -16,7 +16,7 @@ PADDING = 32
 
 _GOLDEN = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio, which scatters well; odd, as are its powers."""
-_MOST_BITS = 12
+_MAX_BITS = 12
 
 
 class Words:
@@ -41,7 +41,7 @@ class WordSet:
         multiplier, bits = _GOLDEN, 1
         while len(set(((known * np.uint64(multiplier)) >> np.uint64(64 - bits)).tolist())) < len(known):
             multiplier = multiplier * _GOLDEN & 0xFFFFFFFFFFFFFFFF
-            bits = min(bits + 1, _MOST_BITS)
+            bits = min(bits + 1, _MAX_BITS)
         self._multiplier, self._shift = np.uint64(multiplier), np.uint64(64 - bits)
         place = (known * self._multiplier) >> self._shift
         # unused places hold a word that hashes elsewhere, so that nothing matches there

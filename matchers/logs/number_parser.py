@@ -30,7 +30,7 @@ _EXPONENTS = WordSet([int.from_bytes(b"e%+03d" % (power + 6), "little") for powe
 _FACTORS = 10.0 ** np.maximum(_POWERS, 0)
 _DIVISORS = 10.0 ** np.maximum(-_POWERS, 0)
 
-_LONGEST_REPR = 24
+_MAX_REPR_LENGTH = 24
 """Length of the longest `repr` of a float64, `-2.2250738585072014e-308`."""
 _FIRST_BYTES = np.array([(1 << (8 * k)) - 1 for k in range(9)], np.uint64)
 """Masks that keep the first k bytes of a word, k = 0 … 8."""
@@ -120,17 +120,17 @@ def _seven_digits(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool
 def _repr_numbers(words: Words, start: Int64, end: Int64) -> tuple[Float64, Bool]:
     """Parse numbers as `repr` prints them, with numpy: (values, mask of those in that form)."""
     length = end - start
-    fits = (length > 0) & (length <= _LONGEST_REPR)
+    fits = (length > 0) & (length <= _MAX_REPR_LENGTH)
     fits &= words.at(np.maximum(end - 1, 0)) & _U(0xFF) != 0  # numpy treats trailing zero bytes as padding
     at, length = start[fits], length[fits]
-    text = np.empty((len(at), _LONGEST_REPR // 8), "<u8")
+    text = np.empty((len(at), _MAX_REPR_LENGTH // 8), "<u8")
     for k in range(text.shape[1]):
         np.bitwise_and(words.at(at + 8 * k), _FIRST_BYTES[np.clip(length - 8 * k, 0, 8)], out=text[:, k])
     value = np.full(len(start), np.nan)
     if not (text.view(np.uint8) == ord("_")).any():
         try:
             with np.errstate(over="ignore"):  # 1e999 is inf, as with `float`
-                value[fits] = text.view(f"S{_LONGEST_REPR}")[:, 0].astype(np.float64)
+                value[fits] = text.view(f"S{_MAX_REPR_LENGTH}")[:, 0].astype(np.float64)
         except ValueError:
             pass
         else:

@@ -90,7 +90,7 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
-_MOST_CUTS = 3
+_MAX_CUTS = 3
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
@@ -154,11 +154,11 @@ def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
         for line, n in of.items():
             many[_file(line)] = many.get(_file(line), 0) + sign * n
     lines = [x for x in sorted({*of_a, *of_b}) if many[_file(x)] and of_a.get(x, 0) != of_b.get(x, 0)]
-    for line in lines[:_MOST_CUTS]:
+    for line in lines[:_MAX_CUTS]:
         x, y = of_a.get(line, 0), of_b.get(line, 0)
         where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x:,} times in a and {y:,} in b"
         yield f"detach() cuts a gradient at {line} {where}"
-    if (more := len(lines) - _MOST_CUTS) > 0:
+    if (more := len(lines) - _MAX_CUTS) > 0:
         yield f"detach() counts differ at {more:,} more source line{'s' * (more > 1)}"
 
 

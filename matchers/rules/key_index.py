@@ -24,8 +24,8 @@ __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 
 _NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
 _NO_ROWS: Final[Int64] = np.zeros(0, np.int64)
-_MOST_MASKS: Final = 256
-_MOST_FOUND: Final = 20_000
+_MAX_MASKS: Final = 256
+_MAX_FOUND: Final = 20_000
 _AT_ONCE: Final = 1 << 15
 """Number of keys split at a time, which bounds the temporary texts in memory."""
 
@@ -153,7 +153,7 @@ class KeyIndex:
                 if numbered is not None:
                     k = int(numbered.group(1))
                     rows = self.named(reference[: numbered.start()])[k - 1 : k]
-            if len(self._found) >= _MOST_FOUND:
+            if len(self._found) >= _MAX_FOUND:
                 self._found.clear()
             self._found[reference] = rows
         return rows
@@ -171,7 +171,7 @@ class KeyIndex:
                 if self._renamed is not None:
                     mask[self._renamed.globbed(Glob.of(text))] = True
             mask.setflags(write=False)
-            if len(self._masks) >= _MOST_MASKS:
+            if len(self._masks) >= _MAX_MASKS:
                 self._masks.clear()
             self._masks[text] = mask
         return mask

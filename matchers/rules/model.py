@@ -35,7 +35,7 @@ __all__ = [
     "located",
 ]
 
-_LONGEST_PATTERN: Final = 4096
+_MAX_PATTERN_LENGTH: Final = 4096
 
 
 class Side(str, Enum):
@@ -68,8 +68,8 @@ def _text(name: str, text: str) -> None:
 
 def _bounded(name: str, text: str | None) -> None:
     """Limit the length of a pattern, because matching time is proportional to it."""
-    if text is not None and len(text) > _LONGEST_PATTERN:
-        raise ValueError(f"'{name}' is longer than {_LONGEST_PATTERN:,} characters")
+    if text is not None and len(text) > _MAX_PATTERN_LENGTH:
+        raise ValueError(f"'{name}' is longer than {_MAX_PATTERN_LENGTH:,} characters")
 
 
 def _template(captures: str, filled: tuple[str, ...]) -> None:

@@ -42,9 +42,9 @@ _PLACEHOLDER: Final = re.compile(
 )
 _CLASS: Final = {"int": "([0-9]+)", "name": "([^./]+)", "path": r"([^./]+(?:\.[^./]+)*)"}
 _STOPS: Final = {"int": "", "name": "./", "path": "/"}
-_LONGEST_INTEGER: Final = 18
-_LONGEST_TEXT: Final = 65_536
-_MOST_HOLES: Final = 32
+_MAX_DIGITS: Final = 18
+_MAX_TEXT_LENGTH: Final = 65_536
+_MAX_HOLES: Final = 32
 
 
 class PatternError(ValueError):
@@ -71,7 +71,7 @@ class _Hole:
 
     def value(self, text: str) -> int | None:
         """The value for a text of digits; None if there is none."""
-        if len(text) > _LONGEST_INTEGER or (text[0] == "0" and len(text) > 1):
+        if len(text) > _MAX_DIGITS or (text[0] == "0" and len(text) > 1):
             return None
         value, rest = divmod(int(text) - self.offset, self.factor)
         return None if rest or (self.factor != 1 and value < 0) else value
@@ -92,8 +92,8 @@ class Pattern:
         self._parts = _parts_of(text)
         self.kinds: dict[str, str] = {}
         holes = [part for part in self._parts if isinstance(part, _Hole)]
-        if len(holes) > _MOST_HOLES:
-            raise PatternError(f"more than {_MOST_HOLES} placeholders")
+        if len(holes) > _MAX_HOLES:
+            raise PatternError(f"more than {_MAX_HOLES} placeholders")
         for part in holes:
             if self.kinds.setdefault(part.name, part.kind) != part.kind:
                 raise PatternError(f"{{{part.name}}} is used both as {self.kinds[part.name]} and as {part.kind}")
@@ -129,7 +129,7 @@ class Pattern:
 
     def match(self, text: str) -> dict[str, int | str] | None:
         """The value of every placeholder if the whole text matches, else None."""
-        if len(text) > _LONGEST_TEXT:
+        if len(text) > _MAX_TEXT_LENGTH:
             return None
         if self._expression is not None:
             found = self._expression.fullmatch(text)

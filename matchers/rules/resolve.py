@@ -34,7 +34,7 @@ from matchers.rules.template_pairs import Group, TemplatePairs, template_pairs
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 
-_MOST_TEMPLATES: Final = 64
+_MAX_TEMPLATES: Final = 64
 
 
 class Forced(NamedTuple):
@@ -402,7 +402,7 @@ class _Run(Lookup):
         key = (rule.a, rule.b, rule.phase)
         filled = cache.get(key)
         if filled is None:
-            if len(cache) >= _MOST_TEMPLATES:
+            if len(cache) >= _MAX_TEMPLATES:
                 cache.clear()
             pairs = template_pairs(rule, index_a, index_b, (self.a.phase, self.b.phase))
             filled = cache[key] = _Filled(pairs)

@@ -33,11 +33,11 @@ _RANDOM = frozenset(
 )
 _LOOKED_UP = {"embedding": 1}
 """Operations that read tokens -> position of the tokens."""
-_MOST_WEIGHTS = 0.5
+_MIN_SHARE_OF_WEIGHTS = 0.5
 """Minimum fraction of differing external inputs to report that the weights differ; below it, one op may read another
 input.
 """
-_MOST_CLAUSES = 5
+_MAX_CLAUSES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Comparability:
         """All notes that are not harmless in one sentence; empty if there are none."""
         if not self.grave:
             return ""
-        clauses = [note.text for note in self.grave[:_MOST_CLAUSES]]
+        clauses = [note.text for note in self.grave[:_MAX_CLAUSES]]
         if (more := len(self.grave) - len(clauses)) > 0:
             clauses.append(f"and {more} more")
         start = "Not comparable" if self.severity == Severity.FATAL else "Compare with care"
@@ -148,8 +148,8 @@ def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
     many = int(np.count_nonzero(noise.error > 0))
     yield Note(Severity.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations differ")
     if noise.unsteady:
-        some = ", ".join(log.keys[record] for record in noise.unsteady[:_MOST_CLAUSES])
-        more = f" and {len(noise.unsteady) - _MOST_CLAUSES:,} more" if len(noise.unsteady) > _MOST_CLAUSES else ""
+        some = ", ".join(log.keys[record] for record in noise.unsteady[:_MAX_CLAUSES])
+        more = f" and {len(noise.unsteady) - _MAX_CLAUSES:,} more" if len(noise.unsteady) > _MAX_CLAUSES else ""
         text = f"non-deterministic, other results from bitwise equal inputs: {some}{more}"
         yield Note(Severity.HARMLESS, "noise", text)
 
@@ -207,7 +207,7 @@ def _inferred_start(given: _Given) -> Iterator[Note]:
         yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
     weights = ~given.tokens
     n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
-    if n and n >= _MOST_WEIGHTS * total:
+    if n and n >= _MIN_SHARE_OF_WEIGHTS * total:
         text = f"different weights before the step: {n:,} of {total:,} external inputs of the forward pass differ"
         first = given.first(weights & given.differs)
         yield Note(Severity.FATAL, "parameters", f"{text}, first read by {first}")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-_MOST_PROBLEMS = 20
-_LONGEST = 2000
+_MAX_PROBLEMS = 20
+_MAX_LINE_LENGTH = 2000
 
 
 def add_parser(commands: Commands) -> None:
@@ -68,9 +68,9 @@ def _convert(args: argparse.Namespace) -> int:
     overrides = read_overrides(data, source)
     if overrides.problems:
         messages = [f"{problem.path}:{problem.line}: {problem.message}" for problem in overrides.problems]
-        for message in messages[:_MOST_PROBLEMS]:
+        for message in messages[:_MAX_PROBLEMS]:
             complain(message)
-        more = len(messages) - _MOST_PROBLEMS
+        more = len(messages) - _MAX_PROBLEMS
         hidden = f" ({more} more than shown)" if more > 0 else ""
         lines = f"{len(messages)} line{'s' * (len(messages) > 1)}"
         raise RulesError(f"{source}: nothing was converted: {lines} could not be understood{hidden}")
@@ -104,7 +104,7 @@ def _check(args: argparse.Namespace) -> int:
         usage = compared(logs)[0].usage
     wrong = [str(problem) for problem in file.rules.problems] + [use.problem for use in usage if use.problem]
     needless = [use.hint for use in usage if use.hint]
-    lines = [safe_text(text, _LONGEST) for text in (*wrong, *(needless if args.hints else ()))]
+    lines = [safe_text(text, _MAX_LINE_LENGTH) for text in (*wrong, *(needless if args.hints else ()))]
     lines.append(f"{safe_text(args.rules, 200)}: {', '.join(_summary(file, logs is not None, usage, needless))}")
     deliver(lambda out: out.writelines(f"{line}\n" for line in lines), None)
     return ExitCode.RED if wrong else ExitCode.SAME

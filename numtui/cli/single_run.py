@@ -16,7 +16,7 @@ from numtui.text.safe import safe_text
 
 __all__ = ["report_single"]
 
-_MOST = 10
+_MAX_ROWS = 10
 """Maximum lines of each list."""
 
 
@@ -43,11 +43,11 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
         causes = np.flatnonzero(c.cause)
         yield ""
         yield f"NaN and Inf begin at ({len(causes)}):"
-        for row in causes[:_MOST].tolist():
+        for row in causes[:_MAX_ROWS].tolist():
             yield _row(c, row)
             yield f"        {safe_text(explain_single(c, row).headline, 400)}"
     finite = np.flatnonzero(np.isfinite(c.error))
-    largest = finite[np.argsort(-c.error[finite], kind="stable")][:_MOST]
+    largest = finite[np.argsort(-c.error[finite], kind="stable")][:_MAX_ROWS]
     if len(largest):
         yield ""
         yield "largest values:"
@@ -57,7 +57,7 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     if len(changes):
         yield ""
         yield f"dtype boundaries: {len(changes):,} operations change the dtype, the first are"
-        for row in changes[:_MOST].tolist():
+        for row in changes[:_MAX_ROWS].tolist():
             notes = [note for note in explain_single(c, row).notes if note.startswith("dtype")]
             yield f"{_row(c, row)}   {safe_text(notes[0].removeprefix('dtype boundary: '), 200)}"
 

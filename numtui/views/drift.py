@@ -20,14 +20,14 @@ from numtui.views.table import number_of
 __all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
 
 _PARTS: Final = re.compile(r"[./_]|[^./_]+")
-_LONGEST: Final = 400
+_MAX_KEY_LENGTH: Final = 400
 
 
 def marked_keys(a: str, b: str) -> tuple[Line, Line]:
     """Split two keys into pieces; those missing in the other key get the role `drift`."""
     from rapidfuzz.distance import Indel  # here: saves the first screen 10 ms
 
-    parts = _PARTS.findall(safe_text(a, _LONGEST)), _PARTS.findall(safe_text(b, _LONGEST))
+    parts = _PARTS.findall(safe_text(a, _MAX_KEY_LENGTH)), _PARTS.findall(safe_text(b, _MAX_KEY_LENGTH))
     lines: tuple[list[Piece], list[Piece]] = [], []
     for step in Indel.opcodes(*parts):
         role = "" if step.tag == "equal" else "drift"
@@ -46,7 +46,7 @@ def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
         rows = int(c.at_a[i]), int(c.at_b[j])
     else:
         log, record, at = (c.a, i, c.at_a) if i >= 0 else (c.b, j, c.at_b)
-        one: Line = [(safe_text(log.keys[record], _LONGEST), "")]
+        one: Line = [(safe_text(log.keys[record], _MAX_KEY_LENGTH), "")]
         keys, rows = (one, []) if i >= 0 else ([], one), (int(at[record]), int(at[record]))
     out: list[Line] = []
     for side, line, row in zip("ab", keys, rows, strict=True):
@@ -97,7 +97,10 @@ def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
         if record >= 0:
             for sentence, other in _of_side(side, record):
                 row = int(at[other])
-                yield f"{name} {sentence.format(f'{safe_text(side.log.keys[other], _LONGEST)} (row {row + 1})')}", row
+                yield (
+                    f"{name} {sentence.format(f'{safe_text(side.log.keys[other], _MAX_KEY_LENGTH)} (row {row + 1})')}",
+                    row,
+                )
 
 
 def _of_side(side: LogFeatures, record: int) -> Iterator[tuple[str, int]]:

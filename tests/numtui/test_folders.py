@@ -1,4 +1,4 @@
-"""Where settings and sessions are: XDG's places on Linux, the system's elsewhere, with the earlier places read."""
+"""Folders of settings and sessions: XDG's on Linux, the system's elsewhere, with the earlier places read."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from numtui.tui.screens.screen import MainScreen
 
 __all__ = ["ActionProvider", "Palette", "PlaceProvider", "scores"]
 
-_MOST = 30
+_MAX_PLACES = 30
 """Maximum number of modules and files offered."""
 
 _ALIKE = 70.0
@@ -78,7 +78,7 @@ class PlaceProvider(Provider):
             for name in FIELDS[field].names(screen.session.comparison)
             if name and all(word in name.lower() for word in words)
         ]
-        for length, field, name in sorted(found)[:_MOST]:
+        for length, field, name in sorted(found)[:_MAX_PLACES]:
             shown = Text.assemble((f"{field:<14} ", "bold"), safe_text(name, 200))
             yield Hit(
                 1 / (1 + length), shown, partial(screen.prompt.filter_by, exactly(field, name)), text=f"{field} {name}"

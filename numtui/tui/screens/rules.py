@@ -34,7 +34,7 @@ __all__ = ["RulesPanel"]
 
 _SHARE: Final = 0.6
 """Share of the screen for a long list."""
-_MOST: Final = 3
+_MAX_LINES: Final = 3
 """Maximum lines of a message."""
 _CONTEXT: Final = 3
 """Minimum rules visible during editing."""
@@ -376,7 +376,7 @@ class RulesPanel(Typing[int | None]):
             text, role = self._would(self.trial), "good"
         elif not text and (self.wanted is not None or self._draft is not None):
             text, role = "…" if self.wanted is not None else "the rule is valid", "dim"
-        return [[(f" {part}", role)] for part in wrap(text, width - 2)[:_MOST]]
+        return [[(f" {part}", role)] for part in wrap(text, width - 2)[:_MAX_LINES]]
 
     def _would(self, trial: Trial) -> str:
         after = trial.job.result

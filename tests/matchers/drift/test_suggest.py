@@ -226,7 +226,7 @@ def test_checkpointed_names_without_equal_steps_have_a_pair_each() -> None:
 
 
 def test_a_family_that_is_too_large_is_not_said_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drift_names, "_MOST_PAIRS", 3)
+    monkeypatch.setattr(drift_names, "_MAX_PAIRS", 3)
     s = checkpointed((0, 1, 5, 7))["checkpointed names"]
     assert s.rules == ()
     assert "in equal steps from layer to layer" in s.no_rule

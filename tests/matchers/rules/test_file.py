@@ -341,7 +341,7 @@ TRAILING = st.sampled_from(["", "", "  # why not", " # 'x"])
 
 
 def comments_of(text: str) -> list[int]:
-    """How often each of the comments of `files` is there."""
+    """Count each of the comments of `files`."""
     known = ("# c: [x", "# - a: x", "# deep", "# one", "# two", "# hello", "# why not", "# 'x", "# keep")
     return [text.count(comment) for comment in known]
 

@@ -15,7 +15,7 @@ from numtui.cli.parser import root_parser
 
 @pytest.fixture
 def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """What makes bash complete the program."""
+    """Return the script that makes bash complete the program."""
     assert main(["completion", "bash"]) == 0
     path = tmp_path / "numtui.bash"
     path.write_text(capsys.readouterr().out, encoding="utf-8")
@@ -23,7 +23,7 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def completed(script: Path, *words: str) -> set[str]:
-    """What bash offers for the last of the words, in a folder with one log."""
+    """Return the completions of bash for the last word, in a folder with one log."""
     (script.parent / "run 1" / "deep").mkdir(exist_ok=True, parents=True)
     line = 'source "$1"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _shtab_numtui; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(

@@ -352,7 +352,7 @@ async def test_the_cursor_never_leaves_the_text_and_everything_can_be_undone(tmp
 
 
 def styled(pilot: Pilot[None]) -> list[Segment]:
-    """What is shown of the text that is typed."""
+    """Return the visible part of the typed text."""
     y, rows = panel(pilot).text.region.y, panel(pilot).text.region.height
     strips = pilot.app.screen._compositor.render_strips()
     return [segment for strip in strips[y : y + rows] for segment in strip]
