@@ -25,13 +25,15 @@ class Status(LabelledEnum):
     SHARDED = 4
     UNFINISHED = 5
     PARTIAL = 6
-    RECOMPUTE = 7
-    IGNORED = 8
-    ONLY_A = 9
-    ONLY_B = 10
-    SHAPE = 11
-    DIVERGED = 12
-    NAN = 13
+    NO_VALUES = 7
+    NOT_JUDGED = 8
+    RECOMPUTE = 9
+    IGNORED = 10
+    ONLY_A = 11
+    ONLY_B = 12
+    SHAPE = 13
+    DIVERGED = 14
+    NAN = 15
 
     @property
     def red(self) -> bool:

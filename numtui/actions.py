@@ -191,7 +191,7 @@ ACTIONS: tuple[Action, ...] = (
         "toggle_other",
         "6",
         Group.LIST,
-        "show or hide other rows: recompute, sharded, unfinished, partial sums, ignored",
+        "show or hide other rows: recompute, sharded, unfinished, partial sums, no values, not judged, ignored",
     ),
     _a("larger_inspector", "+", Group.LIST, "enlarge the inspector: more of each row"),
     _a("smaller_inspector", "-", Group.LIST, "shrink the inspector, then hide it: more rows"),

@@ -90,12 +90,7 @@ def _names(of: _Subject) -> Iterator[str]:
 
 def _printed(of: _Subject) -> Iterator[str]:
     """The limits of agreement in printed values."""
-    if of.status != Status.SAME_PRINT:
-        return
-    i, _ = of.records
-    if i >= 0 and not len(of.c.a.outputs[i]) and not of.c.a.present[i]:
-        yield "only inputs are logged: the result of the operation is unknown"
-    else:
+    if of.status == Status.SAME_PRINT:
         yield "printed norms miss reordering, sign flips (L1) and changes below 5e-7"
 
 

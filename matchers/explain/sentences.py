@@ -148,9 +148,18 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, {within}",
         Status.UNFINISHED: "unfinished: read before the communication completed, the numbers mean nothing",
         Status.PARTIAL: "partial sum: the runs add in another order, the total agrees",
+        Status.NO_VALUES: f"no values: {_what_is_missing(c, row)}",
+        Status.NOT_JUDGED: f"not judged: differs by {size}; the row cannot be judged by itself",
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: run again in the backward pass",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _what_is_missing(c: Comparison, row: int) -> str:
+    a, b = (len(log.outputs[i]) > 0 or log.present[i] > 0 for log, i in ((c.a, c.row_a[row]), (c.b, c.row_b[row])))
+    if a != b:
+        return f"only {'a' if a else 'b'} prints a result"
+    return "the logs print other numbers of the result" if a else "neither log prints a result"
 
 
 def _role(c: Comparison, row: int) -> str:

@@ -151,6 +151,9 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
+    results = (compared & ~columns.by_inputs) | columns.infinite | bits.differ | own_differs
+    nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
+    status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
     return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)
@@ -245,12 +248,13 @@ class ErrorColumns:
         nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
         infinite: bool, the same infinity on both sides.
         compared: bool, any number was compared.
+        by_inputs: bool, these numbers are of inputs only.
     """
 
     def __init__(self, a: OpLog, b: OpLog, i: Int64, j: Int64) -> None:
         self._a, self._b, self._i, self._j = a, b, i, j
         self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
-        self.nonfinite, self.infinite, self.compared = np.zeros((3, len(i)), bool)
+        self.nonfinite, self.infinite, self.compared, self.by_inputs = np.zeros((4, len(i)), bool)
         _, self._nan_a, self._inf_a, _ = a.counts[:, i]
         _, self._nan_b, self._inf_b, _ = b.counts[:, j]
         self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
@@ -301,7 +305,7 @@ class ErrorColumns:
         odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
         self.nonfinite[owner[odd]] = True
         np.maximum.at(self.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
-        self.compared[owner] = True
+        self.compared[owner] = self.by_inputs[owner] = True
 
     def add_statistics(self) -> None:
         """Compare L2, Min, Max and Mean, each on its own scale."""

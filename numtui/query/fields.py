@@ -29,7 +29,16 @@ __all__ = ["FIELDS", "NUMBERS", "STATUS_WORDS", "Field", "Number", "keys_contain
 STATUS_WORDS: dict[str, tuple[Status, ...]] = {
     "red": tuple(s for s in Status if s.red),
     "equal": (Status.EQUAL, Status.SAME_PRINT),
-    "other": (Status.PENDING, Status.SHARDED, Status.UNFINISHED, Status.PARTIAL, Status.RECOMPUTE, Status.IGNORED),
+    "other": (
+        Status.PENDING,
+        Status.SHARDED,
+        Status.UNFINISHED,
+        Status.PARTIAL,
+        Status.NO_VALUES,
+        Status.NOT_JUDGED,
+        Status.RECOMPUTE,
+        Status.IGNORED,
+    ),
     **{s.label: (s,) for s in Status if s is not Status.EQUAL},
 }
 """Values of `status:`, besides `cause` and `cast`."""

@@ -45,6 +45,8 @@ def certificate(c: Comparison) -> Iterator[str]:
         "recomputed on one side": n[Status.RECOMPUTE],
         "sharded differently": n[Status.SHARDED],
         "partial sums in another reduction order": n[Status.PARTIAL],
+        "without values": n[Status.NO_VALUES],
+        "not judged": n[Status.NOT_JUDGED],
         "logged before they finished": n[Status.UNFINISHED],
         "ignored by rules": n[Status.IGNORED],
     }

@@ -32,6 +32,8 @@ _NOT_JUDGED: Final = (
     Status.SHARDED,
     Status.UNFINISHED,
     Status.PARTIAL,
+    Status.NO_VALUES,
+    Status.NOT_JUDGED,
     Status.RECOMPUTE,
     Status.IGNORED,
 )

@@ -30,6 +30,8 @@ MEANING: Final = {
     Status.SHARDED: "different shards of one tensor, not judged",
     Status.UNFINISHED: "collectives logged before they finished, not judged",
     Status.PARTIAL: "partial sums in another reduction order, totals agree",
+    Status.NO_VALUES: "nothing to compare: no result that both logs print",
+    Status.NOT_JUDGED: "differs, but cannot be judged by itself",
     Status.RECOMPUTE: "recomputed in the backward pass (checkpointing) on one side only",
     Status.IGNORED: "ignored by a rule",
     Status.ONLY_A: "no partner in b",

@@ -16,6 +16,8 @@ GLYPHS: Final[dict[Status, str]] = {
     Status.SHARDED: "∥",
     Status.UNFINISHED: "…",
     Status.PARTIAL: "Σ",
+    Status.NO_VALUES: "∅",
+    Status.NOT_JUDGED: "?",
     Status.RECOMPUTE: "↻",
     Status.IGNORED: "·",
     Status.ONLY_A: "◀",

@@ -132,7 +132,15 @@ def _main_dtype(log: OpLog) -> str:
     return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
 
 
-_SELDOM = (Status.RECOMPUTE, Status.UNFINISHED, Status.PARTIAL, Status.SHARDED, Status.IGNORED)
+_SELDOM = (
+    Status.NO_VALUES,
+    Status.NOT_JUDGED,
+    Status.RECOMPUTE,
+    Status.UNFINISHED,
+    Status.PARTIAL,
+    Status.SHARDED,
+    Status.IGNORED,
+)
 """Statuses neither red nor good nor of one side only, shown where there are any."""
 
 

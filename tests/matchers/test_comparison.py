@@ -88,7 +88,8 @@ def test_eager_and_traced_are_the_same_run() -> None:
     """Every one of the 82 differences that a comparison by name reports is a wrong pair."""
     c = compared("eager", "traced")
     assert found_and_wrong(c) == (400, 400, 0)
-    assert counted(c) == {"same-print": 400, "recompute": 78}
+    # the clipping and the optimizer's two operations change values in place, of which the logs print nothing
+    assert counted(c) == {"same-print": 397, "no-values": 3, "recompute": 78}
     assert not c.red.any()
     assert not c.cause.any()
 
@@ -97,7 +98,7 @@ def test_eager_and_traced_are_the_same_run() -> None:
 def test_activation_checkpointing_only_runs_things_again(other: str, copies: int) -> None:
     c = compared("ac_none", other)
     assert found_and_wrong(c) == (408, 408, 0)
-    assert counted(c) == {"same-print": 408, "recompute": copies}
+    assert counted(c) == {"same-print": 405, "no-values": 3, "recompute": copies}
     again = np.flatnonzero(c.status == Status.RECOMPUTE)
     assert (c.row_a[again] == -1).all()
     # each copy is shown with what it is a copy of: an earlier row with the same numbers
@@ -113,7 +114,7 @@ def test_two_kinds_of_checkpointing() -> None:
     """What both run again is a pair, of copy and copy; the first pass pairs with the first pass."""
     c = compared("ac_selective", "ac_full")
     assert not c.red.any()
-    assert counted(c)["same-print"] >= 408
+    assert counted(c)["same-print"] >= 405
     phases = c.a.phase[c.pairing.lead_a] == c.b.phase[c.pairing.lead_b]
     assert phases.all()
 
@@ -194,8 +195,10 @@ def test_a_log_is_the_same_as_itself(name: str) -> None:
     c = compare(log, log)
     assert c.row_a.tolist() == c.row_b.tolist() == list(range(len(log)))
     assert c.pairing.of_a.tolist() == c.pairing.of_b.tolist()
-    assert set(counted(c)) <= {"same-print", "unfinished"}
-    assert (c.status[~unfinished(log)] == Status.SAME_PRINT).all()
+    assert set(counted(c)) <= {"same-print", "unfinished", "no-values"}
+    prints = (log.outputs.count > 0) | (log.present > 0)
+    assert (c.status[~unfinished(log) & prints] == Status.SAME_PRINT).all()
+    assert (c.status[~prints] == Status.NO_VALUES).all()
 
 
 @pytest.mark.parametrize(("a", "b"), REAL)
@@ -325,9 +328,11 @@ def test_a_tolerance_changes_verdicts_and_nothing_else() -> None:
     assert (loose.tolerance[loose.pair >= 0] == 1.0).all()
     tight = before.with_rules(RuleSet((ToleranceRule(match="*", rtol=0.0),)))
     assert tight.counts[Status.CLOSE] == 0
-    assert tight.red.sum() == before.red.sum() + before.counts[Status.CLOSE]
+    printed = before.a.outputs.count[before.row_a] > 0  # what prints inputs only is judged if these differ
+    close = before.red | (before.status == Status.CLOSE)
+    assert tight.red[printed].tolist() == close[printed].tolist()
     for after in (loose, tight):
-        np.testing.assert_array_equal(after.error, before.error)
+        np.testing.assert_array_equal(after.error[printed], before.error[printed])
         same(after.pairing, before.pairing)
 
 

@@ -142,6 +142,7 @@ _GLYPHS = """\
 ● first cause: inputs agree, output differs   ✗ diverged   ≠ shape or dtype mismatch   ! NaN or Inf in one run
 ≈ close: differs within tolerance   ≡ bitwise equal   = same printed values   ◀ only a   ▶ only b   · ignored
 ↻ recompute   ∥ sharded differently   … unfinished collective   Σ partial sum: reduction order differs, total agrees
+∅ no values: nothing that both logs print   ? not judged: differs, but cannot be judged by itself
 ε: error in units of the dtype's machine epsilon (float32 1.2e-07, bfloat16 7.8e-03); a few ε are rounding
 ≥ before an error: a lower bound from norms; the tensors may differ by more   ≈ before an error: estimated from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence

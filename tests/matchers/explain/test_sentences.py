@@ -90,10 +90,17 @@ def test_same_in_print_says_what_norms_cannot_see() -> None:
     assert told.pairing.startswith("paired by values: these numbers, inputs included, are unique in both logs")
 
 
-def test_same_in_print_of_an_operation_without_output() -> None:
-    record = op("m/op_0_add_", shape=None, outputs=[], inputs=[1.0])
-    told = explained([record], [record], "add_")
-    assert "only inputs are logged: the result of the operation is unknown" in told.notes
+def test_no_values_says_which_log_prints_no_result() -> None:
+    silent = op("m/op_0_add_", outputs=[], inputs=[1.0], l2=None, min=None, max=None, mean=None)
+    printed, mean = op("m/op_0_add_", inputs=[1.0]), replace(silent, mean=1.0)
+    for a, b, missing in (
+        (silent, silent, "neither log prints a result"),
+        (printed, silent, "only a prints a result"),
+        (silent, printed, "only b prints a result"),
+        (replace(printed, mean=None), mean, "the logs print other numbers of the result"),
+    ):
+        assert explained([a], [b], "add_").headline == f"no values: {missing}"
+    assert explained([printed], [printed], "add_").headline == "same printed values"
 
 
 def test_equal() -> None:

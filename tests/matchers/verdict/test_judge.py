@@ -325,9 +325,10 @@ def test_our_own_capture_reads_collectives_at_the_wait() -> None:
 IN_PLACE = op("m/op_0_add_", shape=None, outputs=[], inputs=[1.0, 2.0])
 
 
-def test_operations_without_outputs_are_known_by_what_went_in() -> None:
-    assert status(IN_PLACE, IN_PLACE) == Status.SAME_PRINT
-    assert status(IN_PLACE, replace(IN_PLACE, inputs=[1.0, 2.00001])) == Status.CLOSE
+def test_operations_without_outputs_are_known_by_what_went_in_only_where_it_differs() -> None:
+    assert status(IN_PLACE, IN_PLACE) == Status.NO_VALUES
+    assert math.isnan(verdict(IN_PLACE, IN_PLACE).error)
+    assert status(IN_PLACE, replace(IN_PLACE, inputs=[1.0, 2.00001])) == Status.NO_VALUES
     assert status(IN_PLACE, replace(IN_PLACE, inputs=[1.0, 9.0])) == Status.DIVERGED
     assert status(IN_PLACE, replace(IN_PLACE, inputs=[1.0, "nan"])) == Status.NAN
     assert status(IN_PLACE, replace(IN_PLACE, inputs=[1.0, "inf"])) == Status.NAN
@@ -336,8 +337,17 @@ def test_operations_without_outputs_are_known_by_what_went_in() -> None:
 def test_an_operation_of_which_nothing_is_known_has_no_error() -> None:
     bare = replace(IN_PLACE, inputs=[])
     found = verdict(bare, bare)
-    assert found.status == Status.SAME_PRINT
+    assert found.status == Status.NO_VALUES
     assert math.isnan(found.error)
+
+
+@pytest.mark.parametrize("bare", [{"l2": None, "min": None, "max": None, "mean": None, "outputs": []}])
+def test_a_shape_alone_or_values_of_one_side_only_compare_nothing(bare: dict[str, Any]) -> None:
+    silent = replace(BASE, **bare)
+    for one, other in ((silent, silent), (BASE, silent), (silent, BASE)):
+        assert status(one, other) == Status.NO_VALUES
+    assert status(BASE, replace(silent, outputs=BASE.outputs)) == Status.SAME_PRINT
+    assert status(silent, replace(silent, shape=[3, 3])) == Status.SHAPE
 
 
 def test_inputs_do_not_judge_an_operation_that_has_outputs() -> None:
@@ -384,7 +394,10 @@ def test_verdicts_are_symmetric(a: Op, b: Op) -> None:
 @given(some_records)
 def test_a_record_and_itself_never_diverge(record: Op) -> None:
     found = verdict(record, record).status
-    assert found in (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.NAN, Status.UNFINISHED)
+    assert found in (
+        *(Status.EQUAL, Status.SAME_PRINT, Status.CLOSE),
+        *(Status.NO_VALUES, Status.NAN, Status.UNFINISHED),
+    )
     printed = [*record.outputs, *(record.inputs if not record.outputs and record.shape is None else ())]
     if record.shape is not None:
         printed += [record.l2, record.min, record.max, record.mean]  # type: ignore[list-item]

@@ -121,9 +121,11 @@ def test_the_header_says_whose_runs_these_are() -> None:
     assert "= 1 equal" in shown
     assert width_of(shown) == 160
     assert width_of(text(header(session, 60))) == 60
-    every = text(header(session_of(*Status), 200))
+    every = text(header(session_of(*Status), 240))
     assert "✗ 3 red (1 nan)" in every
-    assert "↻ 1 recompute  … 1 unfinished  Σ 1 partial  ∥ 1 sharded  · 1 ignored" in every
+    assert (
+        "∅ 1 no-values  ? 1 not-judged  ↻ 1 recompute  … 1 unfinished  Σ 1 partial  ∥ 1 sharded  · 1 ignored" in every
+    )
     session = session_of(E, Status.SHARDED, Status.IGNORED)
     assert text(header(session, 84)).endswith("✗ 0 red  ≈ 0 close  = 1 equal  ◀ 0  ▶ 0  ∥ 1  · 1 ")
     assert text(header(session, 80)).endswith("✗ 0 red  ≈ 0  = 1  ◀ 0  ▶ 0  ∥ 1  · 1 ")
