@@ -36,6 +36,7 @@ class Place:
         running: the running module, to which graph paths are relative, where `module` is more specific.
         frames: the user's frames from a graph node, instead of the stack's.
         derived: the backward pass of a known forward operation, with its module and stack.
+        in_optimizer: inside an optimizer's step, not just before it.
     """
 
     module: str | None
@@ -46,6 +47,7 @@ class Place:
     running: str | None = None
     frames: tuple[Frame, ...] | None = None
     derived: bool = False
+    in_optimizer: bool = False
 
 
 class Attribution:
@@ -88,7 +90,9 @@ class Attribution:
         replayed = self.replayed or self._graph_node(number, stack)
         if task in (NO_TASK, self.optimizer_task):
             running = self._modules.current
-            place = Place(running, self._phase(), number, self.micro_batch, running=running)
+            phase = self._phase(running)
+            within = phase == OPTIMIZER and self.optimizer_depth > 0
+            place = Place(running, phase, number, self.micro_batch, running=running, in_optimizer=within)
         else:
             self._backward_seen = True
             place = self._in_backward(number, stack, task)
@@ -104,9 +108,11 @@ class Attribution:
         if torch._C._autograd._get_sequence_nr() != self._next_node:
             self.place(skip + 1)
 
-    def _phase(self) -> str:
+    def _phase(self, running: str | None) -> str:
         if not self.optimizer_depth:
-            return FORWARD
+            # behind the backward pass, without gradients, outside the model: clipping, unscaling
+            prepares = self._backward_seen and running is None and not torch.is_grad_enabled()
+            return OPTIMIZER if prepares else FORWARD
         if self.closure and self._backward_seen:
             self.closure = False
         return FORWARD if self.closure else OPTIMIZER
@@ -171,6 +177,7 @@ class Attribution:
         if replayed.module is not None:
             place.module = self.names.within(replayed.module, place.running)
         if replayed.backward:
+            self._backward_seen = True
             place.phase = BACKWARD
         if replayed.frames is not None:
             place.frames = replayed.frames

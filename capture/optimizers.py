@@ -53,7 +53,10 @@ class OptimizerNames:
                 self._known[identity] = f"{name}.{part}" if part else name
 
     def name_inputs(self, events: Sequence[Event]) -> None:
-        """Name the inputs of the operations of one optimizer step, and their module where there is only one."""
+        """Name the inputs of the operations of one optimizer step and of the clipping before it.
+
+        Operations of the step belong to the module of their parameters where there is only one.
+        """
         self._learn()
         for event in events:
             if event.place.phase != "optimizer":
@@ -63,7 +66,7 @@ class OptimizerNames:
                 continue
             event.parameters = found
             owners = {name for name in found if name}
-            if event.place.module is None:
+            if event.place.module is None and event.place.in_optimizer:
                 event.place.module = _module_of(owners, self._known.values())
 
 

@@ -176,7 +176,6 @@ class Recorder:
                 # some optimizers step in hooks of the backward pass
                 attribution.optimizer_task = torch._C._current_graph_task_id()
             attribution.optimizer_depth += 1
-            self._first_event = len(self.tracer.events)
             self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
 
@@ -197,6 +196,7 @@ class Recorder:
                 tracer.attribution.optimizer_task = NO_TASK
             if self._optimizers is not None:
                 self._optimizers.name_inputs(tracer.events[self._first_event :])
+                self._first_event = len(tracer.events)
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, False)
 
@@ -205,7 +205,7 @@ class Recorder:
     def begin(self, step: int) -> None:
         """Begin to record a step."""
         self.step = step
-        self._start, self._started = None, time.perf_counter()
+        self._start, self._started, self._first_event = None, time.perf_counter(), 0
         self.names.refresh()
         self.tracer = StepTracer(self.names, self.modules, self.settings)
         self.tracer.start()

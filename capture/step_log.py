@@ -37,7 +37,7 @@ def module_of(place: Place, stacks: StackTable) -> str:
     """Return the module of a key."""
     if place.module is not None:
         return place.module
-    if place.phase == "optimizer":
+    if place.in_optimizer:
         return "optimizer"
     stack = stacks[place.stack]
     return call_site(place.frames or stack.frames, stack.caller)

@@ -34,7 +34,7 @@ NO_DIGEST = np.uint64(0x6E6F206469676573)
 
 
 class Phase(LabelledEnum):
-    """Part of the training step that dispatched an operation."""
+    """Part of the training step that dispatched an operation; clipping gradients belongs to the optimizer's."""
 
     FORWARD = 0
     BACKWARD = 1

@@ -145,6 +145,17 @@ class TestPlaces:
         assert forward == ["0", "1"]
         assert backward == ["0", "0", "1", "1"]
 
+    def test_clipping_belongs_to_the_optimizers_phase_and_names_the_gradients(self, examples: Examples) -> None:
+        clipping = [row for row in examples.log("--micro-batches 2") if row.module == "clip_grad_norm_"]
+        assert {row.phase for row in clipping} == {"optimizer"}
+        assert not any("Micro-batch" in row.fields for row in clipping)
+        assert all(entry["name"].endswith(".weight.grad") for row in clipping for entry in row.mutated)
+        assert any(row.mutated for row in clipping)
+
+    def test_the_loss_of_a_later_micro_batch_stays_forward(self, examples: Examples) -> None:
+        loss = [row for row in examples.log("--micro-batches 2") if row.op.startswith("_log_softmax")]
+        assert [row.phase for row in loss] == ["forward", "backward", "forward", "backward"]
+
     def test_the_optimizer_is_of_no_micro_batch(self, examples: Examples) -> None:
         rows = [row for row in examples.log("--micro-batches 2") if row.phase == "optimizer"]
         assert rows

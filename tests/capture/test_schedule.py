@@ -18,7 +18,8 @@ NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 def stepped(log: Log) -> list[str]:
     """The parameters that the optimizer moved, in its order."""
-    return [entry["name"] for row in log if row.phase == "optimizer" for entry in row.mutated] or [
+    changed = [entry["name"] for row in log if row.phase == "optimizer" for entry in row.mutated if "name" in entry]
+    return [name for name in changed if not name.endswith(".grad")] or [
         row.parameters[0] for row in log if row.phase == "optimizer" and row.op == "add_"
     ]
 
