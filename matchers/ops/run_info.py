@@ -179,7 +179,8 @@ def _entry(
                 yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
     x, y = a.get(name), b.get(name)
-    if x != y and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
+    # a seed may be a number in one and text in the other
+    if x != y and _shown(x) != _shown(y) and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
         yield Note(severity, kind, _against(what, x, y))
 
 
@@ -233,10 +234,19 @@ def _said_of(divided: DividedBatch) -> str:
 
 
 def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
-    """Differences between the batches; a tensor that only one run received (labels, a mask) does not count."""
+    """Differences between the batches; a tensor that only one run received (labels, a mask) does not count.
+
+    The batch is another one if its first tensor (tokens, images) is; a further argument of the model may differ alone.
+    """
     one, other = ([tensor for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b))
     fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (one, other)), key=len)
     if not fewer or set(fewer) <= set(more):
+        return
+    if fewer[0] in more and more[0] in fewer:
+        differing = [k for k, digest in enumerate(fewer) if digest not in more]
+        which = ", ".join(f"{k + 1} ({one[k].get('dtype')} {_shown(one[k].get('shape'))})" for k in differing)
+        verb = "differs" if len(differing) == 1 else "differ"
+        yield Note(Severity.SUSPICIOUS, "batch", f"the first tensor given to the model agrees, tensor {which} {verb}")
         return
     for what in ("shape", "dtype"):
         x, y = one[0].get(what), other[0].get(what)
@@ -275,7 +285,7 @@ def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iter
     if not differ or a.get("seed") != b.get("seed"):  # the seed has its own note
         return
     drawn = draws and any(name in ("torch", "cuda") for name in differ)
-    means = "and the step draws random numbers" if drawn else "but the step draws no random numbers from torch"
+    means = "and the step draws random numbers" if drawn else "but no captured operation draws random numbers"
     names = ", ".join(map(str, differ))
     severity = Severity.SUSPICIOUS if drawn else Severity.HARMLESS
     yield Note(severity, "generators", f"random generator states differ ({names}), {means}")

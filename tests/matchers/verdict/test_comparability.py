@@ -153,9 +153,29 @@ def test_what_only_one_call_was_given_is_no_other_batch() -> None:
     assert notes(batch=[*RUN["batch"], {"shape": [2, 8], "digest": "labels"}]) == {}
 
 
+def test_another_mask_is_not_another_batch() -> None:
+    def given(*digests: str) -> list[dict[str, Any]]:
+        return [{"shape": [4, 8], "dtype": "int64", "digest": digest} for digest in digests]
+
+    def told(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        found = compare_run_info({**RUN, "batch": a}, {**RUN, "batch": b}, draws=False)
+        return [(note.severity.label, note.text) for note in found if note.kind == "batch"]
+
+    mask = "the first tensor given to the model agrees, tensor 2 (int64 [4, 8]) differs"
+    assert told(given("a1", "b2"), given("a1", "c3")) == [("suspicious", mask)]
+    assert told(given("a1", "b2"), given("d4", "b2")) == [("fatal", "the batches differ")]
+    assert told(given("a1", "b2"), given("a1", "b2", "c3")) == []
+
+
+def test_a_seed_may_be_a_number_or_text() -> None:
+    assert "seed" not in notes(seed=str(RUN["seed"]))
+    assert notes(seed="7")["seed"][0] == "suspicious"
+
+
 def test_the_state_of_the_generators_matters_where_numbers_are_drawn() -> None:
     other = {"torch": "99", "python": "22"}
     assert notes(rng_digests=other)["generators"][0] == "harmless"
+    assert notes(rng_digests=other)["generators"][1].endswith("but no captured operation draws random numbers")
     assert notes(draws=True, rng_digests=other)["generators"][0] == "suspicious"
 
 
