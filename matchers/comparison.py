@@ -32,6 +32,7 @@ from matchers.verdict.gathered_weights import without_parts
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.partial_sums import partial_sums
 from matchers.verdict.tolerance import DtypePolicy
+from matchers.verdict.unread_outputs import without_unread
 from matchers.verdict.verdicts import Judged, judge_all
 
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
@@ -152,12 +153,13 @@ def _compare(
     repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
     pairing = paired_by(features, repaired.state, forced, resolved.apart)
 
-    # 4. the verdicts: each pair by its numbers, then shards and reordered sums
+    # 4. the verdicts: each pair by its numbers, then unread outputs, shards and reordered sums
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = flow if flow is not None else DataFlow(a, b)
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
-    verdicts = without_parts(a, b, shards, pairing, judgement.verdicts, flow)
+    verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
+    verdicts = without_parts(a, b, shards, pairing, verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL

@@ -161,6 +161,13 @@ class Rows:
         return np.asarray(self.status >= Status.SHAPE)
 
     @cached_property
+    def unread(self) -> Bool:
+        """bool[r]: rows in which only outputs differ that no operation depends on."""
+        out = np.zeros(len(self), bool)
+        out[[row for row, slot in self.slots.items() if slot.unread]] = True
+        return out
+
+    @cached_property
     def counts(self) -> dict[Status, int]:
         """Number of rows per status, zeros included."""
         n = np.bincount(self.status, minlength=len(Status))

@@ -107,7 +107,7 @@ def _precision(of: _Subject) -> Iterator[str]:
 
 
 def _begins_here(of: _Subject) -> Iterator[str]:
-    if of.status == Status.CLOSE and of.c.inputs_equal[of.row]:
+    if of.status == Status.CLOSE and of.c.inputs_equal[of.row] and not of.c.unread[of.row]:
         yield ("the inputs are bitwise equal: the difference begins here (another kernel, reduction order or scalar)")
 
 

@@ -133,6 +133,9 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         return f"FIRST CAUSE, ignored by a rule: {differs}; downstream rows are red"
     if status == Status.SHARDED:
         return _what_parts(c, row)
+    if status == Status.CLOSE and c.unread[row]:
+        slot = c.slots[row]
+        return f"close: {slot.name} differs by {format_error(slot.error, slot.bound)}, but no operation depends on it"
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
@@ -141,6 +144,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
             return f"FIRST CAUSE: only {side} has this operation; its consumers diverge"
         return f"only {side} has this operation"
+    if status == Status.NO_VALUES:
+        return f"no values: {_what_is_missing(c, row)}"
     return {
         Status.PENDING: "not paired yet",
         Status.EQUAL: "equal: the digests match (bitwise)",
@@ -148,7 +153,6 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, {within}",
         Status.UNFINISHED: "unfinished: read before the communication completed, the numbers mean nothing",
         Status.PARTIAL: "partial sum: the runs add in another order, the total agrees",
-        Status.NO_VALUES: f"no values: {_what_is_missing(c, row)}",
         Status.NOT_JUDGED: f"not judged: differs by {size}; the row cannot be judged by itself",
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: run again in the backward pass",
         Status.IGNORED: "ignored by a rule",

@@ -117,7 +117,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     allowance[given] = 1.0
 
     columns = ErrorColumns(a, b, i, j)
-    columns.add_all(bits.changed)
+    columns.add_all(bits.changed, bits.slots)
     own_error, own_differs = user_differences(a, b, i, j)
     norms, extremes, compared = np.maximum(columns.norms, own_error), columns.extremes, columns.compared
     error = np.maximum(norms, extremes)
@@ -261,10 +261,15 @@ class ErrorColumns:
         # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
         self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
 
-    def add_all(self, changed: Bool) -> None:
-        """Compare all printed numbers. `changed`: pairs that are judged by the inputs they changed in place."""
+    def add_all(self, changed: Bool, slots: Int64) -> None:
+        """Compare all printed numbers.
+
+        Args:
+            changed: pairs that are judged by the inputs they changed in place.
+            slots: pairs of which further outputs or changed inputs are judged one by one.
+        """
         self.add_counts()
-        self.add_outputs()
+        self.add_outputs(slots)
         self.add_inputs(changed)
         self.add_statistics()
 
@@ -277,10 +282,12 @@ class ErrorColumns:
         self.infinite |= self._hidden & np.isinf(l1)
         self.nonfinite |= self._hidden & ~np.isinf(l1)
 
-    def add_outputs(self) -> None:
-        """Compare the L1 norms of all outputs."""
+    def add_outputs(self, slots: Int64) -> None:
+        """Compare the L1 norms of all outputs; of the pairs in `slots` the first, if the others have more numbers."""
         a, b, i, j = self._a, self._b, self._i, self._j
         count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+        if a.texts("Output 1") and b.texts("Output 1"):
+            count[slots] = np.minimum(count[slots], 1)
         self._add(a.outputs.first(i), b.outputs.first(j), count > 0, self.norms)
         for k in range(1, int(count.max(initial=0))):  # few rows have further outputs
             has = np.flatnonzero(count > k)

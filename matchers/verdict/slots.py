@@ -68,6 +68,8 @@ class SlotVerdict:
     """`a` or `b`: only this side changed the input."""
     read: bool = False
     """The slot is an input as it was read."""
+    unread: bool = False
+    """The slot is an output that no operation reads, or none whose result it changes."""
 
 
 def worst(found: list[SlotVerdict]) -> SlotVerdict | None:

@@ -157,7 +157,7 @@ class Report:
     def beginning_rows(self) -> Int64:
         """Rows within tolerance whose inputs are bitwise equal: origins of rounding, or of a small bug."""
         c = self.comparison
-        return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal)
+        return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal & ~c.unread)
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """Describe one row; `explained` adds a sentence, which takes most of the time."""

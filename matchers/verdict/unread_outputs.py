@@ -1,0 +1,78 @@
+"""Further outputs that nobody reads, such as the work space of a CTC loss, part of which is never initialised.
+
+A difference in such an output has no effect on the run. The same holds where every operation that reads it returns
+bitwise equal results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Int32
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.dataflow import DataFlow
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts
+
+__all__ = ["without_unread"]
+
+
+def without_unread(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
+    """The verdicts, but CLOSE with an unknown error for pairs of which only unread outputs differ.
+
+    Outputs of the backward pass are gradients, which autograd may hand to a parameter unrecorded: they count as read.
+    """
+    found = [
+        k
+        for k, slot in verdicts.slots.items()
+        if slot.name.startswith("output ") and slot.status.red and verdicts.status[k] == slot.status
+    ]
+    if not found:
+        return verdicts
+    sides = (
+        _Outputs(a, flow.a, pairing.of_a, verdicts.status),
+        _Outputs(b, flow.b, pairing.of_b, verdicts.status),
+    )
+    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    slots = dict(verdicts.slots)
+    for k in found:
+        i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
+        x, y = a.digests[i], b.digests[j]
+        known = len(x) == len(y) and NO_DIGEST not in x and NO_DIGEST not in y
+        if not known or x[0] != y[0] or a.texts("Mutated").raw(i) != b.texts("Mutated").raw(j):
+            continue
+        differing = np.flatnonzero(x != y).tolist()
+        if all(side.unread(row, n) for n in differing for side, row in zip(sides, (i, j), strict=True)):
+            status[k], error[k], bound[k] = Status.CLOSE, np.nan, False
+            slots[k] = replace(slots[k], status=Status.CLOSE, unread=True)
+    return replace(verdicts, status=status, error=error, bound=bound, slots=slots)
+
+
+class _Outputs:
+    """The consumers of the outputs of one log."""
+
+    def __init__(self, log: OpLog, flow: Ragged, of: Int32, status: NDArray[np.int8]) -> None:
+        self._log, self._flow = log, flow
+        self._order = np.argsort(flow.value, kind="stable")
+        self._makers = flow.value[self._order]
+        equal = np.append(status == Status.EQUAL, False)
+        self._equal = equal[of]
+
+    def unread(self, row: int, n: int) -> bool:
+        """True if no record reads output n of a forward row, or all that do are paired and bitwise equal."""
+        log = self._log
+        if log.phase[row] != Phase.FORWARD:
+            return False
+        start, end = np.searchsorted(self._makers, (row, row + 1))
+        for entry in self._order[start:end].tolist():
+            reader = int(self._flow.row[entry])
+            place, digests = entry - int(self._flow.start[reader]), log.input_digests[reader]
+            reads_it = place >= len(digests) or digests[place] in (NO_DIGEST, log.digests[row][n])
+            if reads_it and not self._equal[reader]:
+                return False
+        return True
