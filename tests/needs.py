@@ -18,7 +18,7 @@ MARKS = ("torch", "compiler", "pty", "browser", "screen")
 """As registered in pyproject.toml."""
 
 HAS_TORCH = find_spec("torch") is not None
-TORCH_FOLDERS = ("capture", "examples")
+TORCH_FOLDERS = ("capture", "examples", "truth")
 """Folders below tests/ whose modules import torch."""
 
 _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}

@@ -1,0 +1,99 @@
+"""Table of the truth suite: is the first cause where the bug was planted?
+
+    python -m benchmarks.truth [--model M] [--form F] [--bug B] [--seed N] [--keep DIR] [--verbose]
+
+Captures the models of tests/truth with and without each bug in each form, compares each pair as `numtui diff` does, and
+prints counts by form and by model. `--keep` reuses the logs of an earlier run, unless the model or the capture has
+changed since: comparing again takes seconds. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.truth.captures import capture_all
+from tests.truth.forms import FORMS, Case, cases
+from tests.truth.judge import Found, Outcome, changed, compared, judged
+
+_BUGS = (Outcome.RIGHT, Outcome.HOP, Outcome.WRONG, Outcome.MISSED)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Capture, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="extend", nargs="+", default=[])
+    parser.add_argument("--form", action="extend", nargs="+", default=[], choices=[form.name for form in FORMS])
+    parser.add_argument("--bug", action="extend", nargs="+", default=[], help="names of bugs; none: agreeing pairs")
+    parser.add_argument("--seed", type=int, action="extend", nargs="+", default=[])
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder of logs; those in it are not captured again")
+    parser.add_argument("--verbose", action="store_true", help="list the cases that are not right, and why")
+    args = parser.parse_args(arguments)
+    chosen = list(cases(args.model, args.form, args.bug, args.seed or [1]))
+    with ExitStack() as stack:
+        folder = args.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        start = time.perf_counter()
+        capture_all((run for case in chosen for run in case.runs), folder)
+        captured = time.perf_counter()
+        found = [judged(case, folder) for case in chosen]
+        without_effect = [f.case.name for f in found if f.case.bug and not changed(compared(f.case, folder))]
+    took = captured - start, time.perf_counter() - captured
+    print(f"{len(found)} cases; {took[0]:.0f} s capturing, {took[1]:.0f} s comparing\n")
+    print(_table("form", found, lambda case: case.form.name))
+    print(_table("model", found, lambda case: case.model))
+    if without_effect:
+        print("bugs that change no bit:", ", ".join(without_effect))
+    if args.verbose:
+        for one in found:
+            if not one.good or one.further:
+                print(_told(one))
+    return 0
+
+
+def _table(title: str, found: Sequence[Found], key: Callable[[Case], str]) -> str:
+    """Counts by a property of the cases."""
+    head = (title, "bugs", *(outcome.value for outcome in _BUGS), "false causes", ">1", "clean", "not", "false reds")
+    rows: list[tuple[object, ...]] = [head]
+    groups: dict[str, list[Found]] = {}
+    for one in found:
+        groups.setdefault(key(one.case), []).append(one)
+    for name, members in [*groups.items(), ("all", list(found))]:
+        bugs = [one for one in members if one.case.bug]
+        clean = [one for one in members if not one.case.bug]
+        rows.append(
+            (
+                name,
+                len(bugs),
+                *(sum(one.outcome == outcome for one in bugs) for outcome in _BUGS),
+                sum(one.further for one in bugs),
+                sum(one.further > 1 for one in bugs),
+                len(clean),
+                sum(one.outcome == Outcome.RED for one in clean),
+                sum(one.red for one in clean),
+            )
+        )
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(head))]
+    return "".join(
+        "  ".join(str(cell).rjust(width) if i else str(cell).ljust(width) for i, (cell, width) in pairs) + "\n"
+        for row in rows
+        for pairs in [list(enumerate(zip(row, widths, strict=True)))]
+    )
+
+
+def _told(one: Found) -> str:
+    """A case, what was said, and the truth."""
+    case = one.case
+    text = f"{one.outcome.value.upper()} {case.name} (seed {case.seed}), {one.further} further: {one.said}\n"
+    if case.bug is None:
+        return text
+    truth = case.bug.parameters or ", ".join(sorted(case.bug.lines))
+    return text + f"    truth: {case.bug.module or 'any module'}, {case.bug.phase or 'any phase'}, {truth}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

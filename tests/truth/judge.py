@@ -1,0 +1,172 @@
+"""What the tool says of a case, against the truth: the first-ranked first cause, the exit code, what else is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.parser import read_log
+from matchers.ops.module_path import canonical
+from matchers.verdict.expectation import Expect, Expectation
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
+from tests.truth.bugs import Bug
+from tests.truth.captures import log_of
+from tests.truth.forms import Case
+
+__all__ = ["Found", "Outcome", "changed", "compared", "judged"]
+
+
+class Outcome(Enum):
+    """What the tool said first about a planted bug.
+
+    RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, or its line in another
+    phase or module. WRONG: something else, or red rows without a first cause. MISSED: exit code 0. QUIET, RED: an
+    agreeing pair without and with red rows (or exit code 1).
+    """
+
+    RIGHT = "right"
+    HOP = "one hop off"
+    WRONG = "wrong"
+    MISSED = "missed"
+    QUIET = "quiet"
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The verdict on one case.
+
+    Attributes:
+        further: first causes beside the first one that are not the bug either; of an agreeing pair, all.
+        red: number of red rows.
+        said: what the tool says first, for people.
+    """
+
+    case: Case
+    outcome: Outcome
+    further: int
+    red: int
+    said: str
+
+    @property
+    def good(self) -> bool:
+        """True for a bug that is found, and for an agreeing pair that is quiet."""
+        return self.outcome in (Outcome.RIGHT, Outcome.QUIET)
+
+
+@lru_cache(maxsize=64)
+def _log(path: str, _changed: int) -> OpLog:
+    return read_log(path)
+
+
+def compared(case: Case, folder: Path) -> Comparison:
+    """The comparison that `numtui diff` makes of the case's two logs."""
+    paths = [log_of(run, folder) for run in case.runs]
+    a, b = (_log(str(path), path.stat().st_mtime_ns) for path in paths)
+    return compare(a, b, expectation=Expectation(Expect.REDUCTION_ORDER) if case.expected else None)
+
+
+def judged(case: Case, folder: Path) -> Found:
+    """Compare the logs of a case and judge what is said."""
+    c = compared(case, folder)
+    report = Report(c, ReportOptions())
+    red = int(np.count_nonzero(c.red))
+    starts = c.consequences.starts
+    said = f"exit {int(bool(report.failures))}: {report.result}"
+    if starts:
+        said += "; first " + "; ".join(_described(c, row) for row in starts[0][:1])
+    if case.bug is None:
+        quiet = not red and not report.failures
+        return Found(case, Outcome.QUIET if quiet else Outcome.RED, len(starts), red, said)
+    truth = _Truth(c, case.bug, same_optimizer=case.runs[0].optimizer == case.runs[1].optimizer)
+    further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
+    if not report.failures:
+        outcome = Outcome.MISSED
+    elif starts and truth.at(starts[0][0]):
+        outcome = Outcome.RIGHT
+    elif starts and truth.near(starts[0][0]):
+        outcome = Outcome.HOP
+    else:
+        outcome = Outcome.WRONG
+    return Found(case, outcome, further, red, said)
+
+
+def changed(c: Comparison) -> bool:
+    """True if the two logs hold other bits somewhere, or other operations."""
+    return len(c.a) != len(c.b) or not np.array_equal(c.a.digests.value, c.b.digests.value)
+
+
+def _described(c: Comparison, row: int) -> str:
+    from matchers.explain.sentences import headline
+
+    records = ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
+    places = [f"{log.keys[i]} {Phase(log.phase[i]).label} {log.location_text(i)}" for log, i in records if i >= 0]
+    return f"row {row} {' <-> '.join(dict.fromkeys(places))}: {headline(c, row)}"
+
+
+class _Truth:
+    """The place of a bug in two logs."""
+
+    def __init__(self, c: Comparison, bug: Bug, *, same_optimizer: bool) -> None:
+        self._c, self._bug, self._same = c, bug, same_optimizer
+
+    def at(self, row: int) -> bool:
+        """True if a row is the operation or parameter of the bug, in either log."""
+        return any(self._is(log, record) for log, record in self._records(row))
+
+    def near(self, row: int) -> bool:
+        """True if a row reads the bug's result, makes what it reads, or is the bug's line in another role."""
+        for log, record in self._records(row):
+            if any(self._is(log, other) for other in self._neighbours(log, record)):
+                return True
+            if log.location_text(record) in self._bug.lines or self._writes(log, record):
+                return True
+        return False
+
+    def _records(self, row: int) -> Iterator[tuple[OpLog, int]]:
+        a, b = self._c.members(row)
+        yield from ((self._c.a, int(record)) for record in a)
+        yield from ((self._c.b, int(record)) for record in b)
+
+    def _neighbours(self, log: OpLog, record: int) -> Iterator[int]:
+        if self._c.flow is None:
+            return
+        flow = self._c.flow.a if log is self._c.a else self._c.flow.b
+        yield from (int(made) for made in flow[record] if made >= 0)
+        yield from flow.row[flow.value == record].tolist()
+
+    def _is(self, log: OpLog, record: int) -> bool:
+        bug = self._bug
+        if bug.phase and Phase(log.phase[record]).label != bug.phase:
+            return False
+        if bug.parameters:
+            if bug.ops and self._same and not re.fullmatch(bug.ops, log.op_name(record)):
+                return False
+            return self._writes(log, record) or (bool(bug.ops) and self._same and not _parameters(log, record))
+        if bug.module and not re.fullmatch(bug.module, canonical(log.module_name(record))):
+            return False
+        return log.location_text(record) in bug.lines
+
+    def _writes(self, log: OpLog, record: int) -> bool:
+        """True if the record changes one of the bug's parameters, or works on it."""
+        if not self._bug.parameters:
+            return False
+        return any(re.fullmatch(self._bug.parameters, name) for name in _parameters(log, record))
+
+
+def _parameters(log: OpLog, record: int) -> list[str]:
+    """Names of parameters, buffers and states that a record works on or changes."""
+    names = log.texts("Parameter").get(record, "").split(";")
+    if text := log.texts("Mutated").get(record, ""):
+        names += [str(entry.get("name", "")) for entry in json.loads(text)]
+    return [name for name in names if name]
