@@ -189,15 +189,24 @@ def _single_inputs(
     given = (made_a < 0) & (made_b < 0)
     differs = np.where(known, ~equal & (differs | later | hidden | given), differs & ~equal)
     unhashed &= ~known & ~equal
-    # one more entry for pairs with a different number of inputs per side
-    uneven = np.flatnonzero(count_a != count_b)
-    none, no = np.full(len(uneven), -1, np.int64), np.zeros(len(uneven), bool)
+    # inputs that only one side has; one from an operation of that side alone may be the whole difference
+    most, fewer = np.maximum(count_a, count_b), np.minimum(count_a, count_b)
+    uneven = np.flatnonzero(most > fewer)
+    extra, beyond = repeated(uneven, (most - fewer)[uneven])
+    beyond += fewer[extra]
+    longer_a = (count_a > count_b)[extra]
+    none = np.full(len(extra), -1, np.int64)
+    only_a, only_b = none.copy(), none
+    only_a[longer_a] = flow_a.value[a.inputs.start[i[extra[longer_a]]] + beyond[longer_a]]
+    only_b[~longer_a] = flow_b.value[b.inputs.start[j[extra[~longer_a]]] + beyond[~longer_a]]
+    alone = _alone(only_a, pairing.of_a) | _alone(only_b, pairing.of_b)
+    no = np.zeros(len(extra), bool)
     return _Inputs(
-        np.concatenate((pairs[owner], pairs[uneven])),
-        np.concatenate((made_a, none)),
-        np.concatenate((made_b, none)),
-        np.concatenate((differs, no)),
-        np.concatenate((unhashed, ~no)),
+        np.concatenate((pairs[owner], pairs[extra])),
+        np.concatenate((made_a, only_a)),
+        np.concatenate((made_b, only_b)),
+        np.concatenate((differs, alone)),
+        np.concatenate((unhashed, no)),
         np.concatenate((equal, no)),
         np.concatenate((hidden, no)),
     )
@@ -221,9 +230,14 @@ def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bo
 
 def _extra(maker: Int64, other: Int64, of: Int32, of_other: Int32) -> Bool:
     """bool: the input's producer is unpaired, while that of the other side is paired or unknown."""
-    alone = (maker >= 0) & (of[np.maximum(maker, 0)] < 0) if len(of) else np.zeros(len(maker), bool)
+    alone = _alone(maker, of)
     placed = (other < 0) | (of_other[np.maximum(other, 0)] >= 0) if len(of_other) else np.ones(len(maker), bool)
     return np.asarray(alone & placed)
+
+
+def _alone(maker: Int64, of: Int32) -> Bool:
+    """bool: the input's producer is unpaired."""
+    return np.asarray((maker >= 0) & (of[np.maximum(maker, 0)] < 0)) if len(of) else np.zeros(len(maker), bool)
 
 
 def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Float64) -> Bool:

@@ -190,12 +190,15 @@ def _what_differs(c: Comparison, row: int) -> str:
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not inputs:
         return "no inputs"
-    which = "the input" if len(inputs) == 1 else "all inputs"
+    more = int(c.b.inputs.count[c.row_b[row]]) - int(c.a.inputs.count[c.row_a[row]]) if c.pair[row] >= 0 else 0
+    beside = f"; {'b' if more > 0 else 'a'} has {abs(more):,} more" if more else ""
+    n = len(inputs) - abs(more)
+    which = ("the common input" if more else "the input") if n == 1 else "all common inputs" if more else "all inputs"
     if c.inputs_equal[row]:
-        return f"{which} {'is' if len(inputs) == 1 else 'are'} bitwise equal"
-    agree = "agrees" if len(inputs) == 1 else "agree"
+        return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
+    agree = "agrees" if n == 1 else "agree"
     within = any(fact.agrees is False for fact in inputs)
-    return f"{which} {agree}{' within tolerance' if within else ''}"
+    return f"{which} {agree}{' within tolerance' if within else ''}{beside}"
 
 
 def _what_parts(c: Comparison, row: int) -> str:

@@ -200,7 +200,7 @@ def test_indices_that_differ_are_no_rounding() -> None:
     status, error, _ = judged(mm(index), mm(other))
     assert status == Status.DIVERGED
     assert error < 1e-4
-    assert judged(mm([Y, index]), mm([Y, other]))[0] == Status.DIVERGED
+    assert judged(mm([Y, index], phase="backward"), mm([Y, other], phase="backward"))[0] == Status.DIVERGED
     flags = RNG.random((4, 4)) < 0.5
     assert judged(mm(flags), mm(~flags))[0] == Status.DIVERGED
 
@@ -214,7 +214,7 @@ def slot_of(c: Comparison) -> SlotVerdict:
 
 
 def test_a_further_output_decides_where_it_differs_more() -> None:
-    c = compared([mm([Y, X, W])], [mm([Y, X, -W])])
+    c = compared([mm([Y, X, W], phase="backward")], [mm([Y, X, -W], phase="backward")])
     assert c.status[0] == Status.DIVERGED
     assert c.error[0] == pytest.approx(2.0, rel=0.5)
     assert slot_of(c).name == "output 2"

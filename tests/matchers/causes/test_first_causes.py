@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.explain.sentences import explain
+from matchers.explain.sentences import explain, headline
 from matchers.ops.dataflow import consumers, sources
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
@@ -110,9 +110,17 @@ def test_an_input_without_a_hash_is_unknown() -> None:
     assert told(compared(flow(steps), flow(other)))["mm"] == UNKNOWN
 
 
-def test_another_number_of_inputs_is_unknown() -> None:
-    other: list[Step] = [*CHAIN[:2], ("mm", 3.3, ["mul"]), *changed(CHAIN[3:], {"softmax": 4.4, "bmm": 5.5})]
-    assert told(compared(flow(CHAIN), flow(other)))["mm"] == UNKNOWN
+def test_an_input_that_only_one_side_has_explains_nothing_unless_its_producer_does() -> None:
+    rest = changed(CHAIN[3:], {"softmax": 4.4, "bmm": 5.5})
+    fewer: list[Step] = [*CHAIN[:2], ("mm", 3.3, ["mul"]), *rest]
+    c = compared(flow(CHAIN), flow(fewer))
+    assert told(c)["mm"] == ORIGIN
+    (row,) = np.flatnonzero(c.cause)
+    assert headline(c, int(row)).endswith("; the common input agrees; a has 1 more")
+    more: list[Step] = [*CHAIN[:2], ("neg", 8.0, [80.0]), ("mm", 3.3, ["mul", 70.0, "neg"]), *rest]
+    roles = told(compared(flow(CHAIN), flow(more)))
+    assert roles["neg"][1]
+    assert roles["mm"] == RECEIVER
 
 
 def test_nan_has_an_origin_too() -> None:
