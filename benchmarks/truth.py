@@ -3,8 +3,8 @@
     python -m benchmarks.truth [--model M] [--form F] [--bug B] [--seed N] [--keep DIR] [--verbose]
 
 Captures the models of tests/truth with and without each bug in each form, compares each pair as `numtui diff` does, and
-prints counts by form and by model. `--keep` reuses the logs of an earlier run, unless the model or the capture has
-changed since: comparing again takes seconds. Needs torch.
+prints counts by form and by model. `--keep` reuses the logs of an earlier run, unless the model has changed since, so
+that comparing again takes seconds; use another folder when the capture has changed. Needs torch.
 """
 
 from __future__ import annotations

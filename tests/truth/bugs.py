@@ -10,6 +10,7 @@ from pathlib import Path
 __all__ = ["BUGS", "Bug", "marked_lines"]
 
 _FOLDER = Path(__file__).parent
+_EXAMPLE = _FOLDER.parents[1] / "examples" / "model.py"
 _MARKER = re.compile(r"# bug: ([\w, -]+)$")
 
 
@@ -26,6 +27,7 @@ class Bug:
             given, a row is right that writes one of them.
         ops: pattern of the operations that do so; it counts where both runs have the same form of the optimizer, and
             alone where a row names no parameter (the denominators of Adam).
+        code: pieces of the lines of examples/model.py, which has no markers.
         only, never: forms that show it; those that do not.
     """
 
@@ -35,12 +37,19 @@ class Bug:
     phase: str = "forward"
     parameters: str = ""
     ops: str = ""
+    code: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
 
     @property
     def lines(self) -> frozenset[str]:
         """The marked lines as logs name them: `models/conv.py:12`."""
+        if self.code:
+            return frozenset(
+                f"examples/model.py:{number}"
+                for number, line in enumerate(_EXAMPLE.read_text(encoding="utf-8").splitlines(), 1)
+                if any(piece in line for piece in self.code)
+            )
         return marked_lines().get((self.model, self.name), frozenset())
 
 
@@ -61,6 +70,7 @@ def marked_lines() -> dict[tuple[str, str], frozenset[str]]:
 
 
 _MATRICES = r"(?!.*(norm|bias)).*weight"
+_LLAMA = r"layers\.1\.attention(\..*)?"
 _VECTORS = r".*(norm\d?\.weight|bn\d?\.weight|bias)"
 
 BUGS = (
@@ -115,7 +125,7 @@ BUGS = (
     Bug(name="second-beta", model="packed", phase="optimizer", parameters=r".*\.exp_avg_sq", ops=r".*(mul|addcmul).*"),
     Bug(name="adam-eps", model="packed", phase="optimizer", parameters=r".*\.weight", ops=r".*(add|div).*"),
     Bug(name="step-count", model="packed", phase="optimizer", parameters=r".*\.step", ops=r".*add_"),
-    Bug(name="accumulation-scale", model="packed", phase="", only=("micro", "micro4")),
+    Bug(name="accumulation-scale", model="packed", phase="", only=("micro", "micro4", "dp2")),
     # -- mixture of experts
     Bug(name="straight-through", model="moe", phase="backward"),
     Bug(name="norm-eps", model="moe", module=r"layers\.1\.norm2"),
@@ -140,5 +150,27 @@ BUGS = (
     Bug(name="loss-weight", model="recurrent", phase=""),
     Bug(name="clip-norm", model="recurrent", phase=""),
     Bug(name="no-decay", model="recurrent", phase="optimizer", parameters=r".*weight.*", ops=r".*add.*"),
+    # -- the example
+    Bug(name="softmax-scale", model="llama", module=_LLAMA, code=("* self.scale",)),
+    Bug(name="norm-eps", model="llama", module=r"layers\.1\.(attention|feed_forward)_norm", code=("+ self.eps",)),
+    Bug(
+        name="bf16-matmul",
+        model="llama",
+        module=r"layers\.1\.feed_forward\.w2",
+        code=("functional.linear(x.to(self.compute_dtype)",),
+        never=("bf16",),
+    ),
+    Bug(
+        name="detached-keys",
+        model="llama",
+        module=_LLAMA,
+        phase="backward",
+        code=("q @ k.transpose", "k = k.repeat_interleave"),
+    ),
+    Bug(name="permuted-heads", model="llama", module=_LLAMA, code=("mixed.roll(",)),
+    Bug(name="rope-base", model="llama", module=_LLAMA, code=("pairs * self.turns",)),
+    Bug(name="negated-attention", model="llama", module=_LLAMA, code=("-mixed",)),
+    Bug(name="inf-softmax", model="llama", module=_LLAMA, code=("torch.exp(", "powers / powers.sum")),
+    Bug(name="learning-rate", model="llama", phase="optimizer", parameters=r".*norm\.weight", ops=r".*addcdiv.*"),
 )
 """All bugs; a name may occur in several models."""

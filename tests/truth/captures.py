@@ -29,16 +29,18 @@ _PROCESSES = 2
 
 
 def log_of(run: Run, folder: Path, rank: int = 0) -> Path:
-    """The log of a run. Its name holds a digest of the code behind it: a log of other code is no log of this run."""
+    """The log of a run. Its name holds a digest of the model's code: a log of other code is no log of this run."""
     suffix = f".rank{rank}" if rank else ""
     return folder / f"{run.name}.{_code(run.model)}{suffix}.log"
 
 
 @cache
 def _code(model: str) -> str:
-    """Digest of the model, the loop and the capture."""
+    """Digest of the model and the loop."""
     here = Path(__file__).parent
-    files = [here / "models" / f"{model}.py", here / "loop.py", *sorted((_REPOSITORY / "capture").rglob("*.py"))]
+    files = [here / "models" / f"{model}.py", here / "loop.py"]
+    if model == "llama":
+        files += sorted((_REPOSITORY / "examples").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 
 

@@ -11,7 +11,7 @@ from tests.truth.run import Run
 
 __all__ = ["FORMS", "MODELS", "Case", "Form", "cases"]
 
-MODELS = ("conv", "encdec", "packed", "moe", "recurrent")
+MODELS = ("conv", "encdec", "packed", "moe", "recurrent", "llama")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class Form:
         models: the models that can run so.
         exact: those whose two runs have equal bits where they have the same operations: nothing is expected of the
             comparison. For the others, `--expect reduction-order`.
+        by_module: any operation of the bug's module is right: a rank has only parts of what its lines compute.
     """
 
     name: str
@@ -32,22 +33,29 @@ class Form:
     b: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = MODELS
     exact: tuple[str, ...] = ()
+    by_module: bool = False
 
 
 _STILL = {"dropout": False}
-_SPLIT = ("encdec", "packed", "moe", "recurrent")
+_SPLIT = ("encdec", "packed", "moe", "recurrent", "llama")
 """Models without batch norm, whose batch can be split."""
+_SHARDED = {"dropout": False, "clip": False, "optimizer": "for-loop"}
+"""Sharded and whole parameters are neither clipped nor updated together."""
+_TP = ("encdec", "packed", "moe", "llama")
 
 FORMS = (
     Form(name="same", exact=MODELS),
-    Form(name="ac", b={"ac": True}, models=("conv", "encdec", "packed", "moe"), exact=MODELS),
+    Form(name="ac", b={"ac": True}, models=("conv", "encdec", "packed", "moe", "llama"), exact=MODELS),
     Form(name="aot_eager", both=_STILL, b={"compiled": True}),
     Form(name="fused", b={"optimizer": "fused"}),
     Form(name="for-loop", b={"optimizer": "for-loop"}, exact=MODELS),
     Form(name="sdpa", both=_STILL, b={"attention": "sdpa"}, models=("encdec", "packed", "moe")),
-    Form(name="chunked", b={"chunks": 2}, models=("encdec", "packed", "moe")),
+    Form(name="chunked", b={"chunks": 2}, models=("encdec", "packed", "moe", "llama")),
     Form(name="micro", both=_STILL, b={"micro_batches": 2}, models=_SPLIT),
     Form(name="micro4", both=_STILL, a={"micro_batches": 2}, b={"micro_batches": 4}, models=_SPLIT),
+    Form(name="dp2", both=_STILL, a={"micro_batches": 2}, b={"parallel": "dp"}, models=_SPLIT),
+    Form(name="tp2", both=_SHARDED, b={"parallel": "tp"}, models=_TP, by_module=True),
+    Form(name="tp2-open", both=_SHARDED, b={"parallel": "tp"}, models=("llama",), exact=("llama",), by_module=True),
     Form(name="bf16", both={"dtype": "bfloat16"}, exact=MODELS),
 )
 

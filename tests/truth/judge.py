@@ -19,7 +19,6 @@ from matchers.ops.module_path import canonical
 from matchers.verdict.expectation import Expect, Expectation
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
-from tests.truth.bugs import Bug
 from tests.truth.captures import log_of
 from tests.truth.forms import Case
 
@@ -88,7 +87,7 @@ def judged(case: Case, folder: Path) -> Found:
     if case.bug is None:
         quiet = not red and not report.failures
         return Found(case, Outcome.QUIET if quiet else Outcome.RED, len(starts), red, said)
-    truth = _Truth(c, case.bug, same_optimizer=case.runs[0].optimizer == case.runs[1].optimizer)
+    truth = _Truth(c, case)
     further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
     if not report.failures:
         outcome = Outcome.MISSED
@@ -103,7 +102,9 @@ def judged(case: Case, folder: Path) -> Found:
 
 def changed(c: Comparison) -> bool:
     """True if the two logs hold other bits somewhere, or other operations."""
-    return len(c.a) != len(c.b) or not np.array_equal(c.a.digests.value, c.b.digests.value)
+    if len(c.a) != len(c.b) or not np.array_equal(c.a.digests.value, c.b.digests.value):
+        return True
+    return dict(c.a.texts("Mutated")) != dict(c.b.texts("Mutated"))
 
 
 def _described(c: Comparison, row: int) -> str:
@@ -117,8 +118,10 @@ def _described(c: Comparison, row: int) -> str:
 class _Truth:
     """The place of a bug in two logs."""
 
-    def __init__(self, c: Comparison, bug: Bug, *, same_optimizer: bool) -> None:
-        self._c, self._bug, self._same = c, bug, same_optimizer
+    def __init__(self, c: Comparison, case: Case) -> None:
+        assert case.bug is not None
+        self._c, self._bug, self._by_module = c, case.bug, case.form.by_module
+        self._same = case.runs[0].optimizer == case.runs[1].optimizer
 
     def at(self, row: int) -> bool:
         """True if a row is the operation or parameter of the bug, in either log."""
@@ -155,7 +158,7 @@ class _Truth:
             return self._writes(log, record) or (bool(bug.ops) and self._same and not _parameters(log, record))
         if bug.module and not re.fullmatch(bug.module, canonical(log.module_name(record))):
             return False
-        return log.location_text(record) in bug.lines
+        return (self._by_module and bool(bug.module)) or log.location_text(record) in bug.lines
 
     def _writes(self, log: OpLog, record: int) -> bool:
         """True if the record changes one of the bug's parameters, or works on it."""

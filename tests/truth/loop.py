@@ -106,15 +106,15 @@ def make_optimizer(model: nn.Module, run: Run) -> Any:
 
 def _warm_up(optimizer: Any, run: Run) -> None:
     """Give every parameter its state, as if training had gone on for a while; nothing else changes."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+    rates = [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
     for group in optimizer.param_groups:
-        group["lr"] = 0.0
+        group["lr"] = group["weight_decay"] = 0.0
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    for group, (rate, decay) in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"], group["weight_decay"] = rate, decay
     if run.bug == "step-count":
         for state in optimizer.state.values():
             state["step"].zero_()

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional
 
 from tests.truth.run import Run
 
 BATCH, SOURCE, TARGET, VOCABULARY = 8, 14, 12, 80
-DIM, HEADS = 32, 4
-HEAD = DIM // HEADS
+DIM, HEAD = 32, 8
 PADDING = 0
 LENGTHS = ((14, 12), (9, 8))
 """Of source and target, in turn: every part of a batch has as many tokens."""
@@ -39,10 +39,10 @@ class Attention(nn.Module):
             scores = torch.matmul(q, k.transpose(-2, -1)) * scale  # bug: softmax-scale
             scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
             mixed = torch.matmul(scores.softmax(-1), v)
-        return self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return self.out(mixed.transpose(1, 2).flatten(-2))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], HEADS, HEAD).transpose(1, 2)
+        return x.view(x.shape[0], x.shape[1], -1, HEAD).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -152,6 +152,22 @@ def build(run: Run) -> Any:
 def stacks(model: Any) -> list[Any]:
     """Lists of blocks."""
     return [model.encoder, model.decoder]
+
+
+def split(model: Any, mesh: Any) -> None:
+    """Tensor parallelism of attention and feed-forward."""
+    attention = {
+        "query": ColwiseParallel(),
+        "key": ColwiseParallel(),
+        "value": ColwiseParallel(),
+        "out": RowwiseParallel(),
+    }
+    ffn = {"inner": ColwiseParallel(), "outer": RowwiseParallel()}
+    for layer in (*model.encoder, *model.decoder):
+        parallelize_module(layer.ffn, mesh, ffn, src_data_rank=None)
+        parallelize_module(layer.attention, mesh, attention, src_data_rank=None)
+    for layer in model.decoder:
+        parallelize_module(layer.cross, mesh, attention, src_data_rank=None)
 
 
 def batch(run: Run) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -153,7 +154,7 @@ class Decoder(nn.Module):
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        self.bug = run.bug
+        self.bug, self.divided = run.bug, run.parallel == "dp"
         self.embedding = nn.Embedding(VOCABULARY, DIM)
         self.layers = nn.ModuleList(Block(run, run.bug if i == 1 else "") for i in range(2))
         self.norm = Norm()
@@ -165,6 +166,8 @@ class Decoder(nn.Module):
         for index, layer in enumerate(self.layers):
             x, balance, counts = layer(x)
             balances.append(balance)
+            if self.divided:
+                dist.all_reduce(counts)
             if self.bug == "counter-recomputed" and index == 1:
                 continue
             # outside of the block, which may run again in the backward pass

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional
 
@@ -180,7 +180,6 @@ def split(model: Any, mesh: Any) -> None:
         parallelize_module(layer, mesh, plan, src_data_rank=None)
     head = {"head": ColwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())}
     embed = {"embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())}
-    assert Shard  # the layouts between are torch's defaults
     parallelize_module(model, mesh, {**head, **embed}, src_data_rank=None)
 
 
