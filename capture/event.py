@@ -40,7 +40,8 @@ class Input:
     Attributes:
         slot: its statistics before the operation ran; None for fresh memory, whose content means nothing.
         producer: the event that wrote it; None for a parameter, data, or an unrecorded operation.
-        identity: (storage, offset), which identifies parameters and optimizer state.
+        identity: (storage, offset), which identifies parameters, buffers and optimizer state; noted in the optimizer's
+            step, and elsewhere of the inputs that are written to.
     """
 
     slot: Slot
@@ -57,7 +58,8 @@ class Event:
         outputs: the tensors it returned.
         mutated: inputs that it may have changed and did not return.
         group: for a collective: (ranks of the process group, number of earlier collectives of that group).
-        parameters: names of the inputs of an optimizer's operation, "" where unknown.
+        parameters: names of the inputs of an optimizer's operation, and of parameters and buffers that are written to;
+            "" where unknown.
         key: its key in the log, known at the end of the step.
     """
 

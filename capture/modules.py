@@ -89,15 +89,9 @@ class ModuleNames:
 
     def refresh_parameters(self) -> None:
         """Refresh the parameters: sharding and compiling replace their tensors."""
-        for root in self.roots:
-            first = (root, _unwrapped(root)) if root is self.roots[0] else ()
-            for module in _unwrapped(root).modules():
-                owner = self._names.get(id(module))
-                if owner is None:
-                    continue
-                for name, parameter in module.named_parameters(recurse=False):
-                    path = name if module in first else f"{owner}.{name}"
-                    self._parameters.setdefault(id(parameter), path)
+        for owner, module in self._modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                self._parameters.setdefault(id(parameter), owner + name)
 
     def refresh(self) -> None:
         """Refresh all names: modules may have been added or removed, and their ids reused."""
@@ -128,6 +122,22 @@ class ModuleNames:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield self._parameters.get(id(parameter), f"parameter_{len(seen) - 1}"), parameter
+
+
+    def buffers(self) -> Iterator[tuple[str, Any]]:
+        """Yield the current (path, buffer) pairs of all models."""
+        for owner, module in self._modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                yield owner + name, buffer
+
+    def _modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the modules of all models, with the prefix of the names of what they own."""
+        for root in self.roots:
+            first = (root, _unwrapped(root)) if root is self.roots[0] else ()
+            for module in _unwrapped(root).modules():
+                owner = self._names.get(id(module))
+                if owner is not None:
+                    yield "" if module in first else f"{owner}.", module
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""Names of the tensors an optimizer works on: parameters, gradients, states."""
+"""Names by memory: of the tensors an optimizer works on, and of parameters and buffers written to elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from capture.event import Event
 from capture.modules import ModuleNames
 
-__all__ = ["OptimizerNames", "owned_tensors"]
+__all__ = ["OptimizerNames", "name_written", "owned_tensors"]
 
 
 def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -47,8 +47,7 @@ class OptimizerNames:
 
     def _learn(self) -> None:
         for name, part, tensor in owned_tensors(self._optimizer, self._names):
-            local = getattr(tensor, "_local_tensor", tensor)
-            identity = self._identity(local)
+            identity = self._identity(_local(tensor))
             if identity is not None:
                 self._known[identity] = f"{name}.{part}" if part else name
 
@@ -68,6 +67,23 @@ class OptimizerNames:
             owners = {name for name in found if name}
             if event.place.module is None and event.place.in_optimizer:
                 event.place.module = _module_of(owners, self._known.values())
+
+
+def name_written(events: Iterable[Event], names: ModuleNames, identity: Identity) -> None:
+    """Name the parameters and buffers that operations outside an optimizer wrote to, such as running statistics."""
+    written = [event for event in events if event.parameters is None and any(given.identity for given in event.inputs)]
+    if not written:
+        return
+    known = {identity(_local(tensor)): name for name, tensor in (*names.parameters(), *names.buffers())}
+    for event in written:
+        found = [known.get(given.identity, "") if given.identity else "" for given in event.inputs]
+        if any(found):
+            event.parameters = found
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local
 
 
 def _module_of(names: set[str], known: Any) -> str | None:

@@ -20,7 +20,7 @@ from capture.event import Event
 from capture.log_writer import write_log
 from capture.messages import say, warn
 from capture.modules import ModuleNames, ModuleStack
-from capture.optimizers import OptimizerNames
+from capture.optimizers import OptimizerNames, name_written
 from capture.perturb import perturb
 from capture.run_info import run_info
 from capture.settings import Settings
@@ -256,6 +256,7 @@ class Recorder:
 
     def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
         stacks = tracer.attribution.stacks
+        name_written(tracer.events, self.names, tracer.identity)
         name_events(tracer.events, stacks, self.settings.wants)
         events = kept_events(tracer.events)
         excluded = dict(tracer.excluded)

@@ -208,7 +208,8 @@ class StepTracer(DebugMode):
         slot = None
         if event.kept and not kind.is_wait and not overwritten and not state.uninitialised:
             slot = measuring.measure(tensor, state)
-        identity = (state.number, tensor.storage_offset()) if event.place.phase == OPTIMIZER else None
+        named = event.place.phase == OPTIMIZER or position in call.written
+        identity = (state.number, plain(tensor).storage_offset()) if named else None
         return Input(slot, measuring.storages.producer(state, plain(tensor)), identity)
 
     def _exclude(self, kind: OpKind) -> None:

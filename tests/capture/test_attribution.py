@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.capture.conftest import Script
 from tests.capture.logs import Log, Row
 from tests.capture.runs import EXAMPLE, SMALL, Examples, run_captured
 
@@ -244,3 +245,34 @@ class TestFilters:
         assert float(row.fields["User hash"]) == pytest.approx(
             float(row.fields["Mean"]) * row.counts["numel"], rel=1e-4, abs=1e-4
         )
+
+
+class TestNamesOfWhatIsWritten:
+    """Outside an optimizer's step: running statistics, counters, weights that the loop changes."""
+
+    def test_buffers_and_parameters(self, script: Script) -> None:
+        log = script("""
+            model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                y = model(x).sum()
+                with torch.no_grad():
+                    model[0].bias.clamp_(-0.1, 0.1)
+                    torch.zeros(8).add_(1)
+                y.backward()
+                optimizer.step()
+        """).log
+        (norm,) = log.of("native_batch_norm")
+        assert norm.parameters == ["", "", "", "0.running_mean", "0.running_var"]
+        assert {entry["name"] for entry in norm.mutated} == {"0.running_mean", "0.running_var"}
+        assert [row.parameters for row in log.of("clamp_")] == [["0.bias"]]
+        named = [row.parameters for row in log.of("add_") if row.phase == "forward"]
+        assert sorted(named) == [[], ["0.num_batches_tracked"]]
+
+    def test_what_is_only_read_has_no_name(self, script: Script) -> None:
+        log = script("""
+            model = net()
+            for _ in range(2):
+                model(x).sum().backward()
+        """).log
+        assert not any(row.parameters for row in log)
