@@ -123,7 +123,6 @@ class ModuleNames:
                     seen.add(id(parameter))
                     yield self._parameters.get(id(parameter), f"parameter_{len(seen) - 1}"), parameter
 
-
     def buffers(self) -> Iterator[tuple[str, Any]]:
         """Yield the current (path, buffer) pairs of all models."""
         for owner, module in self._modules():

@@ -16,6 +16,7 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.last_contents import LastContents
 from matchers.ops.shards import Shards
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
@@ -29,6 +30,7 @@ from matchers.verdict.comparability import Comparability, comparability
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.gathered_weights import without_parts
+from matchers.verdict.last_contents import ContentVerdicts, judge_contents, other_tensors
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.partial_sums import partial_sums
 from matchers.verdict.tolerance import DtypePolicy
@@ -48,6 +50,7 @@ class Kept:
     shards: Shards | None = None
     matching: Matching | None = None
     judged: Judged | None = None
+    contents: tuple[LastContents, LastContents] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Comparison(Rows):
         policy: dtype combinations that differ throughout and are judged at the coarser ε.
         expectation: how similar the runs are expected to be.
         arithmetic: by pair, the differences that float arithmetic explains; None unless requested.
+        last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
+            pair wrote.
     """
 
     rules: RuleSet = field(default_factory=RuleSet)
@@ -66,6 +71,7 @@ class Comparison(Rows):
     policy: DtypePolicy = ()
     expectation: Expectation = field(default_factory=Expectation)
     arithmetic: Arithmetic | None = None
+    last_contents: ContentVerdicts = field(default_factory=ContentVerdicts, repr=False, compare=False)
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
     @property
@@ -164,13 +170,22 @@ def _compare(
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL
     verdicts = replace(verdicts, status=verdict)
+    contents = kept.contents
+    if contents is None or (contents[0].modules, contents[1].modules) != (resolved.modules_a, resolved.modules_b):
+        contents = LastContents(a, resolved.modules_a), LastContents(b, resolved.modules_b)
+    verdict = verdicts.status.copy()
+    verdict[other_tensors(*contents, pairing, verdicts, flow)] = Status.NOT_JUDGED
+    verdicts = replace(verdicts, status=verdict)
+    left = judge_contents(*contents, pairing, verdicts, flow, expectation=expectation, policy=judgement.policy)
+    verdicts = left.on_pairs(verdicts, pairing)
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    origins = find_origins(a, b, pairing, verdicts, flow)
+    origins = find_origins(a, b, pairing, verdicts, flow, left.red(pairing))
 
     # 6. the rows, in screen order
     rows = Rows.of(features, pairing, verdicts, origins, (resolved.excluded_a, resolved.excluded_b), flow)
+    rows = rows.with_unpaired(left.verdicts)
     rows = replace(rows, cause=lasting_causes(rows))
     return Comparison(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},
@@ -179,7 +194,8 @@ def _compare(
         policy=judgement.policy,
         expectation=expectation,
         arithmetic=judgement.arithmetic,
-        kept=Kept(shards, matching, judgement.judged),
+        last_contents=left,
+        kept=Kept(shards, matching, judgement.judged, contents),
     )
 
 

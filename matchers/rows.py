@@ -6,7 +6,7 @@ Rows follow the dispatch order of a; operations that only b has stand between th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,10 +29,12 @@ __all__ = ["Origins", "Rows"]
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """int8 `role` and bool `cause` per pair; bool `cause_a`, `cause_b` per unpaired record of each side."""
+    """int8 `role` and bool `cause` per pair, the same per record of each side for unpaired ones."""
 
     role: NDArray[np.int8]
     cause: Bool
+    role_a: NDArray[np.int8]
+    role_b: NDArray[np.int8]
     cause_a: Bool
     cause_b: Bool
 
@@ -121,7 +123,7 @@ class Rows:
         # the extra entry serves rows without a record on that side
         by_a, by_b = np.append(excluded_a, -1)[layout.row_a], np.append(excluded_b, -1)[layout.row_b]
         excluded_by = np.where(by_a >= 0, by_a, by_b)
-        role = column(origins.role, Role.NONE, Role.NONE)
+        role = column(origins.role, origins.role_a, origins.role_b)
         return cls(
             a=a,
             b=b,
@@ -146,6 +148,25 @@ class Rows:
             flow=flow,
             recomputed=(side_a.repeat, side_b.repeat),
         )
+
+    def with_unpaired(self, verdicts: Mapping[tuple[str, int], SlotVerdict]) -> Rows:
+        """The same rows with verdicts on unpaired records, by side and record; those on paired ones are left out."""
+        verdicts = {place: slot for place, slot in verdicts.items() if self.pair[self._row_of(*place)] < 0}
+        if not verdicts:
+            return self
+        out = replace(
+            self,
+            **{name: getattr(self, name).copy() for name in ("verdict", "error", "bound", "inputs_equal", "tolerance")},
+            slots={**self.slots, **{self._row_of(*place): slot for place, slot in verdicts.items()}},
+        )
+        for place, slot in verdicts.items():
+            row = self._row_of(*place)
+            out.verdict[row], out.error[row], out.bound[row] = slot.status, slot.error, slot.bound
+            out.tolerance[row], out.inputs_equal[row] = slot.limit, slot.alone
+        return out
+
+    def _row_of(self, side: str, record: int) -> int:
+        return int((self.at_a if side == "a" else self.at_b)[record])
 
     def __len__(self) -> int:
         return len(self.row_a)

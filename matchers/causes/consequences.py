@@ -177,7 +177,9 @@ def _places(c: Rows) -> list[tuple[int, ...]]:
         unpaired = int(c.status[row]) if c.pair[row] < 0 else -1
         repeat = id(log) in again and again[id(log)][record]
         phase = Phase.FORWARD if repeat else Phase(log.phase[record])
-        place = (where, log.op_name(record), phase, unpaired)
+        # what a line leaves in parameters and states is one cause, whichever of its operations wrote it
+        op = "" if unpaired == Status.DIVERGED else log.op_name(record)
+        place = (where, op, phase, unpaired)
         found.setdefault(place, []).append(row)
     return [tuple(rows) for rows in found.values()]
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.columns import Ragged, repeated
@@ -51,20 +52,29 @@ class _Inputs:
     hidden: Bool
 
 
-def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Origins:
+def find_origins(
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow, unpaired: tuple[Bool, Bool]
+) -> Origins:
     """Determine roles and first causes.
 
     Args:
         flow: used only if something is red.
+        unpaired: bool[n_a], bool[n_b], the red records among the unpaired ones.
     """
     role = np.zeros(len(pairing), np.int8)
     cause = np.zeros(len(pairing), bool)
     cause_a, cause_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
     red = verdicts.status >= Status.SHAPE
-    if not red.any():
-        return Origins(role, cause, cause_a, cause_b)
+    if not red.any() and not (unpaired[0].any() or unpaired[1].any()):
+        none = np.zeros(len(a), np.int8), np.zeros(len(b), np.int8)
+        return Origins(role, cause, *none, cause_a, cause_b)
     flow_a, flow_b = flow.a, flow.b
-    red_a, red_b = _red_records(red, pairing.of_a), _red_records(red, pairing.of_b)
+    red_a, red_b = _red_records(red, pairing.of_a) | unpaired[0], _red_records(red, pairing.of_b) | unpaired[1]
+    role_a = _unpaired_roles(a, flow_a, red_a, unpaired[0], _passive(verdicts, pairing.of_a))
+    role_b = _unpaired_roles(b, flow_b, red_b, unpaired[1], _passive(verdicts, pairing.of_b))
+    cause_a, cause_b = role_a == Role.ORIGIN, role_b == Role.ORIGIN
+    if not red.any():
+        return Origins(role, cause, role_a, role_b, cause_a, cause_b)
     reads = _inputs(a, b, pairing, verdicts, flow_a, flow_b, np.flatnonzero(red))
 
     from_red = (_at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)) & ~reads.equal
@@ -115,7 +125,15 @@ def find_origins(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow:
     if not (cause.any() or cause_a.any() or cause_b.any()):
         # crossing pairs let red rows explain each other: take the earliest
         cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
-    return Origins(role, cause, cause_a, cause_b)
+    return Origins(role, cause, role_a, role_b, cause_a, cause_b)
+
+
+def _unpaired_roles(log: OpLog, flow: Ragged, red: Bool, these: Bool, passive: Bool) -> NDArray[np.int8]:
+    """int8[n]: the roles of red unpaired records; a first cause is none that reads what a red record made."""
+    if not these.any():
+        return np.zeros(len(log), np.int8)
+    role = np.where(_fed_by_red(log, flow, red, passive), np.int8(Role.RECEIVER), np.int8(Role.ORIGIN))
+    return np.where(these, role, np.int8(Role.NONE))
 
 
 def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Bool:

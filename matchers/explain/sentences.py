@@ -29,6 +29,7 @@ from matchers.ops.placement import describe_placement, parse_placement
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
+from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = [
@@ -119,9 +120,10 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
-            return f"FIRST CAUSE: {what} by {by}; {_inputs_agree(c, row, inputs)}{because}"
+            agree = _of_contents(c, row) or _inputs_agree(c, row, inputs)
+            return f"FIRST CAUSE: {what} by {by}; {agree}{because}"
         if role == Role.UNKNOWN:
-            return f"{_role(c, row)}: {what} by {by}; {_what_is_unknown(inputs)}{because}"
+            return f"{_role(c, row)}: {what} by {by}; {_of_contents(c, row) or _what_is_unknown(inputs)}{because}"
         return f"{_role(c, row)}: {what} by {by}; {_received(c, inputs)}{because}"
     if status == Status.NAN:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
@@ -184,7 +186,32 @@ def _what_differs(c: Comparison, row: int) -> str:
         return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:
         return f"only {slot.only} changed {slot.name}; it differs {when}"
+    if slot.more:
+        of_parameter = any(content.parameter for content in _contents(c, row))
+        kind = "optimizer state" if not of_parameter else "parameter" if when == "after the step" else "tensor"
+        return f"{slot.name} and {slot.more:,} more {kind}{'' if slot.more == 1 else 's'} differ {when}"
     return f"{slot.name} differs" + ("" if slot.name.startswith("output ") else f" {when}")
+
+
+def _contents(c: Comparison, row: int) -> tuple[ContentVerdict, ...]:
+    """The last contents that a row is red for."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    return c.last_contents.at.get(("a", i)) or c.last_contents.at.get(("b", j)) or ()
+
+
+def _of_contents(c: Comparison, row: int) -> str:
+    """The reason why a row is the cause of what it leaves; empty for a row that is judged by its partner."""
+    contents = _contents(c, row)
+    if not contents:
+        return ""
+    first = contents[0]
+    if first.a < 0 or first.b < 0:
+        return f"{'b' if first.a >= 0 else 'a'} leaves it as it was before the step"
+    if all(content.alone for content in contents):
+        log, record = (c.a, first.a) if first.a >= 0 else (c.b, first.b)
+        optimizer = log.phase[record] == Phase.OPTIMIZER
+        return "gradients and states before are bitwise equal" if optimizer else "all inputs are bitwise equal"
+    return f"written last by {c.a.op_name(first.a)} in a, {c.b.op_name(first.b)} in b"
 
 
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:

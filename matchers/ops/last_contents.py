@@ -1,7 +1,7 @@
 """The last known content of each named tensor in one log: parameters, buffers, optimizer states.
 
-The log names the inputs of an optimizer's operations, and parameters and buffers where they are written to. The last
-record that names a tensor tells its content at the end of the step: what it wrote, or what it read.
+The log names the inputs of an optimizer's operations (gradients, too), and parameters and buffers where they are
+written to. The last record that names a tensor tells its content at the end of the step: what it wrote, or read.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Bool, Int64
+from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
 
 __all__ = ["LastContents", "Touch"]
-
-_GRADIENT = ".grad"
-"""Gradients are consumed by the step; their content at its end means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +31,15 @@ class Touch:
 
 @dataclass(frozen=True)
 class LastContents:
-    """The named tensors of one log. Names are canonical (`ops.module_path`), those of a state end in its key."""
+    """The named tensors of one log. Names are canonical (`ops.module_path`), those of a state end in its key.
+
+    `modules`: the log's table of modules after the user's renames.
+    """
 
     log: OpLog
+    modules: tuple[str, ...]
     _parsed: dict[int, dict[int, Result]] = field(default_factory=dict, repr=False, compare=False)
+    _split: dict[bytes, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def rows(self) -> Int64:
@@ -50,8 +53,8 @@ class LastContents:
 
     @cached_property
     def first(self) -> dict[str, Touch]:
-        """The first record that names each tensor, gradients included, and the input's slot."""
-        return self._touched(self.rows.tolist(), gradients=True)
+        """The first record that names each tensor, and the input's slot."""
+        return self._touched(self.rows.tolist())
 
     @cached_property
     def start(self) -> dict[str, int]:
@@ -60,10 +63,24 @@ class LastContents:
         if not isinstance(found, dict):
             return {}
         return {
-            canonical(str(name)): int(value, 16)
+            self._name(str(name)): int(value, 16)
             for name, value in found.items()
             if isinstance(value, str) and len(value) == 16 and all(c in "0123456789abcdef" for c in value)
         }
+
+    @cached_property
+    def _renamed(self) -> dict[str, str]:
+        """The modules with other names, by the rules."""
+        pairs = zip(self.log.modules, self.modules, strict=True)
+        return {canonical(old): canonical(new) for old, new in pairs if old != new and canonical(old)}
+
+    def _name(self, text: str) -> str:
+        path = module = canonical(text)
+        while module and self._renamed:
+            if module in self._renamed:
+                return f"{self._renamed[module]}{path[len(module) :]}"
+            module = module.rpartition(".")[0]
+        return path
 
     @cached_property
     def whole(self) -> bool:
@@ -72,21 +89,21 @@ class LastContents:
         sent = collective(log) & (log.phase == Phase.OPTIMIZER)
         return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
-    def _touched(self, rows: list[int], *, gradients: bool = False) -> dict[str, Touch]:
-        texts = self.log.texts("Parameter")
-        split: dict[bytes, list[tuple[int, str]]] = {}
+    def _touched(self, rows: list[int]) -> dict[str, Touch]:
         found: dict[str, Touch] = {}
         for row in rows:
-            raw = texts.raw(row)
-            names = split.get(raw)
-            if names is None:
-                names = split[raw] = [
-                    (slot, canonical(name)) for slot, name in enumerate(texts[row].split(";")) if name
-                ]
-            for slot, name in names:
-                if name not in found and (gradients or not name.endswith(_GRADIENT)):
+            for slot, name in enumerate(self.names(row)):
+                if name and name not in found:
                     found[name] = Touch(row, slot)
         return found
+
+    def names(self, row: int) -> tuple[str, ...]:
+        """The names of a record's inputs by slot, empty where unknown."""
+        raw = self.log.texts("Parameter").raw(row)
+        names = self._split.get(raw)
+        if names is None:
+            names = self._split[raw] = tuple(self._name(name) if name else "" for name in decode(raw).split(";"))
+        return names
 
     def before(self, touch: Touch) -> Result:
         """The content of an input before its record ran."""
@@ -99,8 +116,16 @@ class LastContents:
 
     def written(self, row: int) -> tuple[str, ...]:
         """The names of the tensors that a record wrote to."""
-        names = self.log.texts("Parameter").get(row, "").split(";")
-        return tuple(canonical(names[slot]) for slot in self._written(row) if slot < len(names) and names[slot])
+        names = self.names(row)
+        return tuple(names[slot] for slot in self._written(row) if slot < len(names) and names[slot])
+
+    def writer(self, name: str) -> int:
+        """The last record that wrote to a tensor; the last that names it if none is known to."""
+        at = self.last[name].row
+        for row in self.rows[self.rows <= at][::-1].tolist():
+            if name in self.names(row) and name in self.written(row):
+                return int(row)
+        return at
 
     def _written(self, row: int) -> dict[int, Result]:
         """The inputs that a record wrote to, by slot. An in-place operation returns the first of its inputs."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.placement import Part, part_of
+from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.shapes import dimensions
 
-__all__ = ["Result", "further_output", "mutated", "unchanged"]
+__all__ = ["Result", "first_output", "further_output", "mutated", "unchanged"]
 
 _NO_DIGEST = int(NO_DIGEST)
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
@@ -48,6 +49,29 @@ class Result:
     digest: int | None = None
     sketch: str = ""
     part: Part | None = None
+
+
+def first_output(log: OpLog, row: int) -> Result:
+    """The first output, named for an operation that works in place: by the first of its inputs."""
+    digests = log.digests[row]
+    shape = dimensions(log.shape_text(row)) if log.shape[row] >= 0 else None
+    _, l2, low, high, _ = log.stats[:, row].tolist()
+    placement = parse_placement(log.texts("Placement").get(row, ""))
+    return Result(
+        name=parameter_name(log, row, 0),
+        shape=shape,
+        dtype=log.dtype_text(row),
+        l1=float(log.outputs[row][0]) if len(log.outputs[row]) else math.nan,
+        l2=l2,
+        min=low,
+        max=high,
+        numel=int(log.counts[0, row]),
+        nan=int(log.counts[1, row]),
+        inf=int(log.counts[2, row]),
+        digest=int(digests[0]) if len(digests) and digests[0] != NO_DIGEST else None,
+        sketch=log.texts("Sketch").get(row, ""),
+        part=None if shape is None else part_of(placement, shape),
+    )
 
 
 def further_output(log: OpLog, row: int, k: int) -> Result | None:

@@ -50,6 +50,7 @@ from matchers.verdict.tolerance import (
     NORM_GROWTH,
     RESOLUTION,
     UNKNOWN_SCORES,
+    UNSEEN,
     UNSURE,
 )
 
@@ -246,7 +247,7 @@ class _Walk:
             norm = max(norm, change)
             if a < 0 and b < 0:
                 # a parameter, or an uncaptured tensor: its error can only be guessed from its norm
-                error = max(error, _UNSEEN * change if self._sketched else change)
+                error = max(error, UNSEEN * change if self._sketched else change)
                 continue
             error = max(error, change)
             for side, maker in ((one, a), (other, b)):
@@ -273,8 +274,6 @@ class _Received:
 
 
 _NO_DIGEST = int(NO_DIGEST)
-_UNSEEN = 8.0
-"""Least factor between an error in all directions and the change of the norm that it makes."""
 
 
 def _change(x: float, y: float) -> float:

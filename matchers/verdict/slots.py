@@ -21,7 +21,7 @@ from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
-__all__ = ["Limits", "SlotVerdict", "judge_slots", "worst"]
+__all__ = ["Limits", "SlotVerdict", "judge_results", "judge_slots", "worst"]
 
 _RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.DIVERGED, Status.SHAPE, Status.NAN)
 
@@ -70,6 +70,10 @@ class SlotVerdict:
     """The slot is an input as it was read."""
     unread: bool = False
     """The slot is an output that no operation reads, or none whose result it changes."""
+    more: int = 0
+    """Number of further tensors of its kind that differ, where the verdict is on their last contents."""
+    alone: bool = False
+    """The verdict is on a last content, and all that it was computed from is bitwise equal."""
 
 
 def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
@@ -79,7 +83,7 @@ def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
 
 def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
     """Judge the slots that both records have."""
-    return [_judge(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
+    return [judge_results(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
 
 
 def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result, str]]:
@@ -104,7 +108,8 @@ def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result,
             yield one or before[0], two or before[1], ("a" if one else "b") if same else ""
 
 
-def _judge(x: Result, y: Result, limits: Limits, only: str) -> SlotVerdict:
+def judge_results(x: Result, y: Result, limits: Limits, only: str = "") -> SlotVerdict:
+    """Judge two tensors by all that is known of them. `only`: `a` or `b`, where the other side did not write to it."""
     name = x.name if not x.name.startswith("input ") else y.name
     known = x.digest is not None and y.digest is not None
     if only and x.digest != y.digest:

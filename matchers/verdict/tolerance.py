@@ -20,7 +20,9 @@ __all__ = [
     "RESOLUTION",
     "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
+    "OPTIMIZER_FORMS",
     "UNKNOWN_SCORES",
+    "UNSEEN",
     "UNSURE",
     "counting",
     "default_tolerance",
@@ -78,6 +80,12 @@ _PRINT_RESOLUTION = 2e-6
 """Differences in the last of seven printed digits may come from equal numbers: nothing below this is red."""
 RESOLUTION = 1e-13
 """Effect of the summation order on norms and sketches, which are sums in float64."""
+
+
+OPTIMIZER_FORMS = 4.0
+"""Factor on the tolerance of an elementwise operation for what an optimizer leaves from equal gradients and states: a
+fused step rounds once what others round in each of a dozen operations.
+"""
 
 
 def default_tolerance(dtype: str) -> float:
@@ -176,6 +184,9 @@ _OF_SCORES = frozenset({"_softmax", "_log_softmax", "softmax", "log_softmax", "l
 """
 UNKNOWN_SCORES = 16.0
 """Assumed size of scores if the log does not give it."""
+
+UNSEEN = 8.0
+"""Least factor between an error in all directions and the change of the norm that it makes."""
 
 UNSURE = 0.5
 """Below this confidence a pair is as likely wrong as right."""

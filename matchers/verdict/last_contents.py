@@ -1,0 +1,371 @@
+"""Judge what the two runs leave in each named tensor, whatever operations wrote it.
+
+A fused optimizer updates all parameters in one operation, another one each of them in a dozen. Such operations have no
+partners, but parameters, buffers and optimizer states keep their names: their content at the end of the step is
+compared by name, unless both last records that tell it are one pair, which is judged as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from matchers.arrays import Bool, Int32
+from matchers.logs.columns import Ragged
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.last_contents import LastContents, Touch
+from matchers.ops.outputs import Result
+from matchers.ops.shapes import sharded_runs
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.judge import Verdicts
+from matchers.verdict.relative_error import relative_difference
+from matchers.verdict.slots import Limits, SlotVerdict, judge_results, worst
+from matchers.verdict.tolerance import (
+    EPSILON,
+    OPTIMIZER_FORMS,
+    UNSEEN,
+    DtypePolicy,
+    growth_factor,
+    own_tolerance,
+)
+
+__all__ = ["ContentVerdict", "ContentVerdicts", "judge_contents", "other_tensors"]
+
+GRADIENT = ".grad"
+"""Gradients are consumed by the step: what is left of them means nothing."""
+_JUDGEABLE = 0.1
+"""An allowance above this says nothing about a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentVerdict:
+    """What is known about the last content of one tensor.
+
+    Attributes:
+        name: canonical.
+        a, b: the records that wrote it last; -1 where a run does not write to it, so that it is as it was before the
+            step.
+        verdict: None where it cannot be judged.
+        alone: all that it was computed from is bitwise equal in the two runs.
+        parameter: it is a parameter or a buffer, not a state of an optimizer.
+    """
+
+    name: str
+    a: int
+    b: int
+    verdict: SlotVerdict | None
+    alone: bool
+    parameter: bool
+
+    @property
+    def red(self) -> bool:
+        return self.verdict is not None and self.verdict.status.red
+
+    def record(self, side: str) -> int:
+        """The record of a side."""
+        return self.a if side == "a" else self.b
+
+
+@dataclass(frozen=True)
+class ContentVerdicts:
+    """The tensors whose last contents are told by records that are not one pair.
+
+    Attributes:
+        contents: by name.
+        at: by side and record, the red contents that it tells; each is at one record only, an unpaired one if possible.
+    """
+
+    contents: Mapping[str, ContentVerdict] = field(default_factory=dict)
+    at: Mapping[tuple[str, int], tuple[ContentVerdict, ...]] = field(default_factory=dict)
+    _logs: tuple[LastContents, LastContents] | None = field(default=None, repr=False, compare=False)
+    _unpaired: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def verdicts(self) -> dict[tuple[str, int], SlotVerdict]:
+        """By side and record, the verdict on the content that differs most; on a parameter, if one differs."""
+        return {place: _deciding(contents) for place, contents in self.at.items()}
+
+    def on_pairs(self, verdicts: Verdicts, pairing: Pairing) -> Verdicts:
+        """The verdicts on pairs, with those on contents for which there is no unpaired record."""
+        told = {}
+        for (side, row), verdict in self.verdicts.items():
+            pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])
+            if pair >= 0 and not Status(verdicts.status[pair]).red:
+                told[pair] = verdict
+        if not told:
+            return verdicts
+        columns = {name: getattr(verdicts, name).copy() for name in ("status", "error", "bound", "limit")}
+        for pair, verdict in told.items():
+            columns["status"][pair], columns["error"][pair] = verdict.status, verdict.error
+            columns["bound"][pair], columns["limit"][pair] = verdict.bound, verdict.limit
+        return replace(verdicts, **columns, slots={**verdicts.slots, **told})
+
+    def red(self, pairing: Pairing) -> tuple[Bool, Bool]:
+        """bool[n_a], bool[n_b]: unpaired records that are red for what they leave."""
+        red_a, red_b = np.zeros(len(pairing.of_a), bool), np.zeros(len(pairing.of_b), bool)
+        for side, row in self.at:
+            (red_a if side == "a" else red_b)[row] = True
+        return red_a & (pairing.of_a < 0), red_b & (pairing.of_b < 0)
+
+    @cached_property
+    def agree(self) -> tuple[Bool, Bool]:
+        """bool[n_a], bool[n_b]: unpaired records that wrote to named tensors, whose last contents all agree."""
+        if self._logs is None or self._unpaired is None:
+            return np.zeros(0, bool), np.zeros(0, bool)
+        sides = []
+        for contents, unpaired in zip(self._logs, self._unpaired, strict=True):
+            agree = np.zeros(len(unpaired), bool)
+            for row, names in contents.leaves(unpaired).items():
+                kept = [name for name in names if not name.endswith(GRADIENT)]
+                agree[row] = bool(kept) and all(map(self._agrees, kept))
+            sides.append(agree)
+        return sides[0], sides[1]
+
+    def _agrees(self, name: str) -> bool:
+        found = self.contents.get(name)
+        return found is not None and found.verdict is not None and found.verdict.status in _AGREE
+
+
+_AGREE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
+
+
+def judge_contents(
+    a: LastContents,
+    b: LastContents,
+    pairing: Pairing,
+    verdicts: Verdicts,
+    flow: DataFlow,
+    *,
+    expectation: Expectation,
+    policy: DtypePolicy,
+) -> ContentVerdicts:
+    """Judge the last contents of named tensors."""
+    unpaired = pairing.of_a < 0, pairing.of_b < 0
+    apart = np.append(verdicts.status == Status.NOT_JUDGED, False)
+    # without an unpaired record that names a tensor, both runs write them in the same form
+    if not (len(a.rows) and len(b.rows)) or not any(
+        (alone | apart[of])[rows].any()
+        for alone, of, rows in ((unpaired[0], pairing.of_a, a.rows), (unpaired[1], pairing.of_b, b.rows))
+    ):
+        return ContentVerdicts()
+    judge = _Judge(a, b, pairing, verdicts, flow, expectation, policy)
+    found = {}
+    for name in dict.fromkeys((*a.last, *b.last)):
+        one, other = a.last.get(name), b.last.get(name)
+        pair = int(pairing.of_a[one.row]) if one else -1
+        if name.endswith(GRADIENT) or (other and 0 <= pair == pairing.of_b[other.row] and not apart[pair]):
+            continue
+        verdict = judge(name, one, other)
+        if verdict is not None:
+            found[name] = verdict
+    return ContentVerdicts(found, _placed(found.values(), pairing), (a, b), unpaired)
+
+
+def _placed(found: Iterable[ContentVerdict], pairing: Pairing) -> dict[tuple[str, int], tuple[ContentVerdict, ...]]:
+    """The records that are red for their contents: as few as possible, and unpaired ones before pairs."""
+    told: dict[tuple[str, int], list[ContentVerdict]] = {}
+    for content in found:
+        if content.red:
+            for side in "ab":
+                if content.record(side) >= 0:
+                    told.setdefault((side, content.record(side)), []).append(content)
+
+    def preference(place: tuple[str, int]) -> tuple[int, bool, str, int]:
+        side, row = place
+        return -len(told[place]), bool((pairing.of_a if side == "a" else pairing.of_b)[row] >= 0), side, row
+
+    at: dict[tuple[str, int], tuple[ContentVerdict, ...]] = {}
+    done: set[str] = set()
+    for place in sorted(told, key=preference):
+        if left := tuple(content for content in told[place] if content.name not in done):
+            at[place] = left
+            done.update(content.name for content in left)
+    return at
+
+
+def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Bool:
+    """bool[p]: red pairs of operations on lists of tensors that hold other ones, or the same in another order.
+
+    An optimizer makes a list for each of its groups of parameters. Such pairs are not judged by themselves: what they
+    leave is compared by name.
+    """
+    of_lists = [
+        np.array([op.startswith(("_foreach_", "_fused_")) for op in (*side.log.ops, "")])[side.log.op[lead]]
+        for side, lead in ((a, pairing.lead_a), (b, pairing.lead_b))
+    ]
+    lists, red = of_lists[0] & of_lists[1], verdicts.status >= Status.SHAPE
+    found = np.zeros(len(pairing), bool)
+    if not (lists & red).any():
+        return found
+    for k in np.flatnonzero(lists).tolist():
+        i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
+        names_a, names_b = a.names(i), b.names(j)
+        if any(names_a) != any(names_b):
+            found[k] = True
+        elif any(names_a):
+            shared = set(names_a) & set(names_b) - {""}
+            here, there = ([name for name in names if name in shared] for names in (names_a, names_b))
+            found[k] = bool(shared) and (here != there or len(names_a) != len(names_b))
+        else:  # temporary tensors, in the order of those they were made from
+            makers = flow.a[i]
+            of_makers = pairing.of_a[makers[makers >= 0]]
+            found[k] = bool(found[of_makers[of_makers >= 0]].any())
+    return found & red
+
+
+def _deciding(contents: tuple[ContentVerdict, ...]) -> SlotVerdict:
+    of_kind = [content for content in contents if content.parameter] or contents
+    decides = worst([content.verdict for content in of_kind if content.verdict is not None])
+    assert decides is not None  # red contents have a verdict
+    return replace(decides, more=len(of_kind) - 1, alone=all(content.alone for content in contents))
+
+
+class _Judge:
+    """Judges one name after the other."""
+
+    def __init__(
+        self,
+        a: LastContents,
+        b: LastContents,
+        pairing: Pairing,
+        verdicts: Verdicts,
+        flow: DataFlow,
+        expectation: Expectation,
+        policy: DtypePolicy,
+    ) -> None:
+        self._a, self._b = a, b
+        self._policy, self._shards = policy, sharded_runs(a.log, b.log)
+        self._bitwise, self._rtol = expectation.preset == Expect.BITWISE, expectation.rtol
+        self._upstream = (
+            _Upstream(flow, "a", pairing.of_a, verdicts),
+            _Upstream(flow, "b", pairing.of_b, verdicts),
+        )
+
+    def __call__(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
+        if one is None or other is None:
+            return self._of_one_run(name, one, other)
+        alone = self._alone(name, one, other)
+        verdict = self._judged(name, self._a.after(one), self._b.after(other), one, other, alone)
+        rows = one.row, other.row
+        if verdict is not None and verdict.status.red:
+            rows = self._a.writer(name), self._b.writer(name)
+        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name)
+
+    def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
+        """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
+        mine, own, theirs, only = (self._a, one, self._b, "a") if one else (self._b, other, self._a, "b")
+        if own is None or not theirs.whole or name not in theirs.start:
+            return None
+        after, before = mine.after(own), mine.before(mine.first[name])
+        digest = theirs.start[name]
+        if after.digest is None or after.digest == digest:
+            return None
+        # its norm is known where this run began with the same content
+        known = replace(before, digest=digest) if before.digest == digest else Result(name, digest=digest)
+        verdict = SlotVerdict(name, Status.DIVERGED, relative_difference(after.l1, known.l1), True, 0.0, only)
+        writer = mine.writer(name)
+        rows = (writer, -1) if only == "a" else (-1, writer)
+        return ContentVerdict(name, *rows, verdict, before.digest == digest, True)
+
+    def _judged(self, name: str, x: Result, y: Result, one: Touch, other: Touch, alone: bool) -> SlotVerdict | None:
+        if x.digest is not None and x.digest == y.digest:
+            return SlotVerdict(name, Status.EQUAL)
+        verdict = replace(judge_results(x, y, self._limits(x, y, alone)), name=name)
+        if verdict.status in (Status.SHARDED, Status.SHAPE):
+            return None  # another part of the tensor, or another tensor of this name
+        if self._bitwise and verdict.status == Status.CLOSE:
+            return replace(verdict, status=Status.DIVERGED, limit=0.0)
+        if verdict.status == Status.DIVERGED and not (alone or self._bitwise or self._rtol is not None):
+            return self._explained(verdict, one, other)
+        return verdict
+
+    def _limits(self, x: Result, y: Result, alone: bool) -> Limits:
+        rounds = x.dtype in EPSILON and y.dtype in EPSILON
+        if self._rtol is not None and rounds:
+            return Limits(self._rtol, policy=self._policy, shards=self._shards)
+        if alone and rounds:
+            own = OPTIMIZER_FORMS * max(own_tolerance(x.dtype, True), own_tolerance(y.dtype, True))
+            return Limits(own, policy=self._policy, shards=self._shards)
+        return Limits(policy=self._policy, shards=self._shards)
+
+    def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
+        """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
+        received = max(self._upstream[0].error(one.row), self._upstream[1].error(other.row))
+        for name in self._families.get(self._base(verdict.name), ()):
+            if name in self._b.first and not name.endswith(GRADIENT):  # as the step begins: known by its norm alone
+                x, y = self._read(name)
+                received = max(received, UNSEEN * relative_difference(x.l1, y.l1))
+        ops = self._a.log.op_name(one.row), self._b.log.op_name(other.row)
+        allowed = verdict.limit + max(map(growth_factor, ops)) * received
+        if not verdict.error <= allowed:
+            return verdict
+        return replace(verdict, status=Status.CLOSE, limit=allowed) if allowed <= _JUDGEABLE else None
+
+    def _alone(self, name: str, one: Touch, other: Touch) -> bool:
+        """True if what the tensor was computed from is bitwise equal: its parameter, gradient and states before."""
+        base = self._base(name)
+        if all(base + GRADIENT in contents.first for contents in (self._a, self._b)):
+            return all(_same(*self._read(n)) for n in self._families[base] if n in self._b.first)
+        read = [contents.log.input_digests[touch.row] for contents, touch in ((self._a, one), (self._b, other))]
+        return len(read[0]) > 0 and set(read[0].tolist()) == set(read[1].tolist())
+
+    def _read(self, name: str) -> tuple[Result, Result]:
+        """What the step reads of a named tensor, in a and in b: a gradient after it was clipped."""
+        x, y = ((c.last if name.endswith(GRADIENT) else c.first)[name] for c in (self._a, self._b))
+        return self._a.before(x), self._b.before(y)
+
+    @cached_property
+    def _families(self) -> dict[str, list[str]]:
+        """The names of a by their parameter: itself, its gradient, its states."""
+        found: dict[str, list[str]] = {}
+        for name in self._a.first:
+            found.setdefault(self._base(name), []).append(name)
+        return found
+
+    def _base(self, name: str) -> str:
+        """The parameter that a state belongs to; the name itself for a parameter or buffer."""
+        head = name.rpartition(".")[0]
+        return head if head in self._a.first or head in self._b.first else name
+
+
+def _same(x: Result, y: Result) -> bool:
+    return x.digest is not None and x.digest == y.digest
+
+
+class _Upstream:
+    """The errors that arrive at unpaired records, through unpaired ones, from the pairs before them."""
+
+    def __init__(self, flow: DataFlow, side: str, of: Int32, verdicts: Verdicts) -> None:
+        self._flow, self._side, self._of, self._verdicts = flow, side, of, verdicts
+        self._known: dict[int, float] = {}
+
+    @cached_property
+    def _makers(self) -> Ragged:
+        return self._flow.a if self._side == "a" else self._flow.b
+
+    def error(self, row: int) -> float:
+        """The largest error of a pair that is not red, upstream of a record."""
+        left = [row]
+        while left:
+            at = left[-1]
+            makers = [maker for maker in self._makers[at].tolist() if 0 <= maker < at]
+            unknown = [m for m in makers if self._of[m] < 0 and m not in self._known]
+            if unknown:
+                left += unknown
+                continue
+            left.pop()
+            self._known[at] = max(map(self._of_maker, makers), default=0.0)
+        return self._known[row]
+
+    def _of_maker(self, maker: int) -> float:
+        pair = int(self._of[maker])
+        if pair < 0:
+            return self._known[maker]
+        error = float(self._verdicts.error[pair])
+        return 0.0 if Status(self._verdicts.status[pair]).red or not math.isfinite(error) else error

@@ -1,0 +1,213 @@
+"""Last contents of parameters, buffers and optimizer states, by name, whatever operations wrote them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
+from matchers.logs.op_log import OpLog
+from matchers.rules.file import parse_rules
+from matchers.status import Role, Status
+from matchers.verdict.expectation import Expect, Expectation
+from tests.captured import Step, captured_log
+
+NAMES = ("emb.weight", "layers.0.w.weight", "layers.1.w.weight")
+RNG = np.random.default_rng(5)
+WEIGHTS = [RNG.standard_normal((6, 8)).astype(np.float32) for _ in NAMES]
+GRADIENTS = [RNG.standard_normal((6, 8)).astype(np.float32) for _ in NAMES]
+INPUT = RNG.standard_normal((6, 8)).astype(np.float32)
+
+
+def gradients(scale: float = 1.0) -> list[Any]:
+    return [np.float32(scale) * gradient for gradient in GRADIENTS]
+
+
+def backward(scale: float = 1.0) -> list[Step]:
+    """Operations that both runs have: they make the gradients."""
+    return [
+        Step(
+            key=f"{name.removesuffix('.weight')}/op_0_mm",
+            gives=[gradient],
+            reads=[INPUT],
+            fields={"phase": "backward"},
+        )
+        for name, gradient in zip(NAMES, gradients(scale), strict=True)
+    ]
+
+
+def makers(scale: float = 1.0) -> list[str]:
+    return [step.key for step in backward(scale)]
+
+
+def after(lr: float, names: tuple[str, ...], scale: float = 1.0, wd: float = 0.0) -> list[Any]:
+    return [
+        weight if name not in names else weight * np.float32(1 - wd) - np.float32(lr) * gradient
+        for name, weight, gradient in zip(NAMES, WEIGHTS, gradients(scale), strict=True)
+    ]
+
+
+def fused(lr: float = 0.1, *, names: tuple[str, ...] = NAMES, scale: float = 1.0, wd: float = 0.0) -> list[Step]:
+    """One operation that updates all parameters."""
+    at = [NAMES.index(name) for name in names]
+    new, grads, made = after(lr, names, scale, wd), gradients(scale), makers()
+    return [
+        Step(
+            key="optimizer/op_0__fused_sgd_",
+            reads=[*(WEIGHTS[k] for k in at), *(grads[k] for k in at)],
+            made=[*("" for _ in at), *(made[k] for k in at)],
+            changed={slot: new[k] for slot, k in enumerate(at)},
+            fields={
+                "phase": "optimizer",
+                "parameters": [*names, *(f"{name}.grad" for name in names)],
+                "location": "train.py:7",
+            },
+        )
+    ]
+
+
+def looped(lr: float = 0.1, *, names: tuple[str, ...] = NAMES, scale: float = 1.0, wd: float = 0.0) -> list[Step]:
+    """An operation for each parameter, which returns it."""
+    new, grads, made = after(lr, names, scale, wd), gradients(scale), makers()
+    return [
+        Step(
+            key=f"{name.removesuffix('.weight')}/op_1_add_",
+            gives=[new[k]],
+            reads=[WEIGHTS[k], grads[k]],
+            made=["", made[k]],
+            fields={"phase": "optimizer", "parameters": [name, f"{name}.grad"], "location": "train.py:7"},
+        )
+        for k, name in enumerate(NAMES)
+        if name in names
+    ]
+
+
+def rounded(steps: list[Step]) -> list[Step]:
+    """The same steps, with the last bit of what they change."""
+    return [
+        replace(step, changed={slot: np.nextafter(cast("Any", x), np.float32(9)) for slot, x in step.changed.items()})
+        for step in steps
+    ]
+
+
+def digests(values: list[Any]) -> dict[str, str]:
+    log = captured_log([Step(key="m/op_0_x", gives=[value]) for value in values])
+    return {name: f"{int(log.digests[row][0]):016x}" for row, name in enumerate(NAMES)}
+
+
+def log(steps: list[Step], **run: Any) -> OpLog:
+    return captured_log(steps, parameter_digests=digests(WEIGHTS), **run)
+
+
+def only_cause(c: Comparison) -> int:
+    ((row, *_),) = c.consequences.starts
+    return row
+
+
+class TestAgreement:
+    def test_another_form_of_the_same_step(self) -> None:
+        c = compare(log([*backward(), *fused()]), log([*backward(), *looped()]))
+        assert not c.red.any()
+        assert [content.verdict and content.verdict.status for content in c.last_contents.contents.values()] == [
+            Status.EQUAL
+        ] * 3
+        agree_a, agree_b = c.last_contents.agree
+        assert agree_a.tolist() == [False] * 3 + [True]
+        assert agree_b.tolist() == [False] * 3 + [True] * 3
+
+    def test_rounding_of_another_form(self) -> None:
+        one = rounded(fused())
+        c = compare(log([*backward(), *one]), log([*backward(), *looped()]))
+        assert not c.red.any()
+        assert all(content.alone for content in c.last_contents.contents.values())
+
+    def test_one_pair_is_judged_as_such(self) -> None:
+        c = compare(log([*backward(), *fused()]), log([*backward(), *fused(0.2)]))
+        assert c.last_contents.contents == {}
+        assert c.status.tolist().count(Status.DIVERGED) == 1
+
+    def test_gradients_that_differ_within_tolerance_excuse_what_they_make(self) -> None:
+        noisy = log([*backward(1 + 1e-5), *looped(5.0, scale=1 + 1e-5)])
+        c = compare(log([*backward(), *fused(5.0)]), noisy)
+        assert not c.red.any()
+
+    def test_logs_without_names(self) -> None:
+        plain = [Step(key=s.key, gives=s.gives, reads=s.reads, fields={"phase": "optimizer"}) for s in looped()]
+        c = compare(log([*backward(), *plain]), log([*backward(), *fused(0.2)]))
+        assert not c.red.any()
+        assert not c.last_contents.contents
+
+
+class TestDifference:
+    @pytest.mark.parametrize(("one", "other"), [(fused, looped), (looped, fused)])
+    def test_many_parameters_of_one_optimizer_are_one_cause(self, one: Any, other: Any) -> None:
+        c = compare(log([*backward(), *one(0.1)]), log([*backward(), *other(0.1001)]))
+        row = only_cause(c)
+        assert c.red.sum() == 1
+        assert c.role[row] == Role.ORIGIN
+        assert c.pair[row] < 0
+        assert "and 2 more parameters differ after the step" in headline(c, row)
+        assert headline(c, row).endswith("gradients and states before are bitwise equal")
+        assert not any(flags.any() for flags in c.last_contents.agree)
+
+    def test_weight_decay_of_one_step(self) -> None:
+        c = compare(log([*backward(), *fused(wd=1e-5)]), log([*backward(), *looped()]))
+        assert c.red.sum() == 1
+
+    def test_a_red_gradient_explains_it(self) -> None:
+        c = compare(log([*backward(), *fused()]), log([*backward(1.2), *looped(scale=1.2)]))
+        left = [row for row in np.flatnonzero(c.red).tolist() if c.pair[row] < 0]
+        assert left
+        assert all(c.role[row] == Role.RECEIVER and not c.cause[row] for row in left)
+        assert "already differs, from" in headline(c, left[0])
+
+    def test_a_parameter_that_one_run_leaves_alone(self) -> None:
+        c = compare(log([*backward(), *fused()]), log([*backward(), *looped(names=NAMES[:2])]))
+        told = headline(c, only_cause(c))
+        assert told.startswith("FIRST CAUSE: only a changed layers.1.w.weight; it differs after the step by")
+        assert told.endswith("b leaves it as it was before the step")
+
+    def test_a_parameter_that_the_other_run_does_not_know(self) -> None:
+        other = captured_log([*backward(), *looped(names=NAMES[:2])])
+        assert not compare(log([*backward(), *fused()]), other).red.any()
+
+    def test_a_log_that_was_cut_off_leaves_nothing_alone(self) -> None:
+        other = log([*backward(), *looped(names=NAMES[:2])], incomplete="killed")
+        assert not compare(log([*backward(), *fused()]), other).red.any()
+
+    def test_bitwise(self) -> None:
+        one = rounded(fused())
+        expectation = Expectation(preset=Expect.BITWISE)
+        c = compare(log([*backward(), *one]), log([*backward(), *looped()]), expectation=expectation)
+        assert c.red.sum() == 1
+
+    def test_an_ignored_row_is_not_red(self) -> None:
+        rules = parse_rules("ignore: [{op: _fused_sgd_}]\n")
+        c = compare(log([*backward(), *fused(0.2)]), log([*backward(), *looped()]), rules)
+        assert not c.red.any()
+
+
+class TestLists:
+    """Operations on lists of tensors: another order of parameters, other groups."""
+
+    @staticmethod
+    def fused_in_groups(*groups: tuple[str, ...], lr: float = 0.1) -> list[Step]:
+        steps = []
+        for n, names in enumerate(groups):
+            (step,) = fused(lr, names=names)
+            steps.append(replace(step, key=f"optimizer/op_{n}__fused_sgd_"))
+        return steps
+
+    @pytest.mark.parametrize("groups", [(NAMES[::-1],), (NAMES[:1], NAMES[1:])])
+    def test_other_lists_are_judged_by_name(self, groups: tuple[tuple[str, ...], ...]) -> None:
+        a = log([*backward(), *self.fused_in_groups(*groups)])
+        c = compare(a, log([*backward(), *fused()]))
+        assert not c.red.any()
+        assert c.last_contents.contents
+        c = compare(a, log([*backward(), *fused(0.2)]))
+        assert c.red.any()
+        assert len(c.consequences.starts) == 1
