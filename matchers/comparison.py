@@ -12,8 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from matchers.arrays import Bool
 from matchers.causes.consequences import Consequences, consequences, lasting_causes
 from matchers.causes.first_causes import find_origins
+from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
@@ -22,7 +24,7 @@ from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
-from matchers.rules.model import RuleSet
+from matchers.rules.model import RuleSet, ToleranceRule
 from matchers.rules.resolve import RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
@@ -31,11 +33,12 @@ from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.gathered_weights import without_parts
 from matchers.verdict.last_contents import ContentVerdicts, judge_contents, other_tensors
+from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.partial_sums import partial_sums
 from matchers.verdict.tolerance import DtypePolicy
 from matchers.verdict.unread_outputs import without_unread
-from matchers.verdict.verdicts import Judged, judge_all
+from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
 
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
 
@@ -96,6 +99,30 @@ class Comparison(Rows):
     def consequences(self) -> Consequences:
         """The rows that follow from each first cause; computed on first use."""
         return consequences(self)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """How much of the two logs was compared; computed on first use."""
+        return coverage(self, self.last_contents.agree)
+
+    def coverage_but(self, allowed: Bool) -> Coverage:
+        """The same if the user allows some rows (bool[r]) not to be compared."""
+        return coverage(self, self.last_contents.agree, allowed)
+
+    @cached_property
+    def within_rules_only(self) -> Bool:
+        """bool[r]: rows that are close within a tolerance of a rule, and would be red without it."""
+        found = np.zeros(len(self), bool)
+        if any(isinstance(rule, ToleranceRule) and rule.enabled for rule in self.rules.rules):
+            p = self.pairing
+            i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
+            paired = self.pair >= 0
+            close = np.zeros(len(p), bool)
+            close[self.pair[paired]] = self.status[paired] == Status.CLOSE
+            rtol = resolve(self.rules, self.a, self.b).rtol(i, j)
+            only = within_rules_only(self.a, self.b, i, j, close, rtol, self.policy)
+            found[paired] = only[self.pair[paired]]
+        return found
 
     def final(self) -> Comparison:
         """The same rows without the state for comparing under other rules, which is most of the memory."""
@@ -166,6 +193,7 @@ def _compare(
     judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
     verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
     verdicts = without_parts(a, b, shards, pairing, verdicts, flow)
+    verdicts = with_lengths(a, b, pairing, verdicts)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL

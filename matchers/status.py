@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["RED", "LabelledEnum", "Role", "Status"]
+__all__ = ["AGREE", "RED", "LabelledEnum", "Role", "Status"]
 
 
 class LabelledEnum(IntEnum):
@@ -41,6 +41,8 @@ class Status(LabelledEnum):
 
 
 RED = tuple(s for s in Status if s.red)
+AGREE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
+"""Statuses of rows that were compared and are not red."""
 
 
 class Role(LabelledEnum):

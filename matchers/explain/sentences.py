@@ -30,6 +30,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
 from matchers.verdict.last_contents import ContentVerdict
+from matchers.verdict.list_lengths import length
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = [
@@ -138,6 +139,10 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if status == Status.CLOSE and c.unread[row]:
         slot = c.slots[row]
         return f"close: {slot.name} differs by {format_error(slot.error, slot.bound)}, but no operation depends on it"
+    if status == Status.NO_VALUES:
+        return f"no values: {_what_is_missing(c, row)}"
+    if status == Status.NOT_JUDGED:
+        return f"not judged: {_why_not_judged(c, row, size)}"
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
@@ -146,8 +151,6 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
             return f"FIRST CAUSE: only {side} has this operation; its consumers diverge"
         return f"only {side} has this operation"
-    if status == Status.NO_VALUES:
-        return f"no values: {_what_is_missing(c, row)}"
     return {
         Status.PENDING: "not paired yet",
         Status.EQUAL: "equal: the digests match (bitwise)",
@@ -155,10 +158,16 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.CLOSE: f"close: {what.removeprefix('the output ')} by {by}, {within}",
         Status.UNFINISHED: "unfinished: read before the communication completed, the numbers mean nothing",
         Status.PARTIAL: "partial sum: the runs add in another order, the total agrees",
-        Status.NOT_JUDGED: f"not judged: differs by {size}; the row cannot be judged by itself",
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: run again in the backward pass",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _why_not_judged(c: Comparison, row: int, size: str) -> str:
+    a, b = length(c.a, int(c.row_a[row])), length(c.b, int(c.row_b[row]))
+    if a != b and not size:
+        return f"{a:,} tensors in a, {b:,} in b: unpaired operations may handle the rest"
+    return f"differs by {size}; the row cannot be judged by itself" if size else "the row cannot be judged by itself"
 
 
 def _what_is_missing(c: Comparison, row: int) -> str:
@@ -252,6 +261,8 @@ def _what_shape(c: Comparison, row: int) -> str:
     ]
     if not differing and row in c.slots:
         return f"shape or dtype of {c.slots[row].name} differs"
+    if not differing:
+        return f"another number of tensors: {length(c.a, i):,} in a, {length(c.b, j):,} in b"
     return ", ".join(differing)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Chain",
     "awaiting",
     "collective",
+    "communicating",
     "find_chains",
     "is_collective",
     "lowered",
@@ -49,6 +50,8 @@ _IN_PLACE = frozenset(
 )
 _COPIES = frozenset({"all_gather_copy_in"})
 """No collectives, but one of their outputs is the buffer that a later collective fills."""
+_HANDLES = frozenset({"_wrap_tensor_autograd"})
+"""Make a handle of a tensor that is awaited later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,11 @@ def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> Bool:
 def collective(log: OpLog) -> Bool:
     """bool[n]: the row starts, performs or awaits a collective."""
     return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
+
+
+def communicating(log: OpLog) -> Bool:
+    """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
+    return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
 
 
 def is_collective(name: str) -> bool:

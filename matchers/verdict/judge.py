@@ -126,8 +126,7 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     status[error > 0] = Status.CLOSE
     beyond = (norms > tolerance) | (extremes > allowance * tolerance)
     status[beyond] = Status.DIVERGED
-    # the same infinities on both sides hide every difference that was summed with them
-    status[columns.infinite & (status == Status.SAME_PRINT)] = Status.CLOSE
+    status[columns.uncounted & (status == Status.SAME_PRINT)] = Status.CLOSE
     bound = np.ones(len(i), bool)
 
     status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
@@ -151,7 +150,9 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
-    results = (compared & ~columns.by_inputs) | columns.infinite | bits.differ | own_differs
+    # what a log with digests says nothing of was not written: there inputs are what they were before
+    unwritten = columns.by_inputs & (a.input_digests.count[i] > 0) & (b.input_digests.count[j] > 0)
+    results = (compared & (~columns.by_inputs | unwritten)) | columns.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
@@ -246,7 +247,7 @@ class ErrorColumns:
         norms: float64, the largest relative difference of norms and mean.
         extremes: float64, the largest relative difference of Min and Max.
         nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
-        infinite: bool, the same infinity on both sides.
+        uncounted: bool, one side counts infinite values and the other has an infinite norm: no number is comparable.
         compared: bool, any number was compared.
         by_inputs: bool, these numbers are of inputs only.
     """
@@ -254,7 +255,7 @@ class ErrorColumns:
     def __init__(self, a: OpLog, b: OpLog, i: Int64, j: Int64) -> None:
         self._a, self._b, self._i, self._j = a, b, i, j
         self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
-        self.nonfinite, self.infinite, self.compared, self.by_inputs = np.zeros((4, len(i)), bool)
+        self.nonfinite, self.uncounted, self.compared, self.by_inputs = np.zeros((4, len(i)), bool)
         _, self._nan_a, self._inf_a, _ = a.counts[:, i]
         _, self._nan_b, self._inf_b, _ = b.counts[:, j]
         self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
@@ -279,7 +280,7 @@ class ErrorColumns:
         self.nonfinite |= both & ((self._nan_a != self._nan_b) | (self._inf_a != self._inf_b))
         self.nonfinite |= (self._counted_a & (self._nan_a > 0)) | (self._counted_b & (self._nan_b > 0))
         l1 = np.where(self._counted_a, self._b.outputs.first(self._j), self._a.outputs.first(self._i))
-        self.infinite |= self._hidden & np.isinf(l1)
+        self.uncounted |= self._hidden & np.isinf(l1)
         self.nonfinite |= self._hidden & ~np.isinf(l1)
 
     def add_outputs(self, slots: Int64) -> None:
@@ -338,7 +339,6 @@ class ErrorColumns:
         odd = ~np.isfinite(x) | ~np.isfinite(y)
         same_infinity = np.isinf(x) & (x == y)
         self.nonfinite |= known & odd & ~same_infinity
-        self.infinite |= known & same_infinity
         difference = np.nan_to_num(relative(x, y, scale), nan=0.0, posinf=np.inf)
         np.maximum(into, np.where(known & ~odd, difference, 0.0), out=into)
         self.compared |= known

@@ -17,7 +17,7 @@ from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts, dtype_policy, judge
 from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 
-__all__ = ["Judged", "Judgement", "judge_again", "judge_all"]
+__all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,15 @@ def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
         limit=np.where(strict, 0.0, verdicts.limit),
         tolerance=np.where(strict, 0.0, verdicts.tolerance),
     )
+
+
+def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, close: Bool, rtol: Float64, policy: DtypePolicy) -> Bool:
+    """bool[p]: pairs that are close within a tolerance from the user's rules, and would be red without it."""
+    found = np.zeros(len(i), bool)
+    k = np.flatnonzero(close & ~np.isnan(rtol))
+    if len(k):
+        found[k] = judge(a, b, i[k], j[k], None, policy).status >= Status.SHAPE
+    return found
 
 
 def _epsilons(log: OpLog) -> list[float]:

@@ -23,7 +23,7 @@ from numtui.cli.arguments import (
 )
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
-from numtui.report.options import CONDITIONS, FORMATS, SUFFIXES, ReportOptions, Target, format_of
+from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, SUFFIXES, ReportOptions, Target, format_of
 from numtui.terminal.tty import wants_color
 from numtui.text.safe import safe_text
 
@@ -40,7 +40,7 @@ forms:
 
 exit codes:
   0  the comparison fails on nothing
-  1  it fails on one of the conditions of --fail-on:
+  1  it fails on one of the conditions of --fail-on, or nothing was compared:
 {conditions}
   2  trouble: a log or a file of rules cannot be read, a report cannot be written
 """
@@ -73,7 +73,7 @@ def add_parser(commands: Commands) -> None:
         metavar="CONDITION",
         type=_conditions,
         action="extend",
-        help="conditions for exit code 1, comma-separated (default: diverged)",
+        help=f"conditions for exit code 1, comma-separated (default: {','.join(FAIL_ON)})",
     )
     file_argument(parser, "--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
     return report(
         requested(args),
         [Target(form, args.output), *(_also(name) for name in args.also)],
-        fail_on=tuple(dict.fromkeys(args.fail_on or ["diverged"])),
+        fail_on=tuple(dict.fromkeys(args.fail_on or FAIL_ON)),
         allow=None if args.allow is None else Path(args.allow),
     )
 
@@ -130,7 +130,7 @@ def report(
     request: OpenRequest,
     targets: Sequence[Target],
     *,
-    fail_on: tuple[str, ...] = ("diverged",),
+    fail_on: tuple[str, ...] = FAIL_ON,
     allow: Path | None = None,
 ) -> int:
     """Compare and write the reports; returns the exit code.
@@ -171,8 +171,7 @@ def report(
     for form, path in targets:
         color = path is None and wants_color(sys.stdout, no_color=not request.color)
         deliver(partial(write, made, form=form, color=color), path)
-    if fail_on != ("diverged",) or known is not None:
-        _tell_gate(made)
+    _tell_gate(made)
     return ExitCode.RED if made.failures else ExitCode.SAME
 
 
@@ -181,8 +180,12 @@ _ROWS_ONLY = frozenset({"jsonl", "csv"})
 
 
 def _tell_gate(made: Report) -> None:
-    """Report failures other than red rows, and allowed differences that never occurred."""
-    told = [f"fails on {failure.condition}: {failure.text}" for failure in made.failures]
+    """Report failures, and allowed differences that never occurred; by default, red rows are told by the report."""
+    told = [
+        f"fails on {failure.condition}: {failure.text}"
+        for failure in made.failures
+        if failure.condition != "diverged" or made.options.fail_on != FAIL_ON or made.options.allow is not None
+    ]
     if "stale-rule" not in made.options.fail_on:
         told += made.allowed.stale
     complain_briefly(told, "{} more reasons".format, most=10)

@@ -53,7 +53,7 @@ commands:
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
 standard input) or the folders of two runs.
 
-exit codes: 0 nothing red, 1 something red, 2 trouble
+exit codes: 0 the runs agree, 1 something is red or was not compared, 2 trouble
 """
 
 

@@ -1,4 +1,4 @@
-"""Evidence behind the outcome: rows compared per method (digests, printed norms, tolerance), and its limits."""
+"""Evidence behind the outcome: how much was compared, by what (digests, printed norms, tolerance), and its limits."""
 
 from __future__ import annotations
 
@@ -7,24 +7,60 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from numtui.report.parts import plural
 
-__all__ = ["agreement", "certificate"]
+__all__ = ["agreement", "certificate", "extent", "why_nothing"]
 
-_AGREE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
+_MAX_PARTS = 6
+
+
+def extent(c: Comparison) -> str:
+    """Return how much was compared, in one sentence: the first one of every report."""
+    told = c.coverage.sentence
+    ignored = c.coverage.larger.ignored
+    return f"{told}; rules ignore {ignored:,}." if ignored else f"{told}."
 
 
 def agreement(c: Comparison) -> str:
     """Return the outcome of a comparison without red rows, in one sentence."""
-    if not len(c):
-        return "Nothing to compare: both logs are empty."
-    agree = sum(c.counts[status] for status in _AGREE)
-    if not agree:
-        return "Nothing was compared: no operation of one run has a match in the other."
-    agrees = "agrees" if agree == 1 else "agree"
-    bits = " bitwise" if c.counts[Status.EQUAL] == agree else ""
-    return f"No divergence: {plural(agree, 'operation')} {agrees}{bits}."
+    known = c.coverage
+    if known.nothing:
+        return f"Nothing was compared: {why_nothing(c)}."
+    agree = known.larger.compared
+    agrees = f"{plural(agree, 'operation')} {'agrees' if agree == 1 else 'agree'}"
+    if known.parts:
+        part = known.parts[0]
+        return f"Not compared: {part}, which {part.why}; {agrees}."
+    if by_rules := int(np.count_nonzero(c.within_rules_only)):
+        return (
+            f"{plural(by_rules, 'row')} {'is' if by_rules == 1 else 'are'} within a tolerance that rules set; {agrees}."
+        )
+    bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
+    return f"No divergence: {agrees}{bits}."
+
+
+def why_nothing(c: Comparison) -> str:
+    """Say why not one row was compared."""
+    empty = [side for side, log in c.logs if not len(log)]
+    if empty:
+        return "both logs are empty" if len(empty) == 2 else f"{empty[0]} is empty"
+    n = c.counts
+    if n[Status.IGNORED] == len(c):
+        return "rules ignore every operation"
+    silent = [side for side, log in c.logs if not _has_values(log)]
+    if silent:
+        return "neither log has values under a known name" if len(silent) == 2 else f"{silent[0]} has no known values"
+    if n[Status.NO_VALUES]:
+        return "the two logs have no kind of value in common"
+    if n[Status.ONLY_A] or n[Status.ONLY_B]:
+        return "no operation of one run has a match in the other"
+    return "no operation could be judged"
+
+
+def _has_values(log: OpLog) -> bool:
+    return bool((log.outputs.count > 0).any() or log.present.any() or log.texts("Mutated"))
 
 
 def certificate(c: Comparison) -> Iterator[str]:
@@ -40,6 +76,8 @@ def certificate(c: Comparison) -> Iterator[str]:
         )
     if n[Status.CLOSE]:
         yield f"{plural(n[Status.CLOSE], 'operation')} within tolerance, {_largest(c)}."
+    if covered := c.coverage.larger.covered:
+        yield f"{plural(covered, 'operation')} by what they lead to, which agrees."
     left = {
         "unpaired": n[Status.ONLY_A] + n[Status.ONLY_B],
         "recomputed on one side": n[Status.RECOMPUTE],
@@ -52,6 +90,10 @@ def certificate(c: Comparison) -> Iterator[str]:
     }
     if any(left.values()):
         yield "Not compared: " + ", ".join(f"{k:,} {what}" for what, k in left.items() if k) + "."
+    parts = [f"{part} {part.why}" for part in c.coverage.parts]
+    if parts:
+        more = f"; {len(parts) - _MAX_PARTS:,} more" if len(parts) > _MAX_PARTS else ""
+        yield f"Parts that were not compared: {', '.join(parts[:_MAX_PARTS])}{more}."
 
 
 def _largest(c: Comparison) -> str:

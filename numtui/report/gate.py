@@ -12,9 +12,14 @@ from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.status import Status
 from matchers.verdict.comparability import Severity
+from numtui.report.evidence_basis import why_nothing
+from numtui.report.options import FAIL_ON
 from numtui.report.parts import log_trouble, plural
 
-__all__ = ["Allowed", "Failure", "failing_rows", "failures_of"]
+__all__ = ["NOT_COMPARED", "Allowed", "Failure", "failing_rows", "fails", "failures_of"]
+
+NOT_COMPARED: Final = "not-compared"
+_MAX_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,17 @@ class Allowed:
 
 
 def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:
-    """Return all failures of a comparison, in the order of `fail_on`."""
+    """Return all failures of a comparison, in the order of `fail_on`; it fails in any case if nothing was compared."""
+    if c.coverage.nothing and NOT_COMPARED not in fail_on:
+        fail_on = (*fail_on, NOT_COMPARED)
     return tuple(Failure(name, text) for name in fail_on for text in _FAILURES[name](c, allowed))
+
+
+def fails(c: Comparison) -> bool:
+    """Return whether a comparison fails on the conditions that hold by default; not while it is still being read."""
+    if c.single or c.counts[Status.PENDING]:
+        return bool(c.red.any())
+    return bool(failures_of(c, FAIL_ON, Allowed(np.zeros(len(c), bool))))
 
 
 def failing_rows(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> Bool:
@@ -102,6 +116,19 @@ def _incomplete(c: Comparison, _allowed: Allowed) -> Iterator[str]:
             yield f"{log.path}: {plural(log.problem_count, 'unreadable spot')}"
 
 
+def _not_compared(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    known = c.coverage
+    if known.nothing:
+        yield f"nothing was compared: {why_nothing(c)}"
+        return
+    if known.parts and allowed.rows.any():
+        known = c.coverage_but(allowed.rows)
+    for part in known.parts[:_MAX_PARTS]:
+        yield f"{part} {part.why}"
+    if (more := len(known.parts) - _MAX_PARTS) > 0:
+        yield f"{more:,} more parts were not compared"
+
+
 def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:
     yield from (note.text for note in c.comparability.notes if note.severity == Severity.FATAL)
 
@@ -112,5 +139,6 @@ _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "unmatched": _alone,
     "stale-rule": _stale,
     "incomplete": _incomplete,
+    NOT_COMPARED: _not_compared,
     "not-comparable": _not_comparable,
 }

@@ -29,7 +29,7 @@ def write(report: Report, out: TextIO) -> None:
 def _lines(r: Report) -> Iterator[str]:
     level = "error" if r.failures else "notice"
     names = " <-> ".join(safe_text(name, 40) for name in r.options.names)
-    told = "; ".join(f"{f.condition}: {f.text}" for f in r.failures[:_MAX_ANNOTATIONS]) or r.result
+    told = "; ".join(f"{f.condition}: {f.text}" for f in r.failures[:_MAX_ANNOTATIONS]) or f"{r.extent} {r.result}"
     yield _command(level, {"title": f"numtui: {names}"}, told)
     rows = [row for row in r.cause_rows.tolist() if r.failing[row]][: _MAX_ANNOTATIONS - 1]
     for row in map(r.row, rows):

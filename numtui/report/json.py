@@ -59,6 +59,7 @@ def _head(r: Report) -> dict[str, Any]:
         "notes": [asdict(note) for note in r.notes],
         "judged_by": r.judged_by,
         "result": r.result,
+        "coverage": _coverage(r),
         "certificate": list(r.certificate),
         "red": r.red,
         "counts": {status.label: n for status, n in r.counts},
@@ -80,6 +81,12 @@ def _head(r: Report) -> dict[str, Any]:
             "broken": list(r.broken_rules),
         },
     }
+
+
+def _coverage(r: Report) -> dict[str, Any]:
+    known = r.comparison.coverage
+    sides = {name: asdict(side) | {"operations": side.operations} for name, side in (("a", known.a), ("b", known.b))}
+    return {"sentence": r.extent, "enough": known.enough, **sides, "parts": [asdict(part) for part in known.parts]}
 
 
 def _log(log: Log) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def _quoted(text: str) -> str:
 
 def _gate(r: Report) -> list[_Case]:
     cases = []
-    for condition in r.options.fail_on:
+    for condition in dict.fromkeys((*r.options.fail_on, *(f.condition for f in r.failures))):
         texts = [safe_text(f.text, _MAX_TEXT) for f in r.failures if f.condition == condition]
         name = f"{condition}: {CONDITIONS[condition]}"
         cases.append(_Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))

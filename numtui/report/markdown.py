@@ -71,6 +71,8 @@ def _lines(r: Report) -> Iterator[str]:
     if r.warning:
         yield f"**{plain(r.warning, 2000)}**"
         yield ""
+    yield plain(r.extent)
+    yield ""
     yield "| | run | operations | log |"
     yield "| --- | --- | ---: | --- |"
     for log in (a, b):

@@ -20,7 +20,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
-from numtui.report.evidence_basis import agreement, certificate
+from numtui.report.evidence_basis import agreement, certificate, extent
 from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
 from numtui.report.options import ReportOptions
 from numtui.report.parts import (
@@ -103,8 +103,19 @@ class Report:
         c = self.comparison
         if self.red:
             rows = f"{self.red:,} of {plural(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
-            return f"{rows}, {plural(self.cause_count, 'first cause')}"
+            found = f"{rows}, {plural(self.cause_count, 'first cause')}"
+            return f"{found}; not compared: {c.coverage.parts[0]}" if c.coverage.parts else found
         return agreement(c)
+
+    @property
+    def extent(self) -> str:
+        """How much was compared, in one sentence."""
+        return extent(self.comparison)
+
+    @property
+    def alarming(self) -> bool:
+        """True if something is red, or not enough was compared."""
+        return self.red > 0 or not self.comparison.coverage.enough
 
     @property
     def known(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from numtui.report.known_differences import AllowList
 
-__all__ = ["CONDITIONS", "FORMATS", "SUFFIXES", "ReportOptions", "Target", "format_of"]
+__all__ = ["CONDITIONS", "FAIL_ON", "FORMATS", "SUFFIXES", "ReportOptions", "Target", "format_of"]
 
 FORMATS = MappingProxyType(
     {
@@ -47,10 +47,14 @@ CONDITIONS = MappingProxyType(
         "unmatched": "an operation is unpaired",
         "stale-rule": "a rule or an allowed difference is broken or unused",
         "incomplete": "a log is cut off or damaged",
+        "not-compared": "half of a log, a phase or a module was not compared",
         "not-comparable": "the two runs cannot be compared",
     }
 )
 """Conditions on which a comparison can fail, with their meaning."""
+
+FAIL_ON = ("diverged", "incomplete", "not-compared")
+"""The conditions unless the user names others. Where nothing was compared, a comparison fails in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,7 @@ class ReportOptions:
     names: tuple[str, str] = ("a", "b")
     paths: tuple[str, str] | None = None
     rules_path: str | None = None
-    fail_on: tuple[str, ...] = ("diverged",)
+    fail_on: tuple[str, ...] = FAIL_ON
     allow: AllowList | None = None
 
 

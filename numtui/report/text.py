@@ -82,7 +82,8 @@ def _sides(r: Report, paint: _Paint) -> Iterator[str]:
 
 
 def _result(r: Report, paint: _Paint) -> Iterator[str]:
-    yield paint(_RED, r.result) if r.red else r.result
+    yield r.extent
+    yield paint(_RED, r.result) if r.alarming else r.result
     if r.judged_by:
         yield f"Judged with {safe_text(r.judged_by, 300)}"
     if r.known:

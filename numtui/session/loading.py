@@ -102,7 +102,7 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
         progress(what, 0.5 + fraction / 2)
 
     comparison = compare(a, b, file.rules if rules is None else rules, expectation=expectation, progress=comparing)
-    _ = comparison.comparability  # cached here, because the screen's own thread reads it
+    _ = comparison.comparability, comparison.coverage  # cached here, because the screen's own thread reads them
     give_memory_back()
     return Loaded(comparison, file, stamps)
 

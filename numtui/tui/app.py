@@ -220,7 +220,7 @@ class Numtui(App[None], inherit_bindings=False):
 
 
 def run_app(request: OpenRequest) -> int:
-    """Open the explorer; the exit code is that of `diff`: 0 nothing red, 1 something red, 128 + n after signal n.
+    """Open the explorer; the exit code is that of `diff`: 0 the runs agree, 1 they do not, 128 + n after signal n.
 
     Raises:
         UserError: a log or the rule file cannot be read; the terminal is restored.

@@ -71,6 +71,10 @@ def header(session: Session, width: int, work: str = "") -> Line:
 def _facts(session: Session) -> Iterator[str]:
     """Yield comparability, then rank, step, dtype and seed, shared or differing."""
     c = session.comparison
+    if not c.counts[Status.PENDING] and not c.single:
+        side = c.coverage.larger
+        if side.compared < side.operations or not side.operations:
+            yield f"{side.compared:,} of {side.operations:,} compared (I)"
     if not c.counts[Status.PENDING] and c.comparability.grave:
         yield "not comparable (!)" if c.comparability.severity == Severity.FATAL else "compare with care (!)"
     logs = [log for _, log in c.logs]
@@ -238,16 +242,27 @@ def _source(listing: Listing) -> str:
 
 def all_agree(c: Comparison) -> str:
     """Return the verdict for two runs without a red row, with keys that show more."""
-    from numtui.report.evidence_basis import agreement  # with the reports, which the first screen does not need
+    from numtui.report.evidence_basis import agreement, extent  # with the reports, which the first screen does not need
 
+    if not c.coverage.enough:
+        return f"{agreement(c)} I shows what was compared"
     on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows renamed ops"
-    return f"{agreement(c)} {on}; B counts by module; I shows the log headers" if len(c) else agreement(c)
+    return f"{extent(c)} {agreement(c)} {on}; B counts by module; I shows the log headers"
+
+
+def _extent(c: Comparison) -> list[Line]:
+    """Return how much was compared, and the parts that were not."""
+    from numtui.report.evidence_basis import extent
+
+    lines: list[Line] = [[("compared", "title")], [(f"   {extent(c)}", "" if c.coverage.enough else "red")]]
+    lines += [[(safe_text(f"   not compared: {part} {part.why}", 300), "close")] for part in c.coverage.parts]
+    return [*lines, [("", "")]]
 
 
 def info(session: Session) -> list[Line]:
-    """Return path, size, header and problems of each log."""
+    """Return how much was compared, then path, size, header and problems of each log."""
     c = session.comparison
-    lines: list[Line] = []
+    lines = [] if c.single or c.counts[Status.PENDING] else _extent(c)
     for (side, log), name in zip(c.logs, session.names, strict=False):
         lines.append([(f"{side}  {safe_text(name, 60)}", "title")])
         lines.append([(f"   {safe_text(log.path, 300)}", "")])

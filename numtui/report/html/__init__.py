@@ -106,7 +106,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "policy": policy,
         "title": escape(f"numtui: {names}"),
         "heading": escape(names),
-        "result": f'<strong class="red">{text(report.result)}</strong>' if report.red else text(report.result),
+        "result": f'<strong class="red">{text(report.result)}</strong>' if report.alarming else text(report.result),
         "summary": summary(report, view.notes),
         "rules": rules(report),
         "logs": logs(report),

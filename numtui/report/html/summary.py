@@ -30,6 +30,7 @@ def summary(r: Report, notes: Sequence[tuple[int, str]]) -> str:
 
 
 def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
+    yield f"<p>{text(r.extent)}</p>"
     if r.warning:
         yield f'<p class="red"><strong>{text(r.warning, 2000)}</strong></p>'
     yield "<table>"

@@ -130,7 +130,7 @@ class LogLoader:
         elif c.single:
             self._screen.say("no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         else:
-            self._screen.say(all_agree(c))
+            self._screen.say(all_agree(c), trouble=not c.coverage.enough)
 
     def _opened_again(self, loaded: Loaded) -> None:
         session = self._session

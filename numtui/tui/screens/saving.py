@@ -109,7 +109,9 @@ class Saving:
         if self._session.journal is not None:
             self._session.journal.clear()
         self._session.store_session()
-        self._screen.app.exit(return_code=1 if self._session.comparison.red.any() else 0)
+        from numtui.report.gate import fails
+
+        self._screen.app.exit(return_code=1 if fails(self._session.comparison) else 0)
 
     # -- work of an earlier session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from matchers.status import Status
 from numtui.session.jobs import Proposal
 from numtui.session.listing import Listing
 from numtui.session.session import Session
@@ -105,6 +106,8 @@ def _state(session: Session) -> Line:
     if session.dirty:
         out.append(("rules not saved ", "close"))
     c = session.comparison
+    if not c.single and not c.counts[Status.PENDING] and c.coverage.parts:
+        out.append((f" {safe_text(str(c.coverage.parts[0]), 50)} not compared: I ", "close"))
     for side, log in c.logs:
         if incomplete(log):
             out.append((f" {side} cut off: I ", "close"))

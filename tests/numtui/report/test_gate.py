@@ -97,7 +97,10 @@ def test_a_rule_that_matches_nothing_is_stale() -> None:
 def test_an_empty_log_cannot_be_compared(tmp_path: Path) -> None:
     empty = read_log(write_log(tmp_path / "a.log", []))
     whole = read_log(write_log(tmp_path / "b.log", training_step()))
-    assert failures(compare(empty, whole), "not-comparable") == {"not-comparable": ["a has no operations"]}
+    assert failures(compare(empty, whole), "not-comparable") == {
+        "not-comparable": ["a has no operations"],
+        "not-compared": ["nothing was compared: a is empty"],
+    }
 
 
 # Known differences
@@ -226,11 +229,12 @@ def test_the_exit_code_follows_the_conditions(
     assert capsys.readouterr().err == said
 
 
-def test_a_cut_off_log_passes_unless_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cut_off_log_fails_unless_it_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = str(write_log(tmp_path / "a.log", training_step()))
     b = str(write_log(tmp_path / "b.log", training_step(), declared=99))
-    assert main(["diff", a, b]) == 0
-    assert main(["diff", a, b, "--fail-on", "diverged,incomplete"]) == 1
+    assert main(["diff", a, b, "--fail-on", "diverged"]) == 0
+    assert "fails on" not in capsys.readouterr().err
+    assert main(["diff", a, b]) == 1
     assert "fails on incomplete: " in capsys.readouterr().err
 
 

@@ -43,6 +43,7 @@ def test_two_equal_runs_fit_on_a_few_lines(tmp_path: Path) -> None:
         f"  a  eager          32 operations  {tmp_path / 'a.log'}\n"
         f"  b  traced         32 operations  {tmp_path / 'b.log'}\n"
         "\n"
+        "32 of 32 operations compared.\n"
         "No divergence: 32 operations agree.\n"
         "         32  same-print  same printed values\n"
         "\n"
@@ -190,7 +191,7 @@ def test_colours_are_asked_for(tmp_path: Path) -> None:
 
 def test_empty_logs(tmp_path: Path) -> None:
     text = text_of(compared(tmp_path, [], []))
-    assert "Nothing to compare: both logs are empty." in text
+    assert "\n0 of 0 operations compared.\nNothing was compared: both logs are empty.\n" in text
 
 
 def test_known_kinds_of_drift_are_counted(tmp_path: Path) -> None:

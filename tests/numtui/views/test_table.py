@@ -116,7 +116,8 @@ def test_dtypes_in_short() -> None:
 def test_the_header_says_whose_runs_these_are() -> None:
     session = session_of(E, R, A, B, causes=[1])
     shown = text(header(session, 160))
-    assert "one ⇄ two · rank 0 · step 2 · f32" in shown
+    assert "one ⇄ two · 2 of 3 compared (I) · rank 0 · step 2 · f32" in shown
+    assert "one ⇄ two · rank 0 · step 2 · f32" in text(header(session_of(E, R), 160))
     assert "● 1 first cause  ✗ 1 red" in shown
     assert "= 1 equal" in shown
     assert width_of(shown) == 160

@@ -1,0 +1,304 @@
+"""How much of two logs was compared: what became of each operation, and the parts of a log that nothing vouches for.
+
+An operation is *compared* if what it returned or wrote was. Any other is *covered* if all that reads its results was
+compared and agrees, or is covered itself, or if the named tensors that it wrote agree at the end of the step: then an
+error in it would have shown. Copies that activation checkpointing computes again are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int32, Int64
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.collectives import communicating
+from matchers.ops.module_path import NO_MODULE, canonical
+from matchers.rows import Rows
+from matchers.status import AGREE, Status
+
+__all__ = ["Cover", "Coverage", "Part", "Side", "coverage"]
+
+_ENOUGH: Final = 0.5
+"""A part of a log was not compared if this fraction of it is neither compared nor covered."""
+_STRETCH: Final = 0.9
+"""The start or end of a log names what was not compared if it holds this fraction of it."""
+_PHASES: Final = {
+    Phase.FORWARD: "the forward pass",
+    Phase.BACKWARD: "the backward pass",
+    Phase.OPTIMIZER: "the optimizer step",
+    Phase.OTHER: "what is outside the passes",
+}
+_REASONS: Final = (
+    ("has no partner", "have no partner"),
+    ("has no values", "have no values"),
+    ("was not judged", "were not judged"),
+    ("only communicates", "only communicate"),
+)
+"""Why an operation was not compared, for one and for several."""
+_COMMUNICATES: Final = 3
+"""Communication makes no values: what it passes on is compared where it is used. It is missing from no part."""
+_REASON_OF: Final = np.array(
+    [0 if s in (Status.ONLY_A, Status.ONLY_B) else 1 if s == Status.NO_VALUES else 2 for s in Status]
+)
+
+
+class Cover(IntEnum):
+    """What became of an operation."""
+
+    NOT_COUNTED = 0
+    COMPARED = 1
+    COVERED = 2
+    UNCOVERED = 3
+    IGNORED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a log that was not compared.
+
+    Attributes:
+        name: `the optimizer step`, `layers.3`, `the second half`.
+        side: `a`, `b`, or empty where it is a part of both logs.
+        operations: number of operations in it that are neither compared nor covered.
+        of: number of all operations in it.
+        why: `has no partner`, `has no values` or `was not judged`: what holds for most of them.
+    """
+
+    name: str
+    side: str
+    operations: int
+    of: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{f' of {self.side}' if self.side else ''} ({self.operations:,})"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Numbers of operations of one log."""
+
+    compared: int
+    covered: int
+    uncovered: int
+    ignored: int
+
+    @property
+    def operations(self) -> int:
+        """All that are to be compared: not those that rules ignore."""
+        return self.compared + self.covered + self.uncovered
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The coverage of a comparison.
+
+    Attributes:
+        cover: int8[r] of `Cover`, by row.
+        a, b: numbers of operations of each log.
+        parts: the parts that were not compared, the largest first.
+        left: why rows are neither compared nor covered: (for one, for several, number of rows).
+    """
+
+    cover: NDArray[np.int8]
+    a: Side
+    b: Side
+    parts: tuple[Part, ...]
+    left: tuple[tuple[str, str, int], ...]
+
+    @property
+    def nothing(self) -> bool:
+        """True if not one row was compared."""
+        return not bool((self.cover == Cover.COMPARED).any())
+
+    @property
+    def enough(self) -> bool:
+        """True if something was compared, and of every part of both logs more than half is covered."""
+        return not self.nothing and not self.parts
+
+    @property
+    def larger(self) -> Side:
+        """The log with more operations."""
+        return max(self.a, self.b, key=lambda side: side.operations)
+
+    @cached_property
+    def sentence(self) -> str:
+        """How much was compared, and what was not."""
+        side = self.larger
+        told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
+        if self.parts:
+            return f"{told}; {self.parts[0]} {self.parts[0].why}"
+        if self.left:
+            return f"{told}; {', '.join(f'{n:,} {one if n == 1 else several}' for one, several, n in self.left)}"
+        if side.covered:
+            return f"{told}; what the other {side.covered:,} lead to agrees"
+        return told
+
+
+def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | None = None) -> Coverage:
+    """Return the coverage of a comparison.
+
+    Args:
+        kept: bool[n_a], bool[n_b], the records that wrote named tensors whose last contents all agree; may be
+            empty for none.
+        allowed: bool[r], rows that the user allows not to be compared; they count as ignored.
+    """
+    agrees = np.isin(c.verdict, (*AGREE, Status.PARTIAL))  # of partial sums, the total was compared
+    cover = np.full(len(c), Cover.UNCOVERED, np.int8)
+    cover[agrees | c.red | c.cause] = Cover.COMPARED  # a first cause of one run only was found without a partner
+    cover[c.status == Status.PARTIAL] = Cover.COVERED
+    cover[c.status == Status.RECOMPUTE] = Cover.NOT_COUNTED
+    cover[c.status == Status.IGNORED] = Cover.IGNORED
+    left = cover == Cover.UNCOVERED
+    if left.any() and agrees.any() and c.flow is not None:
+        vouched = np.ones(len(c), bool)
+        for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
+            wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
+            holds = _vouched(flow, at, agrees[at], ~(agrees | c.red)[at], wrote)
+            vouched[at[~holds]] = False
+        cover[left & vouched] = Cover.COVERED
+    if allowed is not None:
+        cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
+    why = _REASON_OF[c.verdict]
+    for log, at in ((c.a, c.at_a), (c.b, c.at_b)):
+        why[at[communicating(log)]] = _COMMUNICATES
+    many = np.bincount(why[cover == Cover.UNCOVERED], minlength=len(_REASONS)).tolist()
+    return Coverage(
+        cover=cover,
+        a=_side(cover[c.at_a]),
+        b=_side(cover[c.at_b]),
+        parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
+        left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
+    )
+
+
+def _side(cover: NDArray[np.int8]) -> Side:
+    many = np.bincount(cover, minlength=len(Cover)).tolist()
+    return Side(many[Cover.COMPARED], many[Cover.COVERED], many[Cover.UNCOVERED], many[Cover.IGNORED])
+
+
+def _vouched(flow: Ragged, at: Int32, agrees: Bool, unknown: Bool, kept: Bool) -> Bool:
+    """bool[n]: the record agrees, or all that reads its results does, directly or through unknown records.
+
+    Args:
+        flow: the record that made each input of each record.
+        at: by record, the row; the members of a group do not vouch for each other.
+        agrees, unknown: by record, its row was compared and agrees; its row was not compared.
+        kept: by record, what it wrote agrees at the end of the step.
+    """
+    n = len(at)
+    vouched = agrees | (unknown & kept)
+    made = np.flatnonzero(flow.value >= 0)
+    maker, reader = flow.value[made], flow.row[made]
+    asked = unknown[maker] & (at[maker] != at[reader])
+    maker, reader = maker[asked], reader[asked]
+    open_ = unknown & ~vouched & (np.bincount(maker, minlength=n) > 0)
+    while True:
+        doubted = np.bincount(maker[~vouched[reader]], minlength=n) > 0
+        new = open_ & ~doubted
+        if not new.any():
+            return vouched
+        vouched |= new
+        open_ &= ~new
+        rest = open_[maker]
+        maker, reader = maker[rest], reader[rest]
+
+
+def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterator[Part]:
+    """Yield the parts of a log that were not compared; modules only for what is in no other part.
+
+    Args:
+        why: by record, an index into `_REASONS`.
+    """
+    missing = (cover == Cover.UNCOVERED) & (why != _COMMUNICATES)
+    if not missing.any():
+        return
+    counted = missing | (cover == Cover.COMPARED) | (cover == Cover.COVERED)
+    whole = _Counts.of(missing, counted, why, np.zeros(len(log), np.int8), 1)
+    if whole.enough(0):
+        yield whole.part(_stretch(missing[counted]), side, 0)
+    phases = _Counts.of(missing, counted, why, log.phase, len(Phase))
+    told = [phase for phase in Phase if phases.enough(phase)]
+    yield from (phases.part(_PHASES[phase], side, phase) for phase in told)
+    if not whole.enough(0):
+        missing &= ~np.isin(log.phase, told)
+        names = [*log.modules, NO_MODULE]
+        modules = _Counts.of(missing, counted, why, np.where(log.module < 0, len(names) - 1, log.module), len(names))
+        yield from _modules(names, side, modules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Operations by group: int64[groups, reasons] that are `missing`, int64[groups] that are `counted`."""
+
+    missing: Int64
+    counted: Int64
+
+    @classmethod
+    def of(cls, missing: Bool, counted: Bool, why: Int64, group: NDArray[Any], groups: int) -> _Counts:
+        size = len(_REASONS)
+        code = group[missing].astype(np.int64) * size + why[missing]
+        return cls(
+            np.bincount(code, minlength=groups * size).reshape(groups, size),
+            np.bincount(group[counted], minlength=groups),
+        )
+
+    def enough(self, group: int) -> bool:
+        """True if the group is a part that was not compared."""
+        return 0 < _ENOUGH * int(self.counted[group]) <= int(self.missing[group].sum())
+
+    def part(self, name: str, side: str, group: int) -> Part:
+        missing = self.missing[group]
+        return Part(name, side, int(missing.sum()), int(self.counted[group]), _REASONS[int(missing.argmax())][0])
+
+
+def _modules(names: list[str], side: str, counts: _Counts) -> Iterator[Part]:
+    """Yield the modules that were not compared, without those inside of another one."""
+    inside: dict[str, list[int]] = {}
+    for at, path in enumerate(map(canonical, names)):
+        ends = [dot for dot, letter in enumerate(path) if letter == "."]
+        for name in (*(path[:end] for end in ends), path):
+            inside.setdefault(name, []).append(at)
+    found: set[str] = set()
+    for name, of in sorted(inside.items()):  # a module comes before what is inside of it
+        total = _Counts(counts.missing[of].sum(0, keepdims=True), counts.counted[of].sum(keepdims=True))
+        if total.enough(0) and not any(name.startswith(f"{outer}.") for outer in found):
+            found.add(name)
+            yield total.part(name or "what is outside the modules", side, 0)
+
+
+_ALL, _MOST = "all", "most"
+_FIRST, _SECOND, _START, _END = "the first half", "the second half", "the start", "the end"
+
+
+def _stretch(missing: Bool) -> str:
+    """Name the place of what is missing in a log; bool by counted operation, in order."""
+    n, many = len(missing), int(np.count_nonzero(missing))
+    present = np.flatnonzero(~missing)
+    if not len(present):
+        return _ALL
+    start, end = int(present[0]), n - 1 - int(present[-1])
+    if max(start, end) < _STRETCH * many:
+        return _MOST
+    half = many < 0.6 * n
+    if end >= start:
+        return _SECOND if half else _END
+    return _FIRST if half else _START
+
+
+def _merged(parts: list[Part]) -> tuple[Part, ...]:
+    """The parts, largest first; one for a part of both logs, as it is in the log that has more of it."""
+    by_name: dict[str, list[Part]] = {}
+    for part in parts:
+        by_name.setdefault(part.name, []).append(part)
+    largest = [max(same, key=lambda part: part.operations) for same in by_name.values()]
+    merged = [replace(part, side="") if len(by_name[part.name]) > 1 else part for part in largest]
+    return tuple(sorted(merged, key=lambda part: -part.operations))

@@ -1,0 +1,62 @@
+"""Pairs of operations on lists of tensors: another number of tensors is a difference like another shape.
+
+An optimizer may update all parameters in one operation in one run, and group by group in the other. Such a pair cannot
+be judged by itself, if the operations that do the rest have no partners either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import OpLog
+from matchers.ops.shapes import sharded_runs
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts
+
+__all__ = ["length", "with_lengths"]
+
+_ON_LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
+_FURTHER_INPUTS = 3
+"""Number of inputs that an operation on lists may have beside them: a factor, a learning rate."""
+
+
+def length(log: OpLog, row: int) -> int:
+    """Number of tensors that a record returned or wrote; of its inputs where the log prints neither; 0 if unknown."""
+    if returned := int(log.outputs.count[row]):
+        return returned
+    if written := log.texts("Mutated").raw(row).count(b'{"input":'):
+        return written
+    return int(log.inputs.count[row]) if log.op_name(row).startswith(_ON_LISTS) else 0
+
+
+def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Verdicts:
+    """The verdicts, but SHAPE where two records of one operation handle another number of tensors.
+
+    SHARDED if the runs are; NOT_JUDGED if unpaired operations of the other run may handle the rest.
+    """
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    op_a, op_b, _ = shared_ids(a.ops, b.ops)
+    same = (op_a[a.op[i]] == op_b[b.op[j]]) & ~pairing.grouped & (verdicts.status != Status.SHARDED)
+    silent = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
+    other = np.where(
+        silent,
+        np.abs(a.inputs.count[i] - b.inputs.count[j]) > _FURTHER_INPUTS,
+        a.outputs.count[i] != b.outputs.count[j],
+    )
+    found = [(k, length(a, int(i[k])), length(b, int(j[k]))) for k in np.flatnonzero(same & other).tolist()]
+    found = [(k, x, y) for k, x, y in found if x != y and min(x, y) > 0]
+    if not found:
+        return verdicts
+    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    sharded = sharded_runs(a, b)
+    for k, x, y in found:
+        shorter, row, of = (a, int(i[k]), pairing.of_a) if x < y else (b, int(j[k]), pairing.of_b)
+        rest = np.flatnonzero((of < 0) & (shorter.op == shorter.op[row]) & (shorter.phase == shorter.phase[row]))
+        explained = sum(length(shorter, r) for r in rest.tolist()) >= abs(x - y)
+        status[k] = Status.SHARDED if sharded else Status.NOT_JUDGED if explained else Status.SHAPE
+        error[k], bound[k] = np.nan, False
+    return replace(verdicts, status=status, error=error, bound=bound)
