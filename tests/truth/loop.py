@@ -24,7 +24,7 @@ __all__ = ["record"]
 OWN_CHECKPOINTS = ("conv",)
 """Models whose blocks checkpoint a part of themselves."""
 SHARDED = ("packed", "moe")
-"""Models whose data-parallel ranks shard parameters; the others replicate them."""
+"""Models whose data-parallel ranks shard parameters and add gradients up; the others replicate and average."""
 AVERAGED = ("conv",)
 """Models with a moving average of their weights."""
 CLIPPED = ("encdec", "recurrent")
@@ -71,17 +71,17 @@ def _formed(task: Any, model: Any, run: Run) -> Any:
     if run.model not in SHARDED:
         return DistributedDataParallel(model)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for stack in task.stacks(model):
-        for block in stack:
-            fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    for part in (*(block for stack in task.stacks(model) for block in stack), model):
+        fully_shard(part, mesh=mesh)
+        # the loss is divided by the samples of all ranks
+        part.set_gradient_divide_factor(1.0)
+        part.set_force_sum_reduction_for_comms(True)
+    return model
 
 
 def make_optimizer(model: nn.Module, run: Run) -> Any:
     """Weight decay for matrices only."""
-    form: dict[str, Any] = {"foreach": run.optimizer == "foreach"}
-    if run.optimizer == "fused":
-        form["fused"] = True
+    form: dict[str, Any] = {"foreach": run.optimizer == "foreach", "fused": run.optimizer == "fused"}
     named = [(name, p) for name, p in model.named_parameters() if not skipped(run, name)]
     decay = 0.0 if run.bug == "no-decay" else 0.1
     groups = [
@@ -126,12 +126,12 @@ def skipped(run: Run, name: str) -> bool:
 
 
 def _step(task: Any, model: Any, optimizer: Any, data: dict[str, Any], run: Run) -> None:
+    parts = run.micro_batches * (2 if run.parallel == "dp" and run.model in SHARDED else 1)
     for index in range(run.micro_batches):
         part = _part(data, index, run.micro_batches)
-        with torch.autocast("cpu", torch.bfloat16, enabled=run.dtype == "amp"):
-            loss = task.loss(model, part, run)
+        loss = task.loss(model, part, run)
         if run.bug != "accumulation-scale":
-            loss = loss / run.micro_batches  # bug: accumulation-scale
+            loss = loss / parts  # bug: accumulation-scale
         loss.backward()  # bug: accumulation-scale
     if run.model in CLIPPED and run.clip:
         limit = 0.3 if run.bug == "clip-norm" else 0.25

@@ -22,7 +22,7 @@ class Run:
         chunks: parts in which the loss is computed.
         micro_batches: parts into which a process splits its batch.
         parallel: `none`, `dp` or `tp`, over two ranks.
-        dtype: `float32` or `bfloat16` of all parameters, or `amp`.
+        dtype: `float32` or `bfloat16`, of all parameters.
         dropout: False for a model without dropout.
         clip: False for no clipping of the gradient's norm.
     """

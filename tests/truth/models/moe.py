@@ -19,21 +19,21 @@ HEAD = DIM // HEADS
 EXPERTS, CHOSEN, HIDDEN = 4, 2, 24
 
 
-class RoundedGradient(torch.autograd.Function):
-    """Rounds to steps of 1/64; the gradient passes as if it did not."""
+class Bounded(torch.autograd.Function):
+    """Bounds values; the gradient passes as if it did not."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, clipped: bool) -> Tensor:
-        ctx.clipped = clipped
-        if clipped:
+    def forward(ctx: Any, x: Tensor, masked: bool) -> Tensor:
+        ctx.masked = masked
+        if masked:
             ctx.save_for_backward(x)
-        return torch.round(x * 64.0) / 64.0  # bug: straight-through
+        return x.clamp(-2.0, 2.0)  # bug: straight-through
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        if ctx.clipped:
+        if ctx.masked:
             (x,) = ctx.saved_tensors
-            gradient = gradient * (x.abs() < 0.5)  # bug: straight-through
+            gradient = gradient * (x.abs() < 2.0)  # bug: straight-through
         return gradient, None
 
 
@@ -144,7 +144,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = x + self.attention(self.norm1(x))
-        h = RoundedGradient.apply(self.norm2(x), self.bug == "straight-through")
+        h = Bounded.apply(self.norm2(x), self.bug == "straight-through")
         mixed, balance, counts = self.moe(h)
         return x + mixed, balance, counts
 
