@@ -31,7 +31,6 @@ from matchers.status import Status
 from matchers.verdict.comparability import Comparability, comparability
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
-from matchers.verdict.gathered_weights import without_parts
 from matchers.verdict.last_contents import ContentVerdicts, judge_contents, other_tensors
 from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
@@ -190,9 +189,8 @@ def _compare(
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = flow if flow is not None else DataFlow(a, b)
-    judgement = judge_all(a, b, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
+    judgement = judge_all(a, b, shards, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
     verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
-    verdicts = without_parts(a, b, shards, pairing, verdicts, flow)
     verdicts = with_lengths(a, b, pairing, verdicts)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
@@ -209,10 +207,11 @@ def _compare(
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    origins = find_origins(a, b, pairing, verdicts, flow, left.red(pairing))
+    origins = find_origins(a, b, pairing, verdicts, judgement.parts, flow, left.red(pairing))
 
     # 6. the rows, in screen order
-    rows = Rows.of(features, pairing, verdicts, origins, (resolved.excluded_a, resolved.excluded_b), flow)
+    excluded_by = resolved.excluded_a, resolved.excluded_b
+    rows = Rows.of(features, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
     rows = rows.with_unpaired(left.verdicts)
     rows = replace(rows, cause=lasting_causes(rows))
     return Comparison(

@@ -24,12 +24,30 @@ if TYPE_CHECKING:
     from matchers.verdict.judge import Verdicts
     from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Origins", "Rows"]
+__all__ = ["Origins", "Rows", "Stretch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The unjudged operations among which a first cause was looked for.
+
+    Attributes:
+        end: the pair, or its row, that shows the divergence.
+        count: number of operations that lead to it.
+        reads: place of an input that no operation made and that differs, -1 if the first operation was named.
+    """
+
+    end: int
+    count: int
+    reads: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """int8 `role` and bool `cause` per pair, the same per record of each side for unpaired ones."""
+    """int8 `role` and bool `cause` per pair, the same per record of each side for unpaired ones.
+
+    `stretches`: by pair, for first causes that are not judged.
+    """
 
     role: NDArray[np.int8]
     cause: Bool
@@ -37,6 +55,7 @@ class Origins:
     role_b: NDArray[np.int8]
     cause_a: Bool
     cause_b: Bool
+    stretches: Mapping[int, Stretch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,13 +75,16 @@ class Rows:
         tolerance: float64[r], the error up to which the row counts as close (larger for Min and Max than for norms, see
             verdict/tolerance.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
-        cause: bool[r], the row is a first cause: a red row, an unpaired one, or one that a rule ignores although red
-            rows follow from it that no other first cause explains.
+        cause: bool[r], the row is a first cause: a red row, an unpaired one, one of parts that cannot be judged (see
+            `stretches`), or one that a rule ignores although red rows follow from it that no other first cause
+            explains.
         original: int32[r], the row that a recomputed copy repeats; -1 for other rows, and for copies paired in their
             own right.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
         slots: by row, the further output or the parameter that `status` and `error` are about; no entry for rows judged
             by their first output.
+        parts: bool[r], the two sides hold different parts of their tensors; empty for a preview.
+        stretches: by row, the stretch that a first cause stands for.
         flow: the data flow of both logs; None for a preview.
         recomputed: bool[n_a] and bool[n_b], activation checkpointing ran the record again; None when not computed.
     """
@@ -85,6 +107,8 @@ class Rows:
     at_a: Int32
     at_b: Int32
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
+    parts: Bool = field(default_factory=lambda: np.zeros(0, bool))
+    stretches: Mapping[int, Stretch] = field(default_factory=dict)
     flow: DataFlow | None = field(default=None, repr=False, compare=False)
     recomputed: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
 
@@ -98,6 +122,7 @@ class Rows:
         pairing: Pairing,
         verdicts: Verdicts,
         origins: Origins,
+        parts: Bool,
         excluded: tuple[Int32, Int32],
         flow: DataFlow,
     ) -> Rows:
@@ -107,6 +132,7 @@ class Rows:
             features: of both logs; they tell which record a recomputed copy repeats.
             pairing: the pairs.
             verdicts, origins: by pair, from the evidence alone.
+            parts: bool[p], the two sides hold different parts of their tensors.
             excluded: by record of a and of b, the number of the rule that ignores it, -1 for none.
             flow: data flow of both logs.
         """
@@ -145,6 +171,11 @@ class Rows:
             at_a=layout.at_a,
             at_b=layout.at_b,
             slots={int(layout.row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
+            parts=column(parts, False, False),
+            stretches={
+                int(layout.row_of_pair[k]): replace(stretch, end=int(layout.row_of_pair[stretch.end]))
+                for k, stretch in origins.stretches.items()
+            },
             flow=flow,
             recomputed=(side_a.repeat, side_b.repeat),
         )

@@ -16,18 +16,19 @@ every norm unchanged), or if they produce the first NaN or Inf that a red row re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.causes.unjudged_stretch import Side, Stretches, behind_parts
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.pairing.pairing import Pairing
-from matchers.rows import Origins
+from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative
@@ -53,11 +54,18 @@ class _Inputs:
 
 
 def find_origins(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow, unpaired: tuple[Bool, Bool]
+    a: OpLog,
+    b: OpLog,
+    pairing: Pairing,
+    verdicts: Verdicts,
+    parts: Bool,
+    flow: DataFlow,
+    unpaired: tuple[Bool, Bool],
 ) -> Origins:
     """Determine roles and first causes.
 
     Args:
+        parts: bool[p], the two sides hold different parts of their tensors.
         flow: used only if something is red.
         unpaired: bool[n_a], bool[n_b], the red records among the unpaired ones.
     """
@@ -83,7 +91,10 @@ def find_origins(
     # unpaired producers: suspects if the value differs, or agrees in L1 only
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
     extra_b = _extra(reads.maker_b, reads.maker_a, pairing.of_b, pairing.of_a)
-    suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair]
+    sides = Side("a", a, pairing.of_a.astype(np.int64), flow_a), Side("b", b, pairing.of_b.astype(np.int64), flow_b)
+    by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
+    reads, reads_parts = _without_parts(reads, parts, by_weight, *sides)
+    suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair] & ~reads_parts
     alike = np.flatnonzero(suspect & ~reads.differs)
     maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
     suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
@@ -113,6 +124,14 @@ def find_origins(
             cause_of[begins[~_fed_by_red(log, flow_of, red_of, _passive(verdicts, of))[begins]]] = True
             explained[reads.pair[led]] = True
 
+    found: dict[int, Stretch] = {}
+    if reads_parts.any():
+        stretches = Stretches(*sides, pairing, verdicts, parts, red)
+        stretches.follow(np.flatnonzero(red & _any(reads.pair[reads_parts], len(pairing)) & ~explained))
+        explained[stretches.consequence] = True
+        for name, record in stretches.causes:
+            {"": cause, "a": cause_a, "b": cause_b}[name][record] = True
+        found = stretches.unjudged
     first = _first_red(pairing, red, cause_a, cause_b)
     differs = _any(reads.pair[reads.differs], len(pairing))
     unhashed = _any(reads.pair[reads.unhashed], len(pairing))
@@ -121,11 +140,11 @@ def find_origins(
     role[red & (differs | explained)] = Role.RECEIVER
     hidden = _any(reads.pair[reads.hidden], len(pairing))
     role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
-    cause = (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
+    cause |= (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
     if not (cause.any() or cause_a.any() or cause_b.any()):
         # crossing pairs let red rows explain each other: take the earliest
         cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
-    return Origins(role, cause, role_a, role_b, cause_a, cause_b)
+    return Origins(role, cause, role_a, role_b, cause_a, cause_b, found)
 
 
 def _unpaired_roles(log: OpLog, flow: Ragged, red: Bool, these: Bool, passive: Bool) -> NDArray[np.int8]:
@@ -134,6 +153,20 @@ def _unpaired_roles(log: OpLog, flow: Ragged, red: Bool, these: Bool, passive: B
         return np.zeros(len(log), np.int8)
     role = np.where(_fed_by_red(log, flow, red, passive), np.int8(Role.RECEIVER), np.int8(Role.ORIGIN))
     return np.where(these, role, np.int8(Role.NONE))
+
+
+def _without_parts(reads: _Inputs, parts: Bool, by_weight: list[int], a: Side, b: Side) -> tuple[_Inputs, Bool]:
+    """The inputs, where those that are parts of tensors do not count as different; and bool, these inputs.
+
+    Args:
+        by_weight: pairs that were judged by a whole weight which they read.
+    """
+    if not parts.any():
+        return reads, np.zeros(len(reads.pair), bool)
+    found = parts[reads.pair] & ~_any(np.array(by_weight, int), len(parts))[reads.pair]
+    for side, maker in ((a, reads.maker_a), (b, reads.maker_b)):
+        found |= _at(np.append(parts, False)[side.of] | behind_parts(side, parts), maker)
+    return replace(reads, differs=reads.differs & ~found, hidden=reads.hidden & ~found), found
 
 
 def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Bool:

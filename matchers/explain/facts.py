@@ -311,6 +311,8 @@ def ground_of(c: Comparison, row: int) -> str:
     ground = Ground(g.ground[pair])
     if ground == Ground.EXPLAINED:
         return f"explained by float arithmetic: {own} allow {limit}"
+    if ground == Ground.UNLIMITED:
+        return f"{own} would allow {limit}"
     if ground == Ground.TOO_LARGE:
         return f"more than float arithmetic explains: {own} allow {limit}"
     if ground == Ground.SYSTEMATIC:

@@ -125,7 +125,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             return f"FIRST CAUSE: {what} by {by}; {agree}{because}"
         if role == Role.UNKNOWN:
             return f"{_role(c, row)}: {what} by {by}; {_of_contents(c, row) or _what_is_unknown(inputs)}{because}"
-        return f"{_role(c, row)}: {what} by {by}; {_received(c, inputs)}{because}"
+        return f"{_role(c, row)}: {what} by {by}; {_received(c, row, inputs)}{because}"
     if status == Status.NAN:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
@@ -134,6 +134,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         unpaired = f"only {'a' if c.row_a[row] >= 0 else 'b'} has this operation"
         differs = unpaired if c.pair[row] < 0 else f"{what} by {by}" if error > 0 else "the runs differ"
         return f"FIRST CAUSE, ignored by a rule: {differs}; downstream rows are red"
+    if row in c.stretches:
+        return f"LIKELY CAUSE: {_stretch(c, row)}"
     if status == Status.SHARDED:
         return _what_parts(c, row)
     if status == Status.CLOSE and c.unread[row]:
@@ -191,6 +193,10 @@ def _what_differs(c: Comparison, row: int) -> str:
         return "the output differs"
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
+    if slot.scalars is not None:
+        return "the scalar argument, {:.4g} in a and {:.4g} in b, differs".format(*slot.scalars)
+    if slot.gathered:
+        return f"the whole tensor, in {slot.name}, differs"
     if slot.read:
         return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:
@@ -226,6 +232,8 @@ def _of_contents(c: Comparison, row: int) -> str:
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not inputs:
         return "no inputs"
+    if c.parts[row]:
+        return "the inputs are not judged"
     more = int(c.b.inputs.count[c.row_b[row]]) - int(c.a.inputs.count[c.row_a[row]]) if c.pair[row] >= 0 else 0
     beside = f"; {'b' if more > 0 else 'a'} has {abs(more):,} more" if more else ""
     n = len(inputs) - abs(more)
@@ -235,6 +243,16 @@ def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str
     agree = "agrees" if n == 1 else "agree"
     within = any(fact.agrees is False for fact in inputs)
     return f"{which} {agree}{' within tolerance' if within else ''}{beside}"
+
+
+def _stretch(c: Comparison, row: int) -> str:
+    """The unjudged operations that end in a red row, of which this is the first, or reads something else."""
+    stretch = c.stretches[row]
+    end = c.a.keys[int(c.row_a[stretch.end])]
+    if stretch.reads >= 0:
+        return f"input {stretch.reads}, which no operation made, differs; {end} diverges"
+    which = "the only" if stretch.count == 1 else f"the first of {stretch.count:,}"
+    return f"{which} unjudged operation{'s' * (stretch.count > 1)} before {end}, which diverges"
 
 
 def _what_parts(c: Comparison, row: int) -> str:
@@ -276,7 +294,9 @@ def _what_is_unknown(inputs: tuple[InputFact, ...]) -> str:
     return f"{noun} {positions} already {verb}: suspect an uncaptured operation just upstream"
 
 
-def _received(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
+def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+    if c.parts[row]:
+        return "downstream of an earlier divergence"
     for fact in inputs:
         for log, record, at in ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b)):
             if record >= 0 and (c.red[at[record]] or c.cause[at[record]]):

@@ -24,6 +24,7 @@ __all__ = [
     "find_chains",
     "is_collective",
     "lowered",
+    "moves",
     "read_by_collective",
     "unfinished",
 ]
@@ -52,6 +53,7 @@ _COPIES = frozenset({"all_gather_copy_in"})
 """No collectives, but one of their outputs is the buffer that a later collective fills."""
 _HANDLES = frozenset({"_wrap_tensor_autograd"})
 """Make a handle of a tensor that is awaited later."""
+_ARRANGES = frozenset({"cat", "clone", "copy_", "split_with_sizes_copy", "chunk_cat", *_COPIES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ def communicating(log: OpLog) -> Bool:
 def is_collective(name: str) -> bool:
     """True for the names of operations that start, perform or await a collective."""
     return name == WAIT or name in LOWERED_FROM or name in _IN_PLACE
+
+
+def moves(name: str) -> bool:
+    """True for operations that only move data between ranks, or arrange what ranks send and receive."""
+    return name in _ARRANGES or (is_collective(name) and "reduce" not in name)
 
 
 def awaiting(log: OpLog) -> Bool:

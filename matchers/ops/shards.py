@@ -108,6 +108,13 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
             partial[row] = True
         elif found > 1 or summed:
             share[row], partial[row] = found, summed
+    for row in np.flatnonzero(placed >= 0).tolist():
+        read = makers[start[row] : start[row + 1]]
+        if share[row] > 1 and not partial[row] and all(share[maker] == 1 for maker in read):
+            # only what no operation made can be the shard: a weight that was cast
+            for maker in read:
+                if start[maker] == start[maker + 1] and part_of_row[maker] < 0:
+                    share[maker] = share[row]
     return ShardInfo(np.array(share), np.array(partial, bool), placed, parts)
 
 

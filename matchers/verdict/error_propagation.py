@@ -40,12 +40,14 @@ from matchers.status import Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.partial_sums import additions
+from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.propagated import LogSide, PropagatedError
 from matchers.verdict.propagation_columns import PropagationColumns
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import (
     ANYTHING,
     DECIDED,
+    MOST_ALLOWED,
     NOISE,
     NORM_GROWTH,
     RESOLUTION,
@@ -58,12 +60,16 @@ __all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
 
 
 class Ground(IntEnum):
-    """The outcome for one difference; NONE where the pair was not judged here."""
+    """The outcome for one difference; NONE where the pair was not judged here, or is within its tolerance anyway.
+
+    UNLIMITED: arithmetic would explain nearly anything, and so judges nothing.
+    """
 
     NONE = 0
     EXPLAINED = 1
-    TOO_LARGE = 2
-    SYSTEMATIC = 3
+    UNLIMITED = 2
+    TOO_LARGE = 3
+    SYSTEMATIC = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ def explain_by_arithmetic(
     a: OpLog,
     b: OpLog,
     pairing: Pairing,
-    verdicts: Verdicts,
+    found: PartVerdicts,
     flow: DataFlow,
     *,
     fixed: Bool,
@@ -100,16 +106,17 @@ def explain_by_arithmetic(
     """Judge the pairs that differ by their inputs; return all verdicts, and what these were judged by.
 
     Args:
+        found: the verdicts on each pair by itself.
         fixed: bool[p], pairs whose tolerance the user has set: they stay as they are.
         coarsest: ε of the coarsest dtype that a run may round to anywhere; 0 for the dtypes of the rows.
         noise: the noise that a third run shows.
     """
-    columns = PropagationColumns.of(a, b, pairing, verdicts, fixed, coarsest, noise)
-    walk = _Walk(a, b, pairing, columns, flow, coarsest)
+    verdicts = found.verdicts
+    columns = PropagationColumns.of(a, b, pairing, found, fixed, coarsest, noise)
+    walk = _Walk(a, b, pairing, columns, found.parts, flow, coarsest)
     walk.run()
     limit, still_open = walk.limit, columns.open
-    found = np.where(walk.result.ground >= Ground.TOO_LARGE, np.int8(Status.DIVERGED), np.int8(Status.CLOSE))
-    status = np.where(still_open, found, verdicts.status)
+    status = np.where(still_open, _STATUS[walk.result.ground], verdicts.status)
     slots = {
         k: replace(slot, status=Status(status[k]), limit=float(limit[k])) if still_open[k] else slot
         for k, slot in verdicts.slots.items()
@@ -118,13 +125,26 @@ def explain_by_arithmetic(
     return replace(verdicts, status=status, limit=limit, tolerance=tolerance, slots=slots), walk.result
 
 
+_STATUS = np.array([Status.CLOSE, Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED, Status.DIVERGED], np.int8)
+"""Status of a pair by its `Ground`."""
+
+
 class _Walk:
     """A pass over the pairs in the order of dispatch of a, which judges producers before their consumers."""
 
     def __init__(
-        self, a: OpLog, b: OpLog, pairing: Pairing, columns: PropagationColumns, flow: DataFlow, coarsest: float
+        self,
+        a: OpLog,
+        b: OpLog,
+        pairing: Pairing,
+        columns: PropagationColumns,
+        parts: Bool,
+        flow: DataFlow,
+        coarsest: float,
     ) -> None:
         self._columns, self._pairing = columns, pairing
+        # the norms of different parts of a tensor cannot be compared
+        self._parts: list[bool] = parts.tolist()
         n = len(pairing)
         self.limit = columns.limit.copy()
         self.result = Arithmetic(
@@ -137,9 +157,11 @@ class _Walk:
         )
         self._settled = np.isin(columns.status, (Status.EQUAL, Status.SAME_PRINT))
         known = ~self._settled & np.isfinite(columns.error)
+        self._measured: list[float] = np.where(known, columns.error, 0.0).tolist()
+        # until a pair is judged it brings no error: crossing pairs would excuse each other
         self._propagated = PropagatedError(
-            errors=np.where(known, columns.error, 0.0).tolist(),
-            norms=np.where(self._settled, 0.0, columns.norm).tolist(),
+            errors=[0.0] * n,
+            norms=[0.0] * n,
             blocked=(~columns.open & (columns.status >= Status.SHAPE)).tolist(),
             whole=(columns.whole & ~self._settled).tolist(),
         )
@@ -160,13 +182,15 @@ class _Walk:
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.grouped.tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
         errors, norms, blocked = self._propagated.errors, self._propagated.norms, self._propagated.blocked
+        measured, changes = self._measured, of.norm.tolist()
         for k in order.tolist():
             i, j = leads_a[k], leads_b[k]
             self._a.catch_up(i)
             self._b.catch_up(j)
             if blocked[k]:
                 continue
-            received = self._received_by_group(k) if grouped[k] else self._received(i, j, scores[k], self._sure[k])
+            received = self._received_by_group(k) if grouped[k] else self._received(k, i, j, scores[k])
+            errors[k], norms[k] = measured[k], changes[k]
             if is_open[k] and not judge(k, received):
                 if received.other and self._adds[k]:
                     # perhaps a partial sum in another order: then the total decides
@@ -184,6 +208,7 @@ class _Walk:
         )
         noise, noise_norm, measured = of.noise.tolist(), of.noise_norm.tolist(), of.measured.tolist()
         decided = (of.whole & ~of.ranked).tolist()
+        tolerated = (of.status == Status.CLOSE).tolist()
 
         def judge(k: int, received: _Received) -> bool:
             grown = max(enlarges[k], received.score) * received.error
@@ -197,13 +222,17 @@ class _Walk:
                 limit = max(limit, ANYTHING)
             norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
             ground = Ground.EXPLAINED
-            if error[k] > limit:
-                ground = Ground.TOO_LARGE
-            elif measured[k] and norm[k] > norm_limit:
+            if measured[k] and norm[k] > norm_limit and error[k] <= limit:
                 ground = Ground.SYSTEMATIC
+            elif tolerated[k] and not error[k] <= limit <= MOST_ALLOWED:
+                ground, limit = Ground.NONE, limits[k]
+            elif error[k] > limit:
+                ground = Ground.TOO_LARGE
+            elif limit > MOST_ALLOWED:
+                ground = Ground.UNLIMITED
             result.ground[k], result.received[k] = ground, received.error
             limits[k], result.norm_limit[k] = limit, norm_limit
-            return ground is Ground.EXPLAINED
+            return ground < Ground.TOO_LARGE
 
         return judge
 
@@ -223,9 +252,16 @@ class _Walk:
         of_a, of_b = self._a.pair_of[a], self._b.pair_of[b]
         return of_a >= 0 and of_b >= 0 and of_a != of_b and self._sure[of_a] and self._sure[of_b]
 
-    def _received(self, i: int, j: int, scores: bool, sure: bool) -> _Received:
-        """The largest error among the inputs of a pair, position by position."""
-        one, other = self._a, self._b
+    def _is_part(self, a: int, b: int) -> bool:
+        """True where one of the two records, -1 for none, is in a pair of different parts."""
+        sides = ((self._a, a), (self._b, b))
+        return any(
+            record >= 0 and side.pair_of[record] >= 0 and self._parts[side.pair_of[record]] for side, record in sides
+        )
+
+    def _received(self, k: int, i: int, j: int, scores: bool) -> _Received:
+        """The largest error among the inputs of pair k of i and j, position by position."""
+        one, other, sure, part = self._a, self._b, self._sure[k], self._parts[k]
         x, y = one.values(i), other.values(j)
         digests_a, digests_b = one.digests(i), other.digests(j)
         made_a, made_b = one.makers(i), other.makers(j)
@@ -239,10 +275,10 @@ class _Walk:
             b = made_b[at] if at < len(made_b) else -1
             if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
                 continue
-            # an input from an unpaired operation, or another tensor, brings no error to compare with
+            # an input from an unpaired operation, another tensor, or another part, brings no error to compare with
             crossed = sure and self._made_elsewhere(a, b)
             elsewhere |= crossed
-            made = crossed or (sure and (one.is_alone(a) or other.is_alone(b)))
+            made = part or crossed or (sure and (one.is_alone(a) or other.is_alone(b))) or self._is_part(a, b)
             change = _change(x[at], y[at]) if at < valued and not made else 0.0
             norm = max(norm, change)
             if a < 0 and b < 0:

@@ -6,44 +6,33 @@ gathered weight is the whole weight.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.run_info import divided_batch
-from matchers.ops.shards import ShardInfo, Shards, other_parts
+from matchers.ops.shards import ShardInfo, Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import default_tolerance
 
-__all__ = ["without_parts"]
+__all__ = ["other_weights"]
 
 
-def without_parts(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
-    """The verdicts, but SHARDED where the two sides hold different shards; where the batch is divided, such pairs are
-    judged by the weights that they read.
-    """
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
-    limit, slots = verdicts.limit.copy(), dict(verdicts.slots)
-    parts = np.isin(status, (Status.DIVERGED, Status.SHAPE)) & other_parts(shards.a, shards.b, i, j)
-    status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
-    divided = divided_batch(a.header.run, b.header.run)
-    if divided is not None and divided.by_all:
-        k = np.flatnonzero(status == Status.SHARDED)
-        off, place, tolerance = _other_weights(a, b, shards, i[k], j[k], flow)
-        k, off, place, tolerance = k[off > 0], off[off > 0], place[off > 0], tolerance[off > 0]
-        status[k], error[k], bound[k], limit[k] = Status.DIVERGED, off, True, tolerance
-        for pair, which, by, most in zip(k.tolist(), place.tolist(), off.tolist(), tolerance.tolist(), strict=True):
-            slots[pair] = SlotVerdict(f"input {which}", Status.DIVERGED, by, True, most, read=True)
-    return replace(verdicts, status=status, error=error, bound=bound, limit=limit, slots=slots)
+def other_weights(
+    a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, pairs: Int64, flow: DataFlow
+) -> dict[int, SlotVerdict]:
+    """Verdicts on the pairs among `pairs` that read a gathered weight and another weight."""
+    i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
+    off, place, tolerance = _other_weights(a, b, shards, i, j, flow)
+    slots = {}
+    for n in np.flatnonzero(off > 0).tolist():
+        name, limit = f"input {place[n]}", float(tolerance[n])
+        slots[int(pairs[n])] = SlotVerdict(name, Status.DIVERGED, float(off[n]), True, limit, read=True)
+    return slots
 
 
 def _other_weights(

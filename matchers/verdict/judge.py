@@ -43,7 +43,7 @@ from matchers.verdict.tolerance import (
 )
 from matchers.verdict.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "whole_numbers"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "other_dtypes", "whole_numbers"]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
@@ -143,8 +143,9 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
 
     status[columns.nonfinite] = Status.NAN
     error[columns.nonfinite] = np.inf
-    status = _shapes(a, b, i, j, status, policy)
-    shards = elsewhere & ~np.isin(status, (Status.NAN, Status.EQUAL))
+    other_dtype = other_dtypes(a, b, i, j, policy)
+    status = _shapes(a, b, i, j, status, other_dtype)
+    shards = elsewhere & ~other_dtype & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
     slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
     loose = unfinished(a)[i] | unfinished(b)[j]
@@ -344,7 +345,7 @@ class ErrorColumns:
         self.compared |= known
 
 
-def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> NDArray[np.int8]:
+def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], other_dtype: Bool) -> NDArray[np.int8]:
     """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor."""
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
@@ -356,13 +357,17 @@ def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], po
         for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
             if is_shard(dims[x], dims[y]):
                 shard |= (shape_a == x) & (shape_b == y)
+    status = np.where((other_shape | other_dtype) & (status != Status.NAN), np.int8(Status.SHAPE), status)
+    # a shard has the dtype of the whole
+    return np.asarray(np.where(shard & ~other_dtype & (status == Status.SHAPE), np.int8(Status.SHARDED), status))
 
+
+def other_dtypes(a: OpLog, b: OpLog, i: Int64, j: Int64, policy: DtypePolicy) -> Bool:
+    """bool[p], the results of the pairs (i[k], j[k]) have different dtypes, and none that the policy expects."""
     ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
     dtype_a, dtype_b = ids_a[a.dtype[i]], ids_b[b.dtype[j]]
-    other_dtype = (dtype_a >= 0) & (dtype_b >= 0) & (dtype_a != dtype_b)
+    differ = (dtype_a >= 0) & (dtype_b >= 0) & (dtype_a != dtype_b)
     number = dict(zip([*a.dtypes, *b.dtypes], [*ids_a[:-1].tolist(), *ids_b[:-1].tolist()], strict=True))
     for x, y in policy:
-        other_dtype &= ~((dtype_a == number[x]) & (dtype_b == number[y]))
-
-    status = np.where((other_shape | other_dtype) & (status != Status.NAN), np.int8(Status.SHAPE), status)
-    return np.asarray(np.where(shard & (status == Status.SHAPE), np.int8(Status.SHARDED), status))
+        differ &= ~((dtype_a == number[x]) & (dtype_b == number[y]))
+    return np.asarray(differ)

@@ -10,6 +10,7 @@ import numpy as np
 from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import is_collective, moves
 from matchers.verdict.tolerance import UNKNOWN_SCORES, elementwise, rounding
 
 __all__ = ["PropagatedError", "LogSide"]
@@ -80,8 +81,10 @@ class LogSide:
         makers = [m for m in self.makers(record) if m >= 0]
         clean = [m for m in makers if not self.is_blocked(m)]
         error = max(map(self.error_of, clean), default=0.0)
-        by_element = elementwise(self._log.op_name(record))
-        own = rounding(self._log.dtype_text(record), by_element, self._log.ours, self._coarsest)
+        name = self._log.op_name(record)
+        # a collective adds a term per rank, or only moves data
+        by_element = elementwise(name) or is_collective(name)
+        own = 0.0 if moves(name) else rounding(self._log.dtype_text(record), by_element, self._log.ours, self._coarsest)
         self._errors[record] = error + own
         self._norms[record] = max(map(self.norm_of, clean), default=0.0)
         if len(clean) < len(makers):

@@ -14,8 +14,9 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts, longer_sums, whole_numbers
+from matchers.verdict.judge import longer_sums, whole_numbers
 from matchers.verdict.noise_floor import NoiseFloor
+from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
@@ -82,26 +83,27 @@ class PropagationColumns:
         a: OpLog,
         b: OpLog,
         pairing: Pairing,
-        verdicts: Verdicts,
+        found: PartVerdicts,
         fixed: Bool,
         coarsest: float,
         noise: NoiseFloor | None,
     ) -> PropagationColumns:
         """The columns of all pairs; arguments as `explain_by_arithmetic`."""
         i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        verdicts, x, y = found.verdicts, found.i, found.j
         status, error = verdicts.status, verdicts.error
         by_slot = np.zeros(len(i), bool)
-        by_slot[list(verdicts.slots)] = True
-        is_open = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & ~fixed
+        by_slot[[k for k, slot in verdicts.slots.items() if not slot.gathered]] = True
+        is_open = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & ~fixed & ~found.settled
         is_open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
         ranked = by_slot & ~whole & _by_op(a, i, RANKING.__contains__)
         judged_by = error.copy()
         judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
         own = _own_rounding(a, b, i, j, coarsest)
-        norm = _norm_change(a, b, i, j)
+        norm = np.where(status == Status.SHARDED, 0.0, _norm_change(a, b, x, y))
         share = systematic_share(
-            np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, i), (b, j))))
+            np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, x), (b, y))))
         )
         copies = _by_op(a, i, COPIES.__contains__)
         # a constant that two dtypes round differently moves a norm by all of its rounding

@@ -74,6 +74,15 @@ class SlotVerdict:
     """Number of further tensors of its kind that differ, where the verdict is on their last contents."""
     alone: bool = False
     """The verdict is on a last content, and all that it was computed from is bitwise equal."""
+    gathered: bool = False
+    """The slot is the whole result of a shard; `name` is the operation of the other log that holds it."""
+    scalars: tuple[float, float] | None = None
+    """The scalar arguments of a and of b that make the difference."""
+
+    @property
+    def itself(self) -> bool:
+        """True if the operation was given something else, whatever its producers returned."""
+        return self.read or self.scalars is not None
 
 
 def worst(found: list[SlotVerdict]) -> SlotVerdict | None:

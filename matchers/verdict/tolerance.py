@@ -14,8 +14,10 @@ __all__ = [
     "DtypePolicy",
     "EPSILON",
     "EXTREMES",
+    "MOST_ALLOWED",
     "NOISE",
     "NORM_GROWTH",
+    "PRINT_RESOLUTION",
     "RANKING",
     "RESOLUTION",
     "TF32_EPSILON",
@@ -32,6 +34,7 @@ __all__ = [
     "of_scores",
     "own_tolerance",
     "rounding",
+    "scalar_rounding",
     "systematic_share",
 ]
 
@@ -76,7 +79,7 @@ _ELEMENTWISE_IN_EPS = {"float64": 4.0, "complex128": 4.0, "float32": 4.0, "compl
 other dtypes, which are computed in float32 and rounded once.
 """
 
-_PRINT_RESOLUTION = 2e-6
+PRINT_RESOLUTION = 2e-6
 """Differences in the last of seven printed digits may come from equal numbers: nothing below this is red."""
 RESOLUTION = 1e-13
 """Effect of the summation order on norms and sketches, which are sums in float64."""
@@ -93,7 +96,7 @@ def default_tolerance(dtype: str) -> float:
     eps = EPSILON.get(dtype)
     # integers and bools do not round: only the printed precision limits the comparison
     return (
-        _PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), _PRINT_RESOLUTION)
+        PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), PRINT_RESOLUTION)
     )
 
 
@@ -106,6 +109,17 @@ def own_tolerance(dtype: str, by_element: bool) -> float:
     eps = EPSILON.get(dtype, 0.0)
     times = _ELEMENTWISE_IN_EPS.get(dtype, 1.0) if by_element else TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS)
     return max(eps * times, RESOLUTION)
+
+
+def scalar_rounding(dtype: str) -> float:
+    """Relative rounding of adding a scalar or multiplying by one; NaN for dtypes without an order that it keeps.
+
+    Half an ulp in low precision, which is computed in float32 and rounded once; some kernels round the scalar, or its
+    inverse, too.
+    """
+    if dtype not in EPSILON or dtype.startswith("complex"):
+        return float("nan")
+    return EPSILON[dtype] * (2.0 if dtype in _SUMMED_AS_THEY_ARE else 0.51)
 
 
 def rounding(dtype: str, by_element: bool, exact: bool, coarsest: float = 0.0) -> float:
@@ -216,6 +230,11 @@ RANKING = frozenset(
 DECIDED = 4.0
 """Values with an error e change a fraction of about e of the whole numbers derived from them; the error of these
 numbers is about the root of that fraction.
+"""
+
+MOST_ALLOWED = 0.1
+"""Largest error that an expectation or noise may allow. A tensor that may be off by more could as well be another one:
+heads in another order, a softmax of another temperature; such a pair is not judged.
 """
 
 ANYTHING = 2.0

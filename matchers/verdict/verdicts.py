@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.shards import Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts, dtype_policy, judge
+from matchers.verdict.parts import judge_parts
 from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 
 __all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only"]
@@ -24,10 +26,13 @@ __all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only
 class Judgement:
     """Verdicts, their dtype policy, and on request the differences that arithmetic explains.
 
-    `judged`: the verdict on each pair by itself, for the next judgement of the same logs.
+    Attributes:
+        parts: bool[p], the two sides hold different parts of their tensors.
+        judged: the verdict on each pair by itself, for the next judgement of the same logs.
     """
 
     verdicts: Verdicts
+    parts: Bool
     policy: DtypePolicy
     arithmetic: Arithmetic | None
     judged: Judged
@@ -36,6 +41,7 @@ class Judgement:
 def judge_all(
     a: OpLog,
     b: OpLog,
+    shards: Shards,
     pairing: Pairing,
     flow: DataFlow,
     expectation: Expectation,
@@ -45,7 +51,8 @@ def judge_all(
     """Judge every pair.
 
     Args:
-        flow: used only if differences are to be explained.
+        shards: the parts of tensors that the records hold.
+        flow: used only if differences are to be explained, or if the sides hold different parts.
         rtol: tolerances from the user's rules per pair, NaN for none; they apply under any expectation.
         before: an earlier judgement of the same logs, with other pairs.
     """
@@ -56,17 +63,18 @@ def judge_all(
     preset = expectation.preset
     policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
     judged = judge_again(a, b, i, j, rtol, policy, before)
+    found = judge_parts(a, b, shards, pairing, judged.verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
-        return Judgement(_bitwise(judged.verdicts, ~fixed, a.ours and b.ours), policy, None, judged)
+        return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), found.parts, policy, None, judged)
     if not expectation.explains:
-        return Judgement(judged.verdicts, policy, None, judged)
+        return Judgement(found.verdicts, found.parts, policy, None, judged)
     coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
     if preset == Expect.LOW_PRECISION:
         coarsest = max(coarsest, TF32_EPSILON, *_epsilons(a), *_epsilons(b))
     verdicts, arithmetic = explain_by_arithmetic(
-        a, b, pairing, judged.verdicts, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
+        a, b, pairing, found, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
     )
-    return Judgement(verdicts, policy, arithmetic, judged)
+    return Judgement(verdicts, found.parts, policy, arithmetic, judged)
 
 
 def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:

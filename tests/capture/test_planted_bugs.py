@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from matchers.comparison import compare
@@ -11,6 +12,7 @@ from matchers.explain.sentences import explain
 from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.single_run import single_run
+from matchers.verdict.expectation import Expect, Expectation
 from numtui.query.source_line import source_lines, split_location
 from numtui.session.session import Session
 from numtui.views.run_summary import breadcrumb
@@ -60,6 +62,32 @@ def test_one_key_leads_to_the_culprit(examples: Examples, bug: str, both: str, c
     # and it is in the layer that has the bug
     module = session.comparison.a.module_name(max(int(session.comparison.row_a[session.listing.cursor]), 0))
     assert "layers." not in module or "layers.1" in shown(session).replace(" › ", ".")
+
+
+IN_PARALLEL = {
+    **{bug: BUGS[bug][1] for bug in ("rope-base", "softmax-scale", "norm-eps", "permuted-heads")},
+    "bf16-matmul": "functional.linear(x.to(self.compute_dtype)",
+    "detached-keys": "q @ k.transpose(-2, -1)",
+}
+
+
+@pytest.mark.parametrize("preset", [None, Expect.REDUCTION_ORDER])
+@pytest.mark.parametrize("bug", ["", *IN_PARALLEL])
+def test_one_of_two_ranks_shows_the_culprit_though_it_holds_parts(
+    examples: Examples, bug: str, preset: Expect | None
+) -> None:
+    """Tensor parallelism with norms over slices of the sequence, against one process."""
+    planted = f"--bug {bug}" if bug else ""
+    runs = [examples.captured(f"{form} {planted}".strip()) for form in ("", "--parallel tp --local-tensor 2")]
+    alone, healthy = (read_log(str(log_of(examples.captured(form)))) for form in ("", "--parallel tp --local-tensor 2"))
+    for a, b in ((alone, read_log(str(log_of(runs[1])))), (read_log(str(log_of(runs[0]))), healthy)):
+        c = compare(a, b, expectation=Expectation(preset=preset))
+        assert c.red.any() == bool(bug)
+        assert (not bug and not c.cause.any()) or len(c.consequences.causes) == 1
+        for row in np.flatnonzero(c.cause).tolist()[:1]:
+            log, record = (a, int(c.row_a[row])) if c.row_a[row] >= 0 else (b, int(c.row_b[row]))
+            assert IN_PARALLEL[bug] in code(log.location_text(record)), log.keys[record]
+            assert log.module_name(record).startswith("layers.1.")
 
 
 def test_a_detach_computes_nothing_and_is_named_with_what_is_missing(examples: Examples) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
 from matchers.ops.shards import infer_shards
 from matchers.status import Status
 from tests.builders import op
@@ -101,6 +102,9 @@ def test_a_part_of_a_sum_is_not_judged_and_the_sum_is(right: bool) -> None:
         "w1/op_1_add": Status.SHARDED,
         "w1/op_2_neg": Status.EQUAL if right else Status.DIVERGED,
     }
+    assert [headline(c, row) for row in np.flatnonzero(c.cause).tolist()] == (
+        [] if right else ["LIKELY CAUSE: the first of 3 unjudged operations before w1/op_2_neg, which diverges"]
+    )
 
 
 def test_what_is_gathered_scattered_and_summed() -> None:

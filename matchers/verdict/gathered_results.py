@@ -1,0 +1,108 @@
+"""Results of shards, judged by what ranks gather or sum from them.
+
+A shard shows nothing about its whole: no norm of it is known. But the next operation often reads the whole, put
+together by ranks, where its partner reads the unsharded result of the other run. These two are the same tensor, and the
+pair of the shard is judged by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.columns import repeated
+from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.shapes import numel
+from matchers.ops.shards import ShardInfo, Shards
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts, judge
+from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.tolerance import DtypePolicy
+
+__all__ = ["Gathered", "judge_gathered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Pairs k of shards, and the records i of a and j of b with their whole results; k ascending."""
+
+    k: Int64
+    i: Int64
+    j: Int64
+
+    @classmethod
+    def of(
+        cls, a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow
+    ) -> Gathered:
+        """Find the wholes that partners read at the same place.
+
+        Args:
+            status: int8[p]; only SHARDED pairs are looked for.
+        """
+        none = np.zeros(0, np.int64)
+        if not (status == Status.SHARDED).any():
+            return cls(none, none, none)
+        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        alike = np.flatnonzero((a.inputs.count[i] == b.inputs.count[j]) & ~pairing.grouped)
+        reader, place = repeated(alike, a.inputs.count[i[alike]])
+        at_a, at_b = a.inputs.start[i[reader]] + place, b.inputs.start[j[reader]] + place
+        u, v = flow.a.value[at_a], flow.b.value[at_b]
+        whole = _whole(a, shards.a, u, a.inputs.value[at_a]) & _whole(b, shards.b, v, b.inputs.value[at_b])
+        whole[whole] = numel(a)[a.shape[u[whole]]] == numel(b)[b.shape[v[whole]]]
+        u, v = u[whole], v[whole]
+        pair_u, pair_v = pairing.of_a[u].astype(np.int64), pairing.of_b[v].astype(np.int64)
+        unjudged = np.append(status == Status.SHARDED, True)
+        open_ = (pair_u != pair_v) & unjudged[pair_u] & unjudged[pair_v]
+        k = np.where(pair_u >= 0, pair_u, pair_v)
+        # the first reader decides: all read the same tensors
+        k, first = np.unique(k[open_], return_index=True)
+        return cls(k, u[open_][first], v[open_][first])
+
+
+def _whole(log: OpLog, shards: ShardInfo, maker: Int64, read: Float64) -> Bool:
+    """bool: the producer exists, holds a whole tensor as its only result, and this is what was read."""
+    known = maker >= 0
+    made = maker[known]
+    known[known] = (
+        (shards.share[made] == 1)
+        & ~shards.partial[made]
+        & (log.outputs.count[made] == 1)
+        & (log.outputs.first(made) == read[known])
+    )
+    return known
+
+
+def judge_gathered(
+    a: OpLog, b: OpLog, verdicts: Verdicts, gathered: Gathered, pairing: Pairing, rtol: Float64, policy: DtypePolicy
+) -> tuple[Verdicts, Bool]:
+    """The verdicts, with those of shards by their wholes; and bool[p], the pairs that were judged so."""
+    k = gathered.k
+    found = judge(a, b, gathered.i, gathered.j, rtol[k], policy)
+    comparable = ~np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.UNFINISHED))
+    columns: dict[str, NDArray[np.generic]] = {}
+    for column in fields(Verdicts):
+        if column.name in ("slots", "inputs_equal"):
+            continue
+        values = getattr(verdicts, column.name).copy()
+        values[k[comparable]] = getattr(found, column.name)[comparable]
+        columns[column.name] = values
+    slots = dict(verdicts.slots)
+    for n in np.flatnonzero(comparable).tolist():
+        pair, i, j = int(k[n]), int(gathered.i[n]), int(gathered.j[n])
+        key = b.keys[j] if j != pairing.lead_b[pair] else a.keys[i]
+        slots[pair] = SlotVerdict(
+            key,
+            Status(found.status[n]),
+            float(found.error[n]),
+            bool(found.bound[n]),
+            float(found.limit[n]),
+            gathered=True,
+        )
+    judged = np.zeros(len(pairing), bool)
+    judged[k[comparable]] = True
+    return replace(verdicts, **columns, slots=dict(sorted(slots.items()))), judged  # type: ignore[arg-type]

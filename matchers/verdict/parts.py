@@ -1,0 +1,127 @@
+"""Pairs whose sides hold different parts of one tensor: shards of it, or terms of a sum over ranks.
+
+Such a pair is not judged by its own numbers, which differ by design. What can be judged is the whole where ranks gather
+or sum the parts (gathered_results.py), the weights that the operation reads (gathered_weights.py), and its scalar
+arguments (scalars.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.run_info import divided_batch
+from matchers.ops.shards import Shards, other_parts
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.gathered_results import Gathered, judge_gathered
+from matchers.verdict.gathered_weights import other_weights
+from matchers.verdict.judge import Verdicts, other_dtypes
+from matchers.verdict.scalars import other_scalars
+from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.tolerance import DtypePolicy
+
+__all__ = ["PartVerdicts", "judge_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartVerdicts:
+    """Verdicts that take parts into account.
+
+    Attributes:
+        parts: bool[p], the leads hold different parts, so their norms tell nothing about each other.
+        settled: bool[p], judged by what the pair was given: no error of its inputs explains it.
+        i, j: int64[p], the records whose results are compared: the leads, or the wholes of their parts.
+    """
+
+    verdicts: Verdicts
+    parts: Bool
+    settled: Bool
+    i: Int64
+    j: Int64
+
+
+def judge_parts(
+    a: OpLog,
+    b: OpLog,
+    shards: Shards,
+    pairing: Pairing,
+    verdicts: Verdicts,
+    flow: DataFlow,
+    rtol: Float64,
+    policy: DtypePolicy,
+) -> PartVerdicts:
+    """Judge the pairs of parts; the verdicts on all others stay."""
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    settled = np.zeros(len(i), bool)
+    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    apart = other_parts(shards.a, shards.b, i, j)
+    apart |= status == Status.SHARDED
+    parts = apart & _by_first_output(a, b, i, j, status, policy)
+    parts[parts] = ~_impossible(a, b, shards, i[parts], j[parts], status[parts])
+    status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
+    verdicts = replace(verdicts, status=status, error=error, bound=bound)
+
+    slots: dict[int, SlotVerdict] = {}
+    divided = divided_batch(a.header.run, b.header.run)
+    if divided is not None and divided.by_all and parts.any():
+        slots |= other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
+    # the scalars of a pair that agrees can differ, too: by less than the tolerance
+    judgeable = (parts | (verdicts.status == Status.CLOSE)) & np.isnan(rtol)
+    slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
+    verdicts, settled[list(slots)] = _entered(verdicts, slots), True
+    if not parts.any():
+        return PartVerdicts(verdicts, apart, settled, i, j)
+    whole = Gathered.of(a, b, shards, pairing, verdicts.status, flow)
+    verdicts, gathered = judge_gathered(a, b, verdicts, whole, pairing, rtol, policy)
+    by_whole = gathered[whole.k]
+    i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
+    return PartVerdicts(verdicts, apart, settled, i, j)
+
+
+def _by_first_output(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> Bool:
+    """bool[p]: another part may explain the status: neither equal bits nor another dtype."""
+    explicable = np.isin(status, (Status.SHARDED, Status.DIVERGED, Status.SHAPE, Status.NAN))
+    # an operation that returns nothing is judged by what it changed, each tensor by its own placement
+    explicable |= np.isin(status, (Status.CLOSE, Status.SAME_PRINT)) & (a.shape[i] >= 0) & (b.shape[j] >= 0)
+    return explicable & ~((status == Status.SHAPE) & other_dtypes(a, b, i, j, policy))
+
+
+def _impossible(a: OpLog, b: OpLog, shards: Shards, i: Int64, j: Int64, status: NDArray[np.int8]) -> Bool:
+    """bool: the part has more Inf, or more finite numbers, than the whole, or either has NaN or no counts.
+
+    A part may have any share of the whole's infinite numbers: masks are not spread evenly.
+    """
+    counts = [log.counts[:, rows] for log, rows in ((a, i), (b, j))]
+    nan = (counts[0][1] > 0) | (counts[1][1] > 0)
+    unknown = (counts[0][0] < 0) | (counts[1][0] < 0)
+    share_a, share_b = shards.a.share[i], shards.b.share[j]
+    a_is_part = np.where(share_a == share_b, shards.a.partial[i], share_a > share_b)
+    part, whole = np.where(a_is_part, counts[0], counts[1]), np.where(a_is_part, counts[1], counts[0])
+    finite = part[0] - part[2] > whole[0] - whole[2]
+    sums = shards.a.partial[i] | shards.b.partial[j]
+    more = (part[2] > whole[2]) | (finite & ~sums)
+    return (status == Status.NAN) & (unknown | nan | more)
+
+
+def _entered(verdicts: Verdicts, slots: dict[int, SlotVerdict]) -> Verdicts:
+    """The verdicts with those of some slots, which decide about their pairs."""
+    if not slots:
+        return verdicts
+    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    limit = verdicts.limit.copy()
+    for k, slot in slots.items():
+        status[k], error[k], bound[k], limit[k] = slot.status, slot.error, slot.bound, slot.limit
+    return replace(
+        verdicts,
+        status=status,
+        error=error,
+        bound=bound,
+        limit=limit,
+        slots=dict(sorted({**verdicts.slots, **slots}.items())),
+    )

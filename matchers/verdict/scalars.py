@@ -1,0 +1,107 @@
+"""Scalar arguments, recovered from what an operation read and returned.
+
+A log has no scalars. But adding one, or multiplying by one, keeps the order of the elements even where it rounds, so
+the extremes of the result come from those of the input, and tell the scalar to the precision of a rounding: in a shard
+as in the whole tensor. Where the intervals of the two runs have no number in common, the runs used different scalars,
+whatever else differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.op_log import OpLog
+from matchers.ops.shapes import numel
+from matchers.ops.shards import Shards
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.tolerance import PRINT_RESOLUTION, own_tolerance, scalar_rounding
+
+__all__ = ["ScalarDifference", "different_scalars", "other_scalars"]
+
+_FACTORS = {"mul": False, "div": True}
+"""Operations with a scalar factor -> the factor is its inverse."""
+_TERMS = {"add": False, "sub": True}
+"""Operations with a scalar term -> the term is its negative."""
+_SAME = 1e-3
+"""Relative precision to which a ratio of scalars is one of layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarDifference:
+    """Pairs k whose operations used other scalars: those of a and of b (a factor without its sign), and the relative
+    error that they make.
+    """
+
+    k: Int64
+    a: Float64
+    b: Float64
+    error: Float64
+
+
+def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64) -> dict[int, SlotVerdict]:
+    """Verdicts on the pairs among `k` whose operations used other scalars."""
+    i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
+    shares = np.unique(np.concatenate((shards.a.share, shards.b.share)))
+    # a mean over ranks divides by their number
+    by_layout = np.unique(np.concatenate((shares, 1 / shares)))
+    found = different_scalars(a, b, i, j, by_layout[by_layout != 1])
+    slots: dict[int, SlotVerdict] = {}
+    for n, x, y, error in zip(found.k.tolist(), found.a.tolist(), found.b.tolist(), found.error.tolist(), strict=True):
+        limit = own_tolerance(a.dtype_text(int(i[n])), by_element=True)
+        if error > limit:
+            slots[int(k[n])] = SlotVerdict("the scalar", Status.DIVERGED, error, False, limit, scalars=(x, y))
+    return slots
+
+
+def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64) -> ScalarDifference:
+    """Compare the scalars of the pairs (i[k], j[k]).
+
+    Args:
+        by_layout: ratios of factors that the layout of the runs explains.
+    """
+    names = [*a.ops, ""]
+    term = np.array([name in _TERMS for name in names])[a.op[i]]
+    inverse = np.array([_TERMS.get(name, False) or _FACTORS.get(name, False) for name in names])[a.op[i]]
+    known = term | np.array([name in _FACTORS for name in names])[a.op[i]]
+    low_a, high_a = _interval(a, i, term, known)
+    low_b, high_b = _interval(b, j, term, known & ~np.isnan(low_a))
+    with np.errstate(invalid="ignore"):
+        apart = (low_a <= high_a) & (low_b <= high_b) & ((high_a < low_b) | (high_b < low_a))
+    k = np.flatnonzero(apart)
+    x, y = (low_a[k] + high_a[k]) / 2, (low_b[k] + high_b[k]) / 2
+    sign = np.where(inverse[k], -1.0, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x, y = (np.where(term[k], sign * value, value**sign) for value in (x, y))
+        drift = ~term[k] & (np.abs((x / y)[:, None] / by_layout - 1) < _SAME).any(axis=1)
+        size = a.stats[1][i[k]] / np.sqrt(numel(a)[a.shape[i[k]]])
+        error = np.abs(x - y) / np.where(term[k], size, np.maximum(np.abs(x), np.abs(y)))
+    keep = ~drift & np.isfinite(error)
+    return ScalarDifference(k[keep], x[keep], y[keep], error[keep])
+
+
+def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64, Float64]:
+    """The least and the largest scalar that turns the extremes of the producer into those of the row."""
+    low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    slack = np.array([scalar_rounding(name) for name in (*log.dtypes, "")]) + (0.0 if log.ours else PRINT_RESOLUTION)
+    maker = np.where(log.producers.count[rows] == 1, log.producers.first(rows, -1), -1)
+    one = known & (maker >= 0) & (log.inputs.count[rows] == 1) & (log.outputs.count[rows] == 1)
+    one[one] = (
+        (log.outputs.count[maker[one]] == 1)
+        & (log.outputs.first(maker[one]) == log.inputs.first(rows[one]))
+        & (log.dtype[maker[one]] == log.dtype[rows[one]])
+    )
+    k = np.flatnonzero(one)
+    off, is_term = slack[log.dtype[rows[k]]], term[k]
+    (x_l2, x_min, x_max), (y_l2, y_min, y_max) = (log.stats[1:4, of] for of in (maker[k], rows[k]))
+    x_most, y_most = np.maximum(np.abs(x_min), np.abs(x_max)), np.maximum(np.abs(y_min), np.abs(y_max))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # a term from both extremes; the size of a factor from the largest element and from the norm
+        centre = np.where(is_term, (y_max - x_max, y_min - x_min), (y_most / x_most, y_l2 / x_l2))
+        width = off * np.where(is_term, (np.abs(y_max) + x_most, np.abs(y_min) + x_most), centre)
+        low[k], high[k] = np.max(centre - width, axis=0), np.min(centre + width, axis=0)
+    return low, high
