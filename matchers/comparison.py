@@ -19,6 +19,7 @@ from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
+from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.shards import Shards
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
@@ -33,6 +34,7 @@ from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.last_contents import ContentVerdicts, judge_contents, other_tensors
 from matchers.verdict.list_lengths import with_lengths
+from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.partial_sums import partial_sums
 from matchers.verdict.tolerance import DtypePolicy
@@ -142,6 +144,7 @@ def compare(
 ) -> Comparison:
     """Pair the operations of two logs, judge every pair and find the first causes."""
     rules = rules if rules is not None else RuleSet()
+    a, b = fold_micro_batches(a, b)
     return _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress)
 
 
@@ -192,6 +195,7 @@ def _compare(
     judgement = judge_all(a, b, shards, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
     verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
     verdicts = with_lengths(a, b, pairing, verdicts)
+    verdicts = without_terms(a, b, pairing, verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     verdict[partial_sums(a, b, pairing, np.where(excluded, np.int8(Status.IGNORED), verdict), flow)] = Status.PARTIAL
@@ -202,12 +206,20 @@ def _compare(
     verdict = verdicts.status.copy()
     verdict[other_tensors(*contents, pairing, verdicts, flow)] = Status.NOT_JUDGED
     verdicts = replace(verdicts, status=verdict)
-    left = judge_contents(*contents, pairing, verdicts, flow, expectation=expectation, policy=judgement.policy)
+    left = judge_contents(
+        *contents,
+        pairing,
+        verdicts,
+        flow,
+        expectation=expectation,
+        policy=judgement.policy,
+        noise=judgement.noise,
+    )
     verdicts = left.on_pairs(verdicts, pairing)
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    origins = find_origins(a, b, pairing, verdicts, judgement.parts, flow, left.red(pairing))
+    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, left.red(pairing))
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b

@@ -37,6 +37,9 @@ from matchers.verdict.sketches import estimates
 __all__ = ["Origins", "find_origins"]
 
 
+_COPIES = frozenset({"clone", "copy", "copy_", "_to_copy"})
+
+
 @dataclass(frozen=True, slots=True)
 class _Inputs:
     """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
@@ -83,6 +86,13 @@ def find_origins(
     cause_a, cause_b = role_a == Role.ORIGIN, role_b == Role.ORIGIN
     if not red.any():
         return Origins(role, cause, role_a, role_b, cause_a, cause_b)
+    if a.folding is not None or b.folding is not None:
+        # norms of micro-batches hide a difference that a mask, say, is larger than
+        hides = verdicts.bound & (verdicts.status <= Status.CLOSE)
+        red_a, red_b = (
+            red_of | (_red_records(hides, of) & _fed_by_red(log, flow_of, red_of, _red_records(hides, of)))
+            for log, flow_of, red_of, of in ((a, flow_a, red_a, pairing.of_a), (b, flow_b, red_b, pairing.of_b))
+        )
     reads = _inputs(a, b, pairing, verdicts, flow_a, flow_b, np.flatnonzero(red))
 
     from_red = (_at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)) & ~reads.equal
@@ -98,6 +108,9 @@ def find_origins(
     alike = np.flatnonzero(suspect & ~reads.differs)
     maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
     suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
+    if a.folding is not None or b.folding is not None:
+        # the norms of micro-batches do not show that elements were moved
+        suspect[alike] |= (extra_a[alike] & _at(~_copies(a), maker_a)) | (extra_b[alike] & _at(~_copies(b), maker_b))
     suspect &= ~(
         extra_a & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)]
     )
@@ -199,7 +212,7 @@ def _inputs(
 
     Position by position for pairs of single rows; each on its own for groups, whose sides list different inputs.
     """
-    grouped = pairing.grouped[pairs]
+    grouped = pairing.assembled[pairs]
     single = _single_inputs(a, b, pairing, verdicts, flow_a, flow_b, pairs[~grouped], int(pairing.lead_a[pairs].min()))
     parts = [single]
     for of, flow, side in ((pairing.of_a, flow_a, "a"), (pairing.of_b, flow_b, "b")):
@@ -307,6 +320,11 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
     with np.errstate(invalid="ignore"):
         out[known] = altered | (error > tolerance)
     return out
+
+
+def _copies(log: OpLog) -> Bool:
+    """bool[n]: the operation leaves its input as it is."""
+    return np.asarray(np.array([name in _COPIES for name in log.ops] + [False])[log.op])
 
 
 def _passive(verdicts: Verdicts, of: Int32) -> Bool:

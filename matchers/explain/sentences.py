@@ -22,6 +22,7 @@ from matchers.explain.facts import (
     inputs_of,
 )
 from matchers.explain.notes import notes_of
+from matchers.explain.unjudged import why_not_judged
 from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import consumers
 from matchers.ops.nonfinite import broken_text
@@ -144,7 +145,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if status == Status.NO_VALUES:
         return f"no values: {_what_is_missing(c, row)}"
     if status == Status.NOT_JUDGED:
-        return f"not judged: {_why_not_judged(c, row, size)}"
+        return f"not judged: {why_not_judged(c, row) or _why_not_judged(c, row, size)}"
     if status in (Status.ONLY_A, Status.ONLY_B):
         side = "a" if status == Status.ONLY_A else "b"
         if c.cause[row]:
@@ -360,7 +361,10 @@ def _pairing(c: Comparison, row: int) -> str:
             )
         elif method == Method.ALIGNED:
             text += "; no close alternative"
-    if c.pairing.grouped[pair]:
+    if c.pairing.grouped[pair] and not c.pairing.assembled[pair]:
+        many = [str(log.folding.batches if log.folding is not None else 1) for log in (c.a, c.b)]
+        text += f"; {' and '.join(many)} micro-batches, compared together"
+    elif c.pairing.grouped[pair]:
         a, b = c.pairing.members(pair)
         log, side = (c.a, a) if len(a) > 1 else (c.b, b)
         names = " + ".join(log.op_name(record) for record in side)

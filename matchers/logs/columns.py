@@ -140,6 +140,10 @@ class Texts(Mapping[int, str]):
         """The bytes of one record's field, empty if it has none."""
         return self._raw.get(row, b"")
 
+    def changed(self, rows: Mapping[int, bytes]) -> Texts:
+        """The same texts, but for these rows; empty: without the row."""
+        return Texts({row: raw for row, raw in {**self._raw, **rows}.items() if raw})
+
 
 def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
     """Repeat rows[k] count[k] times; return the rows, and the number of each repetition of its row, from 0."""

@@ -21,7 +21,7 @@ from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.status import LabelledEnum
 
-__all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Header", "OpLog", "Phase", "Problem"]
+__all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Folding", "Header", "OpLog", "Phase", "Problem"]
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
@@ -74,6 +74,25 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
+class Folding:
+    """How a log was read as if it had one micro-batch (`matchers.ops.micro_batches`).
+
+    Attributes:
+        raw: the log as it was written.
+        batches: number of its micro-batches.
+        into: int64[n], the record that stands for this one and those of the other micro-batches; -1 for all others.
+        terms: bool[n], the result is a term of each micro-batch (a mean loss), whose whole the log does not have.
+        by_part: bool[n], the result depends on how the batch is divided: statistics of a batch, random numbers.
+    """
+
+    raw: OpLog
+    batches: int
+    into: Int64
+    terms: Bool
+    by_part: Bool
+
+
+@dataclass(frozen=True, slots=True)
 class OpLog:
     """The columns of one log: n rows, in file order.
 
@@ -99,6 +118,7 @@ class OpLog:
         problems: the first 1,000 unreadable places; `problem_count` counts all.
         complete: False when the log is known to be cut off, None when the format cannot tell.
         partial: only the head of the file was read (the explorer's first screen).
+        folding: set where the numbers are those of all micro-batches together.
     """
 
     path: str
@@ -132,6 +152,7 @@ class OpLog:
     problem_count: int = 0
     complete: bool | None = None
     partial: bool = False
+    folding: Folding | None = None
 
     def __len__(self) -> int:
         return len(self.module)

@@ -40,7 +40,9 @@ def sources(log: OpLog) -> Ragged:
     if len(unknown) and len(log.outputs.value):
         # only its wait can read the buffer of an unfinished collective
         early = unfinished(log)
-        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown], ~early)
+        # of several micro-batches that are read as one, the records of the last one stand for all
+        stands = ~early if log.folding is None else ~early & (log.folding.into < 0)
+        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown], stands)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
     return Ragged(inputs.start, out)

@@ -122,7 +122,9 @@ def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[
     Another shape, or a value that changed altogether, does not make it another operation.
     """
     # collectives are bucketed differently from run to run, so neither name nor place identifies them
-    rows_a, rows_b = rows_a[~collective(f.a.log)[rows_a]], rows_b[~collective(f.b.log)[rows_b]]
+    rows_a, rows_b = (
+        rows[~collective(side.log)[rows] & (side.kind[rows] >= 0)] for side, rows in ((f.a, rows_a), (f.b, rows_b))
+    )
     if not len(rows_a) or not len(rows_b):
         return rows_a[:0], rows_b[:0]
     width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)

@@ -238,18 +238,21 @@ class Features:
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         phase = log.phase.astype(np.int64)
         kind = ((op + 1) * (self.shapes + 2) + shape + 1) * 4 + phase
-        # a step of a chain has no partner of its own: a kind that no row of the other side has
-        kind = np.where(lead >= 0, -parity - 2 * np.arange(len(log)), kind)
+        # a step of a chain, and one of several micro-batches, has no partner of its own: a kind that no other row has
+        alone = lead >= 0 if log.folding is None else (lead >= 0) | (log.folding.into >= 0)
+        kind = np.where(alone, -parity - 2 * np.arange(len(log)), kind)
 
         l1 = log.outputs.first()
         telling = np.nan_to_num(l1) != 0
         no_output = log.outputs.count == 0
+        written = log if log.folding is None else log.folding.raw
         if by_digest:
-            output, inputs_read = fingerprint(log.digests), fingerprint(log.input_digests)
+            output, inputs_read = fingerprint(written.digests), fingerprint(written.input_digests)
             result = np.where(telling & (log.digests.count > 0), mix(output), _U(0))
         else:
-            output, inputs_read, result = fingerprint(log.outputs), fingerprint(log.inputs), np.zeros_like(shape, _U)
-            for k, row in enumerate(log.stats):
+            output, inputs_read = fingerprint(written.outputs), fingerprint(written.inputs)
+            result = np.zeros_like(shape, _U)
+            for k, row in enumerate(written.stats):
                 output = output * _U(31) + mix(float_bits(row) + _U(k))
         kind_hash = mix(((op + 1) * (self.shapes + 2) + shape + 1).astype(np.uint64))
         output = mix(output ^ kind_hash)

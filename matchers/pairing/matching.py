@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from matchers.arrays import Int32, Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
@@ -98,11 +99,8 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
     of_b = np.full(len(f.b), -1, np.int32)
     of_a[lead_a] = np.arange(len(lead_a))
     of_b[lead_b] = np.arange(len(lead_a))
-    for side, of in ((f.a, of_a), (f.b, of_b)):
-        step = np.flatnonzero(side.lead >= 0)
-        pair = of[side.lead[step]]
-        joins = (pair >= 0) & (of[step] < 0)
-        of[step[joins]] = pair[joins]
+    _join(f.a.lead, of_a)
+    _join(f.b.lead, of_b)
     for i, j in apart:  # a rule keeps this step of a chain apart from the chain's partner
         if of_a[i] >= 0 and of_a[i] == of_b[j]:
             (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1
@@ -110,7 +108,10 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
         k = of_a[group.a[-1]]
         if k >= 0 and (len(group.a) > 1 or len(group.b) > 1):
             of_a[list(group.a)], of_b[list(group.b)] = k, k
-    size = sum(np.bincount(of[of >= 0], minlength=len(lead_a)) for of in (of_a, of_b))
+    assembled = _size(of_a, of_b, len(lead_a)) > 2
+    for log, of in ((f.a.log, of_a), (f.b.log, of_b)):
+        if log.folding is not None:
+            _join(log.folding.into, of)
     return Pairing(
         of_a=of_a,
         of_b=of_b,
@@ -120,5 +121,19 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
         confidence=state.confidence[lead_a].astype(np.float32),
         runner_up=state.runner_up[lead_a].astype(np.int32),
         runner_up_score=state.runner_up_score[lead_a].astype(np.float32),
-        grouped=np.asarray(size > 2),
+        grouped=_size(of_a, of_b, len(lead_a)) > 2,
+        assembled=assembled,
     )
+
+
+def _join(into: Int64, of: Int32) -> None:
+    """Enter records into the pair of the record that stands for them (-1 for none), in place."""
+    step = np.flatnonzero(into >= 0)
+    pair = of[into[step]]
+    joins = (pair >= 0) & (of[step] < 0)
+    of[step[joins]] = pair[joins]
+
+
+def _size(of_a: Int32, of_b: Int32, pairs: int) -> Int64:
+    """Number of records of each pair."""
+    return np.asarray(sum(np.bincount(of[of >= 0], minlength=pairs) for of in (of_a, of_b)))

@@ -43,6 +43,8 @@ class Pairing:
         runner_up: int32[p], the second-best row of b for `lead_a`, -1 without an alternative.
         runner_up_score: float32[p], its confidence (0 without an alternative).
         grouped: bool[p], the pair has more than one row on a side.
+        assembled: bool[p], different operations of one side together form the pair, so that the sides do not list the
+            same inputs. (One operation of several micro-batches reads what that of a whole batch reads.)
     """
 
     of_a: Int32
@@ -54,6 +56,7 @@ class Pairing:
     runner_up: Int32
     runner_up_score: NDArray[np.float32]
     grouped: Bool
+    assembled: Bool
 
     @classmethod
     def none(cls, n_a: int, n_b: int) -> Pairing:
@@ -69,6 +72,7 @@ class Pairing:
             runner_up=rows,
             runner_up_score=scores,
             grouped=rows.astype(bool),
+            assembled=rows.astype(bool),
         )
 
     def __len__(self) -> int:

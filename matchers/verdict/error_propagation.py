@@ -179,7 +179,7 @@ class _Walk:
         order = order[~self._settled[order]]
         # columns as lists: element by element, numpy would take most of the time
         hides = (of.copies | ~np.isfinite(of.error)).tolist()
-        leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.grouped.tolist()
+        leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.assembled.tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
         errors, norms, blocked = self._propagated.errors, self._propagated.norms, self._propagated.blocked
         measured, changes = self._measured, of.norm.tolist()

@@ -15,7 +15,8 @@ the result is a lower bound too and is shown as "≥".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ from matchers.verdict.tolerance import (
 )
 from matchers.verdict.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "other_dtypes", "whole_numbers"]
+__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "other_dtypes", "replaced", "whole_numbers"]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
@@ -77,6 +78,19 @@ class Verdicts:
     limit: Float64
     inputs_equal: Bool
     slots: Mapping[int, SlotVerdict]
+
+
+def replaced(verdicts: Verdicts, which: Int64, fresh: Verdicts) -> Verdicts:
+    """The verdicts with those of some pairs replaced."""
+    columns: dict[str, Any] = {}
+    for column in fields(Verdicts):
+        if column.name != "slots":
+            columns[column.name] = getattr(verdicts, column.name).copy()
+            columns[column.name][which] = getattr(fresh, column.name)
+    gone = set(which.tolist())
+    slots = {k: slot for k, slot in verdicts.slots.items() if k not in gone}
+    slots |= {int(which[k]): slot for k, slot in fresh.slots.items()}
+    return Verdicts(**columns, slots=dict(sorted(slots.items())))
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> DtypePolicy:
@@ -164,7 +178,8 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
 def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePolicy) -> tuple[Float64, Float64]:
     """Tolerances per pair: for norms, and for the tensors themselves."""
     longer = longer_sums(a, b, i, j)
-    usual = np.maximum(_by_dtype(a, default_tolerance)[a.dtype[i]], _by_dtype(b, default_tolerance)[b.dtype[j]])
+    dtype_a, dtype_b = _dtypes(a)[i], _dtypes(b)[j]
+    usual = np.maximum(_by_dtype(a, default_tolerance)[dtype_a], _by_dtype(b, default_tolerance)[dtype_b])
     usual *= longer
     for names in policy:  # a result is no finer than the coarser numbers it is computed from
         usual = np.maximum(usual, max(map(default_tolerance, names)))
@@ -178,9 +193,18 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
             def own(name: str, which: bool = which) -> float:
                 return own_tolerance(name, which)
 
-            limit = longer * np.maximum(_by_dtype(a, own)[a.dtype[i]], _by_dtype(b, own)[b.dtype[j]])
+            limit = longer * np.maximum(_by_dtype(a, own)[dtype_a], _by_dtype(b, own)[dtype_b])
             usual, far = np.where(rows, limit, usual), np.where(rows, limit, far)
     return usual, far
+
+
+def _dtypes(log: OpLog) -> Int64:
+    """int64[n], the dtype of each result; without a result that of the record that made the first input."""
+    dtype = log.dtype.astype(np.int64)
+    nothing = np.flatnonzero(dtype < 0)
+    maker = log.producers.first(nothing, -1).astype(np.int64)
+    dtype[nothing] = np.where(maker >= 0, dtype[maker], -1)
+    return dtype
 
 
 def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
@@ -288,8 +312,10 @@ class ErrorColumns:
         """Compare the L1 norms of all outputs; of the pairs in `slots` the first, if the others have more numbers."""
         a, b, i, j = self._a, self._b, self._i, self._j
         count = np.minimum(a.outputs.count[i], b.outputs.count[j])
-        if a.texts("Output 1") and b.texts("Output 1"):
-            count[slots] = np.minimum(count[slots], 1)
+        further_a, further_b = a.texts("Output 1"), b.texts("Output 1")
+        if further_a and further_b:
+            told = [k for k in slots.tolist() if int(i[k]) in further_a and int(j[k]) in further_b]
+            count[told] = np.minimum(count[told], 1)
         self._add(a.outputs.first(i), b.outputs.first(j), count > 0, self.norms)
         for k in range(1, int(count.max(initial=0))):  # few rows have further outputs
             has = np.flatnonzero(count > k)

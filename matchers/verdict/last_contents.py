@@ -8,7 +8,7 @@ compared by name, unless both last records that tell it are one pair, which is j
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -144,8 +144,9 @@ def judge_contents(
     *,
     expectation: Expectation,
     policy: DtypePolicy,
+    noise: Container[str] = (),
 ) -> ContentVerdicts:
-    """Judge the last contents of named tensors."""
+    """Judge the last contents of named tensors, but those that are noise."""
     unpaired = pairing.of_a < 0, pairing.of_b < 0
     apart = np.append(verdicts.status == Status.NOT_JUDGED, False)
     # without an unpaired record that names a tensor, both runs write them in the same form
@@ -159,7 +160,11 @@ def judge_contents(
     for name in dict.fromkeys((*a.last, *b.last)):
         one, other = a.last.get(name), b.last.get(name)
         pair = int(pairing.of_a[one.row]) if one else -1
-        if name.endswith(GRADIENT) or (other and 0 <= pair == pairing.of_b[other.row] and not apart[pair]):
+        if (
+            name.endswith(GRADIENT)
+            or name in noise
+            or (other and 0 <= pair == pairing.of_b[other.row] and not apart[pair])
+        ):
             continue
         verdict = judge(name, one, other)
         if verdict is not None:

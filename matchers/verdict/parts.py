@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shards import Shards, other_parts
@@ -62,6 +62,9 @@ def judge_parts(
     status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
     apart = other_parts(shards.a, shards.b, i, j)
     apart |= status == Status.SHARDED
+    if shards.a.parts or shards.b.parts:  # an optimizer reads shards, and this operation left them as they are
+        reads = (status == Status.DIVERGED) & (a.phase[i] == Phase.OPTIMIZER)
+        apart |= reads & _without_result(a, i) & _without_result(b, j)
     parts = apart & _by_first_output(a, b, i, j, status, policy)
     parts[parts] = ~_impossible(a, b, shards, i[parts], j[parts], status[parts])
     status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
@@ -82,6 +85,13 @@ def judge_parts(
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
     return PartVerdicts(verdicts, apart, settled, i, j)
+
+
+def _without_result(log: OpLog, rows: Int64) -> Bool:
+    """Records that returned nothing and changed nothing."""
+    changed = np.zeros(len(log), bool)
+    changed[list(log.texts("Mutated"))] = True
+    return (log.outputs.count[rows] == 0) & ~changed[rows]
 
 
 def _by_first_output(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> Bool:

@@ -13,9 +13,11 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.shards import Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.cancellation import without_noise
 from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts, dtype_policy, judge
+from matchers.verdict.loss_scale import without_scale
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 
@@ -27,15 +29,19 @@ class Judgement:
     """Verdicts, their dtype policy, and on request the differences that arithmetic explains.
 
     Attributes:
+        b: log b as it was judged, without a factor of its losses and without noise.
         parts: bool[p], the two sides hold different parts of their tensors.
         judged: the verdict on each pair by itself, for the next judgement of the same logs.
+        noise: names of parameters and states of an optimizer that are noise.
     """
 
     verdicts: Verdicts
+    b: OpLog
     parts: Bool
     policy: DtypePolicy
     arithmetic: Arithmetic | None
     judged: Judged
+    noise: frozenset[str] = frozenset()
 
 
 def judge_all(
@@ -63,18 +69,22 @@ def judge_all(
     preset = expectation.preset
     policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
     judged = judge_again(a, b, i, j, rtol, policy, before)
-    found = judge_parts(a, b, shards, pairing, judged.verdicts, flow, rtol, policy)
+    verdicts, noise = judged.verdicts, frozenset[str]()
+    if preset != Expect.BITWISE:
+        verdicts, b = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
+        verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
+    found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
-        return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), found.parts, policy, None, judged)
+        return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), b, found.parts, policy, None, judged)
     if not expectation.explains:
-        return Judgement(found.verdicts, found.parts, policy, None, judged)
+        return Judgement(found.verdicts, b, found.parts, policy, None, judged, noise)
     coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
     if preset == Expect.LOW_PRECISION:
         coarsest = max(coarsest, TF32_EPSILON, *_epsilons(a), *_epsilons(b))
     verdicts, arithmetic = explain_by_arithmetic(
         a, b, pairing, found, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
     )
-    return Judgement(verdicts, found.parts, policy, arithmetic, judged)
+    return Judgement(verdicts, b, found.parts, policy, arithmetic, judged, noise)
 
 
 def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:

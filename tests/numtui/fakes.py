@@ -96,6 +96,7 @@ def comparison_of(
         runner_up=np.full(p, -1, np.int32),
         runner_up_score=np.zeros(p, np.float32),
         grouped=np.zeros(p, bool),
+        assembled=np.zeros(p, bool),
     )
     status = np.array(statuses, np.int8)
     cause = np.zeros(r, bool)

@@ -125,6 +125,7 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
             runner_up=np.full(paired, -1, np.int32),
             runner_up_score=np.zeros(paired, np.float32),
             grouped=grouped,
+            assembled=grouped,
         ),
         row_a=row_a[order],
         row_b=row_b[order],
@@ -221,6 +222,7 @@ def test_golden(tmp_path: Path) -> None:
             runner_up=np.array([-1, 0], np.int32),
             runner_up_score=np.array([0.0, 0.4], np.float32),
             grouped=np.array([False, True]),
+            assembled=np.array([False, True]),
         ),
     )
     assert written(c) == GOLDEN

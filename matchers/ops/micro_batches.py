@@ -1,0 +1,464 @@
+"""Micro-batches of one log, and the log that has them in one.
+
+Two runs that divide one batch differently (1 micro-batch of 8, 4 of 2) have no operation in common that returns the
+same tensor. But the parts tell nearly everything about the whole (`folding.py`), and of gradients, which add up, the
+log has the total: the result of the last accumulation. So both logs are read as if they had one micro-batch: the record
+of the last one stands for the operation in all of them, with the numbers of the whole, and the accumulations of a
+gradient belong to the record that made its last term.
+
+What a run computes from one micro-batch by itself has no whole: the mean loss, the statistics of a batch norm, a
+dropout's mask. `Folding.terms` and `Folding.by_part` name these results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Hash, Int64
+from matchers.logs.columns import Ragged, Strings, repeated
+from matchers.logs.hashing import fingerprint, float_bits, mix, shared_ids
+from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase
+from matchers.ops.dataflow import sources
+from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.module_path import canonical
+from matchers.ops.shapes import dimensions, numel
+
+__all__ = ["fold_micro_batches", "micro_batch_numbers"]
+
+_ADDITIONS = frozenset({"add", "add_"})
+_RANDOM = frozenset(
+    {
+        *("bernoulli", "bernoulli_", "native_dropout", "rand", "rand_like", "randn", "randn_like", "randint", "normal"),
+        *("normal_", "uniform", "uniform_", "random_", "randperm", "multinomial", "exponential_", "dropout"),
+    }
+)
+_OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
+_SAME_SIZE = 0.5
+"""Share of equal shapes from which on the micro-batches of two runs have one size."""
+
+
+def fold_micro_batches(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
+    """The two logs; if they divide their batches into micro-batches of different sizes, as if they did not."""
+    if a.folding is not None or b.folding is not None:
+        return a, b
+    batch_a, batch_b = micro_batch_numbers(a), micro_batch_numbers(b)
+    if int(batch_a.max(initial=0)) == int(batch_b.max(initial=0)):
+        return a, b
+    one, other = _Parts.of(a, batch_a), _Parts.of(b, batch_b)
+    if _same_size(one, other):
+        return a, b
+    # two unknown digests must not look equal
+    return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else _OTHER_UNKNOWN)
+
+
+def micro_batch_numbers(log: OpLog) -> Int64:
+    """The micro-batch of each record, from 0; -1 for records outside, and everywhere if there is but one.
+
+    A log that does not number them runs the same modules forward again after each backward pass.
+    """
+    if (log.micro_batch > 0).any():
+        return log.micro_batch.astype(np.int64)
+    none = np.full(len(log), -1, np.int64)
+    named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
+    forward = (log.phase == Phase.FORWARD) & named
+    passes = np.flatnonzero(forward | (log.phase == Phase.BACKWARD))
+    begins = passes[1:][forward[passes[1:]] & ~forward[passes[:-1]]]
+    ends = np.flatnonzero(log.phase == Phase.OPTIMIZER)[:1]
+    begins = begins[begins < ends[0]] if len(ends) else begins
+    if not len(begins):
+        return none
+    number = np.searchsorted(begins, np.arange(len(log)), side="right")
+    number[ends[0] if len(ends) else len(log) :] = -1
+    modules = [set(log.module[forward & (number == k)].tolist()) for k in range(len(begins) + 1)]
+    if not modules[-1] & modules[0]:  # what follows the last backward pass, such as clipping
+        number[number == len(begins)] = -1
+        modules.pop()
+    return number if len(modules) > 1 and all(found == modules[0] for found in modules) else none
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The records of a log, those that are one operation in several micro-batches together.
+
+    Attributes:
+        rows: int64[m], the records, in groups, each in order; the last one leads its group.
+        start: int64[g], the first of each group in `rows`.
+        into: int64[n], as in `Folding`.
+        total: the last accumulation of an output, by the leading record that made its last term and the number of the
+            output.
+        flow: of the log (`sources`).
+    """
+
+    log: OpLog
+    batches: int
+    rows: Int64
+    start: Int64
+    into: Int64
+    total: Mapping[tuple[int, int], int]
+    flow: Ragged
+
+    @classmethod
+    def of(cls, log: OpLog, number: Int64) -> _Parts:
+        """The parts of a log whose records have these micro-batches."""
+        n = len(log)
+        batches = int(number.max(initial=0)) + 1
+        if batches == 1:
+            return cls(log, 1, np.arange(n), np.arange(n), np.full(n, -1, np.int64), {}, log.producers)
+        flow = sources(log)
+        added = _accumulations(log, number, flow)
+        apart = np.zeros(n, bool)
+        apart[[row for row, _, _ in added]] = True
+        rows, start = _aligned(log, number, np.flatnonzero((number >= 0) & ~apart))
+        lead = np.repeat(_last(rows, start), np.diff(np.append(start, len(rows))))
+        into = np.full(n, -1, np.int64)
+        into[rows] = np.where(rows == lead, -1, lead)
+        return cls(log, batches, rows, start, into, _totals(log, added, into), flow)
+
+    @property
+    def size(self) -> Int64:
+        """int64[g], number of records of each group."""
+        return np.diff(np.append(self.start, len(self.rows)))
+
+    @property
+    def lead(self) -> Int64:
+        """int64[g], the last record of each group."""
+        return _last(self.rows, self.start)
+
+    def shapes(self, *, modules: bool) -> dict[tuple[str, str, int], set[tuple[tuple[int, ...], int]]]:
+        """The shapes of parts, each with the number of parts, by module (if `modules`), op and phase."""
+        log, lead = self.log, self.lead
+        where = log.module[lead] if modules else np.zeros(len(lead), np.int64)
+        seen = np.stack((where, log.op[lead], log.phase[lead], log.shape[lead], self.size))
+        out: dict[tuple[str, str, int], set[tuple[tuple[int, ...], int]]] = defaultdict(set)
+        for module, op, phase, shape, many in np.unique(seen[:, log.shape[lead] >= 0], axis=1).T.tolist():
+            name = canonical(log.modules[module]) if modules else ""
+            out[name, log.ops[op], phase].add((dimensions(log.shapes[shape]), many))
+        return out
+
+    def folded(self, other: _Parts, unknown: np.uint64) -> OpLog:
+        """The log with one micro-batch.
+
+        Args:
+            other: of the log to compare with; it tells which results are parts and which are terms.
+            unknown: the digest of tensors that only their parts are known of.
+        """
+        if self.batches == 1:
+            return self.log
+        log, lead = self.log, self.lead
+        alike = _alike(self._prints()[self.rows], self.start)
+        several = np.flatnonzero(self.size > 1)
+        shape, terms, parts, shapes = self._whole_shapes(other, several)
+        uneven = np.flatnonzero(~_alike(log.shape[self.rows], self.start)[several])
+        shape[uneven], shapes = self._joined_shapes(several[uneven], shapes)
+        terms[uneven], parts[uneven] = False, True
+        # parts may hold equal numbers by themselves
+        differ = ~alike[several] | parts
+        fold = np.zeros(len(lead), bool)
+        fold[several[differ]] = True
+        shape, terms = shape[differ], terms[differ]
+        rows, start = self._members(fold)
+        k = lead[fold]
+        stats, counts, present = log.stats.copy(), log.counts.copy(), log.present.copy()
+        stats[:, k] = folded_statistics(log.stats[:, rows], log.counts[:, rows], numel(log)[log.shape[rows]], start)
+        counts[:, k] = folded_counts(log.counts[:, rows], start)
+        scalar = k[terms & (numel(log)[log.shape[k]] == 1)]
+        stats[:, scalar] = stats[4, scalar] * self.size[fold][np.isin(k, scalar)]
+        stats[:2, scalar] = np.abs(stats[:2, scalar])
+        present[np.setdiff1d(k[terms], scalar)] = 0
+        whole = np.zeros(len(log), bool)
+        whole[k] = True
+        first = np.zeros(len(log.outputs.value), bool)
+        first[log.outputs.start[k[log.outputs.count[k] > 0]]] = True
+        outputs, digests = self._lists(log.outputs, log.digests, fold, first, unknown)
+        of_whole = (self.flow.value >= 0) & whole[self.flow.value]
+        inputs, input_digests = self._lists(log.inputs, log.input_digests, self.size > 1, of_whole, unknown)
+        outputs.value[outputs.start[scalar]] = stats[0, scalar]
+        drawn = np.array([name in _RANDOM for name in log.ops] + [False])[log.op[k]]
+        mean = np.array(["batch_norm" in name for name in log.ops] + [False])[log.op[k]]
+        whole_shape = log.shape.copy()
+        whole_shape[k] = shape
+        batch = np.where(log.micro_batch > 0, 0, log.micro_batch)
+        run = {name: value for name, value in log.header.run.items() if name != "batch"}
+        texts = {name: dict.fromkeys(k.tolist(), b"") for name in log.extra if _of_result(name)}
+        for (row, output), last in self.total.items():
+            _take(outputs, row, output, log.outputs, last)
+            _take(digests, row, output, log.digests, last)
+            if output:
+                texts.setdefault(f"Output {output}", {})[row] = _as_json(log, last)
+            else:
+                stats[:, row], counts[:, row], present[row] = log.stats[:, last], log.counts[:, last], log.present[last]
+                whole_shape[row] = log.shape[row]
+                texts.setdefault("Sketch", {})[row] = log.texts("Sketch").raw(last)
+        known = np.array([row for row, output in self.total if not output], np.int64)
+        is_term, by_part = np.zeros(len(log), bool), np.zeros(len(log), bool)
+        is_term[np.setdiff1d(k[terms], known)] = True
+        # whole numbers may be positions within a part
+        is_term[k[np.array(["int" in name for name in log.dtypes] + [False])[log.dtype[k]]]] = True
+        # a factor of each micro-batch, such as the share of its loss
+        is_term[lead[(self.size > 1) & alike & (numel(log)[log.shape[lead]] == 1)]] = True
+        by_part[k[drawn | mean]] = True
+        return replace(
+            log,
+            header=replace(log.header, run=run),
+            shapes=shapes,
+            shape=whole_shape.astype(np.int32),
+            stats=stats,
+            counts=counts,
+            present=present,
+            outputs=outputs,
+            digests=digests,
+            inputs=inputs,
+            input_digests=input_digests,
+            micro_batch=batch,
+            extra={**log.extra, **{name: log.texts(name).changed(rows) for name, rows in texts.items()}},
+            folding=Folding(log, self.batches, self.into, is_term, by_part),
+        )
+
+    def _prints(self) -> Hash:
+        """uint64[n], equal for equal results."""
+        log = self.log
+        if len(log.digests.value):
+            return fingerprint(log.digests)
+        return fingerprint(log.outputs) + mix(float_bits(log.stats[1])) + mix(float_bits(log.stats[2]))
+
+    def _members(self, which: Bool) -> tuple[Int64, Int64]:
+        """`rows` and `start` of some groups."""
+        size = self.size
+        return self.rows[np.repeat(which, size)], np.cumsum(size[which]) - size[which]
+
+    def _lists(
+        self, values: Ragged, digests: Ragged, which: Bool, parts: Bool, unknown: np.uint64
+    ) -> tuple[Ragged, Ragged]:
+        """The lists of norms and of digests; in the leading records of some groups, those of the whole.
+
+        Args:
+            which: bool[g], these groups.
+            parts: bool, by value: it is known to be of a part; others are where they differ between micro-batches.
+        """
+        listed = _alike(values.count[self.rows], self.start)
+        rows, start = self._members(which & listed)
+        value, digest = values.value.copy(), digests.value.copy()
+        if len(rows):
+            group = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(rows))))
+            owner, place = repeated(np.arange(len(rows)), values.count[rows])
+            order = np.lexsort((owner, place, group[owner]))
+            owner, place = owner[order], place[order]
+            new = np.flatnonzero(np.diff(group[owner], prepend=-1) | np.diff(place, prepend=-1))
+            if not len(new):
+                return values, digests
+            last = np.append(new[1:], len(owner)) - 1
+            at = values.start[rows[owner]] + place
+            same = _alike(float_bits(values.value[at]), new)
+            if np.array_equal(values.count[rows], digests.count[rows]):
+                at_digest = digests.start[rows[owner]] + place
+                same = _alike(digests.value[at_digest], new)
+                digest[at_digest[last[~same | parts[at[last]]]]] = unknown
+            whole = ~same | parts[at[last]]
+            value[at[last[whole]]] = np.add.reduceat(values.value[at], new)[whole]
+        return Ragged(values.start, value), Ragged(digests.start, digest)
+
+    def _whole_shapes(self, other: _Parts, groups: Int64) -> tuple[Int64, Bool, Bool, Strings]:
+        """For some groups: the number of the whole's shape, whether the results are terms, whether they are certainly
+        parts; and the table of shapes.
+        """
+        log = self.log
+        by_module, by_op = other.shapes(modules=True), other.shapes(modules=False)
+        table = {text: at for at, text in enumerate(log.shapes)}
+        lead, size = self.lead[groups], self.size[groups]
+        twin = self._counterparts(other)[groups]
+        twin_shape = np.where(twin >= 0, other.log.shape[other.lead[twin]], -1)
+        twin_size = np.where(twin >= 0, other.size[twin], 0)
+        seen = np.stack((log.module[lead], log.op[lead], log.phase[lead], log.shape[lead], size, twin_shape, twin_size))
+        distinct, which = np.unique(seen, axis=1, return_inverse=True)
+        shape, terms, parts = [], [], []
+        for module, op, phase, part, many, of_twin, many_twins in distinct.T.tolist():
+            if part < 0:
+                shape.append(-1)
+                terms.append(False)
+                parts.append(False)
+                continue
+            dims, name = dimensions(log.shapes[part]), log.ops[op]
+            there = {(dimensions(other.log.shapes[of_twin]), many_twins)} if of_twin >= 0 else set()
+            if _divided(dims, many, there) is None and all(dims != found for found, _ in there):
+                there = by_module.get((canonical(log.modules[module]), name, phase), set())
+                there = there or by_op.get(("", name, phase), set())
+            divided = _divided(dims, many, there)
+            known = any(dims == found for found, _ in there)
+            term = divided is None and (math.prod(dims) == 1 or known)
+            terms.append(term)
+            parts.append(divided is not None and not known)
+            whole = list(dims)
+            if not term and dims:
+                whole[divided or 0] *= many
+            shape.append(table.setdefault(str(whole), len(table)))
+        at = which.reshape(-1)
+        raw = [*log.shapes.raw, *(text.encode() for text in list(table)[len(log.shapes) :])]
+        table_of = Strings(tuple(raw))
+        return np.array(shape, np.int64)[at], np.array(terms, bool)[at], np.array(parts, bool)[at], table_of
+
+    def _counterparts(self, other: _Parts) -> Int64:
+        """int64[g], the group of the other log at the same place among those of its module and op; -1 without one.
+
+        Places count only where both logs have equally many.
+        """
+        numbers: dict[str, int] = {}
+        ops = shared_ids(self.log.ops, other.log.ops)
+        sides = []
+        for parts, op in ((self, ops[0]), (other, ops[1])):
+            log, lead = parts.log, parts.lead
+            module = np.array([numbers.setdefault(canonical(name), len(numbers)) for name in log.modules] + [-1])
+            key = ((module[log.module[lead]] + 1) * (ops[2] + 1) + op[log.op[lead]] + 1) * 8 + log.phase[lead] * 2
+            key += log.recompute[lead]
+            order = np.lexsort((lead, key))
+            _, start, count = np.unique(key[order], return_index=True, return_counts=True)
+            place = np.arange(len(order)) - np.repeat(start, count)
+            sides.append((order, np.stack((key[order], np.repeat(count, count), place))))
+        (mine, here), (theirs, there) = sides
+        _, code = np.unique(np.concatenate((here, there), axis=1), axis=1, return_inverse=True)
+        found = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
+        found[code.reshape(-1)[len(mine) :]] = theirs
+        out = np.full(len(mine), -1, np.int64)
+        out[mine] = found[code.reshape(-1)[: len(mine)]]
+        return out
+
+    def _joined_shapes(self, groups: Int64, table: Strings) -> tuple[Int64, Strings]:
+        """For groups whose parts differ in size (the tokens of an expert): the shape of all parts; the table."""
+        number = {text: at for at, text in enumerate(table)}
+        out = []
+        for group in groups.tolist():
+            rows = self.rows[self.start[group] : self.start[group] + self.size[group]]
+            found = [dimensions(self.log.shape_text(row)) for row in rows.tolist()]
+            whole = list(found[-1])
+            if len({len(dims) for dims in found}) == 1:
+                for k, lengths in enumerate(zip(*found, strict=True)):
+                    if len(set(lengths)) > 1:
+                        whole[k] = sum(lengths)
+                        break
+            out.append(number.setdefault(str(whole), len(number)))
+        raw = [*table.raw, *(text.encode() for text in list(number)[len(table) :])]
+        return np.array(out, np.int64), Strings(tuple(raw))
+
+
+def _divided(dims: tuple[int, ...], many: int, there: Iterable[tuple[tuple[int, ...], int]]) -> int | None:
+    """The dimension in which these many parts make the same whole as the parts of the other log; None for none."""
+    for shape, others in there:
+        if len(shape) == len(dims) and shape != dims:
+            differ = [k for k, (x, y) in enumerate(zip(dims, shape, strict=True)) if x != y]
+            if len(differ) == 1 and dims[differ[0]] * many == shape[differ[0]] * others:
+                return differ[0]
+    return None
+
+
+def _same_size(one: _Parts, other: _Parts) -> bool:
+    """True if most results of the forward pass have shapes that both logs have: the micro-batches have one size."""
+    sides = []
+    for parts in (one, other):
+        log = parts.log
+        rows = parts.lead[(log.phase[parts.lead] == Phase.FORWARD) & (numel(log)[log.shape[parts.lead]] > 1)]
+        sides.append(Counter((log.op_name(row), log.shape_text(row)) for row in rows.tolist()))
+    common = sum((sides[0] & sides[1]).values())
+    return common > _SAME_SIZE * min(side.total() for side in sides)
+
+
+def _accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
+    """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds)."""
+    adds = np.array([name in _ADDITIONS for name in log.ops] + [False])[log.op]
+    in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
+    one = numel(log)[log.shape] == 1
+    rows = np.flatnonzero(adds & (number > 0) & (flow.count == 2) & (in_place | one | (log.phase == Phase.BACKWARD)))
+    sums, terms = flow.value[flow.start[rows]], flow.value[flow.start[rows] + 1]
+    out = []
+    for row, total, term in zip(rows.tolist(), sums.tolist(), terms.tolist(), strict=True):
+        for before, added in ((total, term), (term, total)):
+            if before >= 0 and 0 <= number[before] < number[row] and (added < 0 or number[added] == number[row]):
+                out.append((row, before, added))
+                break
+    return out
+
+
+def _aligned(log: OpLog, number: Int64, rows: Int64) -> tuple[Int64, Int64]:
+    """`_Parts.rows` and `start` of some records: the k-th of a module and op in each micro-batch."""
+    key = np.stack((log.module[rows], log.op[rows], log.phase[rows], log.dtype[rows], log.recompute[rows]))
+    _, kind = np.unique(key, axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    order = np.lexsort((rows, number[rows], kind))
+    run = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(number[rows][order], prepend=-2))
+    place = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
+    again = np.lexsort((rows[order], place, kind[order]))
+    kind, place = kind[order][again], place[again]
+    start = np.flatnonzero(np.diff(kind, prepend=-1) | np.diff(place, prepend=-1))
+    return rows[order][again], start
+
+
+def _last(rows: Int64, start: Int64) -> Int64:
+    return rows[np.append(start[1:], len(rows)) - 1]
+
+
+def _totals(log: OpLog, added: Iterable[tuple[int, int, int]], into: Int64) -> dict[tuple[int, int], int]:
+    """`_Parts.total`. Accumulations join the group of their last term in `into`, or else that of the last one."""
+    begins: dict[int, int] = {}
+    chains: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for row, before, term in added:
+        begins[row] = begins.get(before, before)
+        chains[begins[row], _output(log, term, row)].append((row, term))
+    out = {}
+    for (begin, output), chain in chains.items():
+        last, term = chain[-1]
+        lead = int(into[term]) if term >= 0 and into[term] >= 0 else term
+        if lead >= 0 and into[begin] == lead:
+            out[lead, output] = last
+            into[[row for row, _ in chain]] = lead
+        elif into[begin] < 0 and not (into == begin).any():
+            into[[begin, *(row for row, _ in chain[:-1])]] = last
+    return out
+
+
+def _output(log: OpLog, made: int, read: int) -> int:
+    """The output of a record that an addition reads; 0 if no norm is the same."""
+    same = np.isin(log.outputs[made], log.inputs[read]) if made >= 0 else np.zeros(0, bool)
+    return int(np.argmax(same)) if same.any() else 0
+
+
+def _alike(values: NDArray[Any], start: Int64) -> Bool:
+    """bool[g], all values of each group are equal."""
+    if not len(start):
+        return np.zeros(0, bool)
+    return np.asarray(np.minimum.reduceat(values, start) == np.maximum.reduceat(values, start))
+
+
+def _take(into: Ragged, row: int, place: int, of: Ragged, record: int) -> None:
+    """Replace one entry of a list by the first entry of another one."""
+    if place < into.count[row] and of.count[record]:
+        into.value[into.start[row] + place] = of.value[of.start[record]]
+
+
+def _of_result(field: str) -> bool:
+    """True for the text fields that are about results."""
+    return field in ("Sketch", "User hash") or field.startswith("Output ")
+
+
+def _as_json(log: OpLog, row: int) -> bytes:
+    """The first output of a record in the form of a further one."""
+    l1, l2, least, largest, mean = log.stats[:, row].tolist()
+    fields = {
+        "shape": list(dimensions(log.shape_text(row))) if log.shape[row] >= 0 else None,
+        "dtype": log.dtype_text(row),
+        "l1": float(log.outputs.first()[row]) if math.isnan(l1) else l1,
+        "l2": l2,
+        "min": least,
+        "max": largest,
+        "mean": mean,
+        "counts": log.counts[:, row].tolist(),
+        "digest": f"{int(log.digests.first(missing=0)[row]):016x}" if log.digests.count[row] else None,
+        "sketch": log.texts("Sketch").get(row),
+    }
+    known = {name: value for name, value in fields.items() if value is not None and value == value}
+    return json.dumps(known).encode()

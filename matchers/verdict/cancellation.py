@@ -1,0 +1,280 @@
+"""Sums that cancel: the result is rounding of what was added, so no two runs agree on it.
+
+The key bias of attention has a gradient that is zero but for rounding. A sum can only be as exact as its terms: its
+error is relative to ‖terms‖, not to ‖sum‖, and where ‖terms‖ exceeds ‖sum‖ by orders of magnitude the result has no
+digit that means anything. Nor has what is computed from it, element by element: its share of the optimizer's update.
+Such tensors count as if both runs had the same; all others of the same operation are judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Hash, Int64
+from matchers.logs.columns import Ragged
+from matchers.logs.hashing import float_bits
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.module_path import canonical
+from matchers.ops.outputs import mutated, parameter_name
+from matchers.ops.shapes import numel
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.tolerance import MOST_ALLOWED, DtypePolicy, default_tolerance
+
+__all__ = ["condition", "without_noise"]
+
+_SUMS = frozenset({"sum", "mean"})
+_MIXES = frozenset({"add", "add_", "sub", "sub_", "cat", "stack"})
+"""Operations whose result holds all their inputs, each by its size."""
+_DOMINATES = 0.1
+"""Share of a mixed result from which on it is noise."""
+_STEPS = 64
+"""Maximum length of a chain of operations on one tensor."""
+
+
+def condition(log: OpLog, flow: Ragged) -> Float64:
+    """float64[n], ‖terms‖ / ‖sum‖ of each sum whose terms are the result of a record; 1 for other rows, and at least.
+
+    Rounding in the terms is relative to them, so the error of the sum may be larger by this factor.
+    """
+    out = np.ones(len(log))
+    rows = np.flatnonzero(np.array([name in _SUMS for name in log.ops] + [False])[log.op] & (log.inputs.count > 0))
+    at = log.inputs.start[rows]
+    maker = flow.value[at]
+    # a view has the norm of its base; a slice has another one
+    known = (maker >= 0) & (log.outputs.first(np.maximum(maker, 0)) == log.inputs.value[at])
+    rows, maker = rows[known], maker[known]
+    size = numel(log)
+    mean = np.array([name == "mean" for name in log.ops] + [False])[log.op[rows]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # without an L2 norm, as if all elements were of one size
+        terms, total = (
+            np.fmax(log.stats[1][k], log.outputs.first(k) / np.sqrt(size[log.shape[k]])) for k in (maker, rows)
+        )
+        found = terms / total / np.where(mean, size[log.shape[maker]] / size[log.shape[rows]], 1.0)
+    out[rows] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Silenced:
+    """Log b for judging, with the noise of a in place of its own.
+
+    Attributes:
+        b: the log.
+        pairs: bool[p], something of the pair is noise.
+        sums: bool[p], the pair is such a sum, and differs.
+        limit: float64[p], the tolerance that its terms allow.
+        names: of parameters and states of an optimizer that are noise.
+    """
+
+    b: OpLog
+    pairs: Bool
+    sums: Bool
+    limit: Float64
+    names: frozenset[str]
+
+
+def without_noise(
+    a: OpLog, b: OpLog, pairing: Pairing, rtol: Float64, policy: DtypePolicy, verdicts: Verdicts, flow: DataFlow
+) -> tuple[Verdicts, OpLog, frozenset[str]]:
+    """The verdicts without what is noise, log b to judge the others by, and the names of tensors that are noise.
+
+    Args:
+        rtol, policy: as in `judge`.
+        verdicts: on each pair by itself.
+    """
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    found = _silenced(a, b, i, j, verdicts, flow)
+    if found is None:
+        return verdicts, b, frozenset()
+    again = np.flatnonzero(found.pairs & ~found.sums)
+    fresh = judge(a, found.b, i[again], j[again], rtol[again], policy)
+    verdicts = replaced(verdicts, again, fresh)
+    status, limit = verdicts.status.copy(), verdicts.limit.copy()
+    # what remains is equal because it was made so
+    nothing = np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))
+    status[again[nothing]] = Status.NOT_JUDGED
+    limit[found.sums] = found.limit[found.sums]
+    status[found.sums] = np.where(limit[found.sums] > MOST_ALLOWED, Status.NOT_JUDGED, Status.CLOSE)
+    return replace(verdicts, status=status, limit=limit), found.b, found.names
+
+
+def _silenced(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:
+    """Find what is noise in the pairs (i[k], j[k]); None if nothing that differs is.
+
+    Args:
+        verdicts: on each pair by itself.
+    """
+    if not (verdicts.status == Status.DIVERGED).any():
+        return None
+    factor_a, factor_b = condition(a, flow.a), condition(b, flow.b)
+    noise_a, noise_b = _meaningless(a, factor_a), _meaningless(b, factor_b)
+    limit = verdicts.limit * np.maximum(factor_a[i], factor_b[j])
+    with np.errstate(invalid="ignore"):
+        excused = (verdicts.status == Status.DIVERGED) & (verdicts.error <= limit)
+    noise_a[i[excused]], noise_b[j[excused]] = True, True
+    if not (noise_a.any() or noise_b.any()):
+        return None
+    of_a, of_b = _Noise(a, noise_a), _Noise(b, noise_b)
+    differs = verdicts.status > Status.EQUAL
+    pairs = differs & (of_a.reads[i] | of_b.reads[j])
+    patched = _patched(a, b, i[pairs], j[pairs], of_a, of_b)
+    return _Silenced(patched, pairs, excused, limit, frozenset((*of_a.names(), *of_b.names())))
+
+
+def _meaningless(log: OpLog, factor: Float64) -> Bool:
+    """bool[n], sums without a digit that means anything."""
+    tolerance = np.array([*map(default_tolerance, log.dtypes), default_tolerance("float32")])[log.dtype]
+    return (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
+
+
+class _Noise:
+    """What is noise in one log, followed by equal bits from the sums that cancel.
+
+    Attributes:
+        reads: bool[n], an input of the record is noise.
+        inputs: by record, the places of such inputs.
+        results: by record, the numbers of its outputs and the slots changed in place that are noise.
+    """
+
+    def __init__(self, log: OpLog, begins: Bool) -> None:
+        self._log = log
+        self._by_digest = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
+        self.reads = np.zeros(len(log), bool)
+        self.inputs: dict[int, set[int]] = {}
+        self.results: dict[int, tuple[set[int], set[int]]] = {}
+        read = log.input_digests.value if self._by_digest else float_bits(log.inputs.value)
+        owner = log.inputs.row
+        place = np.arange(len(owner)) - log.inputs.start[owner]
+        noise = self._made(np.flatnonzero(begins))
+        seen = np.zeros(len(read), bool)
+        for _ in range(_STEPS):
+            hit = np.flatnonzero(np.isin(read, noise) & ~seen)
+            if not len(hit):
+                break
+            seen[hit] = True
+            self.reads[owner[hit]] = True
+            rows: dict[int, set[int]] = {}
+            for row, at in zip(owner[hit].tolist(), place[hit].tolist(), strict=True):
+                rows.setdefault(row, set()).add(at)
+                self.inputs.setdefault(row, set()).add(at)
+            noise = np.array([key for row, places in rows.items() for key in self._follow(row, places)], np.uint64)
+            noise = noise[noise != NO_DIGEST]
+
+    def names(self) -> Iterator[str]:
+        """The names of the tensors that are noise, canonical."""
+        for row, (made, slots) in self.results.items():
+            if 0 in made and self._log.op_name(row).endswith("_"):  # it returns what it changed in place
+                slots = slots | {0}
+            yield from (canonical(parameter_name(self._log, row, slot)) for slot in slots)
+
+    def _made(self, rows: Int64) -> Hash:
+        """The bits by which the first outputs of some records are known."""
+        keys = self._log.digests.first(rows, 0) if self._by_digest else float_bits(self._log.outputs.first(rows))
+        return np.asarray(keys[keys != NO_DIGEST])
+
+    def _follow(self, row: int, places: set[int]) -> list[int]:
+        """Enter the results that are noise because these inputs are; return the bits they are known by."""
+        log = self._log
+        name = log.op_name(row)
+        changed = mutated(log, row)
+        outputs = len(log.outputs[row])
+        if name in _MIXES and len(places) < len(log.inputs[row]):
+            read = sum(float(log.inputs[row][at]) for at in places)
+            if not outputs or not read > _DOMINATES * float(log.outputs[row][0]):
+                return []
+        tensors = _tensors(outputs, changed) if name.startswith(("_foreach_", "_fused_")) else 1
+        which = {at % tensors for at in places}
+        made = {k for k in range(outputs) if k % tensors in which}
+        slots = {slot for slot in changed if slot % tensors in which}
+        before = self.results.setdefault(row, (set(), set()))
+        before[0].update(made)
+        before[1].update(slots)
+        keys = []
+        for k in made:
+            lists = log.digests if self._by_digest else log.outputs
+            if k < len(lists[row]):
+                value = lists[row][k : k + 1]
+                keys.append(int(value[0] if self._by_digest else float_bits(value)[0]))
+        for slot in slots:
+            result = changed[slot]
+            if self._by_digest and result.digest is not None:
+                keys.append(result.digest)
+            elif not self._by_digest and result.l1 > 0:
+                keys.append(int(float_bits(np.array([result.l1]))[0]))
+        return keys
+
+
+def _tensors(outputs: int, changed: Mapping[int, Any]) -> int:
+    """Number of tensors in each list of an operation on lists."""
+    if outputs > 1:
+        return outputs
+    n = 0
+    while n in changed:
+        n += 1
+    return max(n, 1)
+
+
+def _patched(a: OpLog, b: OpLog, i: Int64, j: Int64, of_a: _Noise, of_b: _Noise) -> OpLog:
+    """Log b with what a has wherever one of the two is noise, in the pairs (i[k], j[k])."""
+    stats, counts, present = b.stats.copy(), b.counts.copy(), b.present.copy()
+    lists = {name: Ragged(getattr(b, name).start, getattr(b, name).value.copy()) for name in _LISTS}
+    texts: dict[str, dict[int, bytes]] = {}
+    nothing: tuple[set[int], set[int]] = (set(), set())
+    for x, y in zip(i.tolist(), j.tolist(), strict=True):
+        for place in of_a.inputs.get(x, set()) | of_b.inputs.get(y, set()):
+            for name in ("inputs", "input_digests"):
+                _copy_entry(getattr(a, name), x, lists[name], y, place)
+        made_a, slots_a = of_a.results.get(x, nothing)
+        made_b, slots_b = of_b.results.get(y, nothing)
+        for k in made_a | made_b:
+            for name in ("outputs", "digests"):
+                _copy_entry(getattr(a, name), x, lists[name], y, k)
+            if k == 0:
+                stats[:, y], counts[:, y], present[y] = a.stats[:, x], a.counts[:, x], a.present[x]
+            field = f"Output {k}" if k else "Sketch"
+            texts.setdefault(field, {})[y] = a.texts(field).raw(x)
+        if slots_a | slots_b:
+            raw = _slots_of(a.texts("Mutated").raw(x), b.texts("Mutated").raw(y), slots_a | slots_b)
+            texts.setdefault("Mutated", {})[y] = raw
+    extra = {**b.extra, **{field: b.texts(field).changed(rows) for field, rows in texts.items()}}
+    return replace(
+        b,
+        stats=stats,
+        counts=counts,
+        present=present,
+        extra=extra,
+        outputs=lists["outputs"],
+        digests=lists["digests"],
+        inputs=lists["inputs"],
+        input_digests=lists["input_digests"],
+    )
+
+
+_LISTS = ("outputs", "digests", "inputs", "input_digests")
+
+
+def _copy_entry(of: Ragged, row: int, into: Ragged, other: int, place: int) -> None:
+    if place < of.start[row + 1] - of.start[row] and place < into.start[other + 1] - into.start[other]:
+        into.value[into.start[other] + place] = of.value[of.start[row] + place]
+
+
+def _slots_of(a: bytes, b: bytes, slots: set[int]) -> bytes:
+    """The entries of b about what it changed in place, with those of a for some slots; a's text if all are alike."""
+    try:
+        one, other = json.loads(a or b"[]"), json.loads(b or b"[]")
+    except (ValueError, RecursionError):
+        return b
+    mine = {entry.get("input"): entry for entry in one if isinstance(entry, dict)}
+    theirs = {entry.get("input"): entry for entry in other if isinstance(entry, dict)}
+    theirs = {slot: entry for slot, entry in theirs.items() if slot not in slots}
+    theirs |= {slot: entry for slot, entry in mine.items() if slot in slots}
+    return a if theirs == mine else json.dumps(list(theirs.values())).encode()

@@ -1,0 +1,117 @@
+"""Losses that are scaled by the number of micro-batches in one run and by that of ranks in the other.
+
+One process divides the loss of each of its n micro-batches by n; n ranks average their gradients instead. Until then,
+every loss and gradient of a micro-batch is n times as large in the second run. The totals are not: whoever forgets the
+division has wrong ones, and these are compared as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.micro_batches import micro_batch_numbers
+from matchers.ops.shapes import numel
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.sketches import decode_sketches
+from matchers.verdict.tolerance import DtypePolicy
+
+__all__ = ["loss_scale", "without_scale"]
+
+_NEAR = 0.02
+"""Relative deviation of the median ratio from the factor."""
+_FAR = 1.4
+"""Largest ratio of a scaled result to its partner; the bug to be found may change it, too."""
+
+
+def without_scale(
+    a: OpLog, b: OpLog, pairing: Pairing, rtol: Float64, policy: DtypePolicy, verdicts: Verdicts, flow: DataFlow
+) -> tuple[Verdicts, OpLog]:
+    """The verdicts on results that are scaled in b as those in a, and log b with these results.
+
+    Args:
+        rtol, policy: as in `judge`.
+        verdicts: on each pair by itself.
+    """
+    factor = loss_scale(a, b, pairing, verdicts)
+    if factor == 1:
+        return verdicts, b
+    b, pairs = _scaled(a, b, pairing, verdicts, factor, flow)
+    again = np.flatnonzero(pairs)
+    i, j = (lead[again].astype(np.int64) for lead in (pairing.lead_a, pairing.lead_b))
+    return replaced(verdicts, again, judge(a, b, i, j, rtol[again], policy)), b
+
+
+def loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:
+    """The factor between the gradients of a and those of b before ranks add them up: n or 1/n; 1 for none.
+
+    Args:
+        verdicts: on each pair by itself.
+    """
+    if a.folding is not None or b.folding is not None or a.ours != b.ours:
+        return 1.0
+    many = [int(micro_batch_numbers(log).max(initial=0)) + 1 for log in (a, b)]
+    if many[0] == many[1]:
+        return 1.0
+    ratio = _ratio(a, b, pairing)
+    red = (verdicts.status == Status.DIVERGED) & (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
+    if not red.any():
+        return 1.0
+    middle = float(np.median(ratio[red]))
+    for factor in (many[0] / many[1], many[1] / many[0]):
+        if abs(middle / factor - 1) < _NEAR:
+            return factor
+    return 1.0
+
+
+def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
+    """float64[p], norm of a's result / norm of b's; NaN or Inf where one is 0 or unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return a.outputs.first(pairing.lead_a) / b.outputs.first(pairing.lead_b)
+
+
+def _scaled(
+    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, factor: float, flow: DataFlow
+) -> tuple[OpLog, Bool]:
+    """Log b with results that are smaller by this factor multiplied by it; bool[p], their pairs."""
+    off = _ratio(a, b, pairing) / factor
+    with np.errstate(invalid="ignore"):
+        pairs = (verdicts.status == Status.DIVERGED) & (off < _FAR) & (off > 1 / _FAR)
+    phase = a.phase[pairing.lead_a]
+    pairs &= (phase == Phase.BACKWARD) | ((phase == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1))
+    rows = np.zeros(len(b), bool)
+    rows[pairing.lead_b[pairs]] = True
+    stats = b.stats.copy()
+    stats[:, rows] *= factor
+    outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row], factor)
+    made = flow.b.value
+    inputs, input_digests = _times(b.inputs, b.input_digests, (made >= 0) & rows[made], factor)
+    extra = dict(b.extra)
+    for name, texts in b.extra.items():
+        which = [row for row in texts if rows[row]]
+        if name == "Sketch":
+            sketches = decode_sketches([texts.raw(row) for row in which]) * factor
+            lines = [base64.b64encode(values.astype("<f8").tobytes()) for values in sketches]
+            extra[name] = texts.changed(dict(zip(which, lines, strict=True)))
+        elif name.startswith("Output "):
+            extra[name] = texts.changed(dict.fromkeys(which, b""))
+    other = replace(
+        b, stats=stats, outputs=outputs, digests=digests, inputs=inputs, input_digests=input_digests, extra=extra
+    )
+    return other, pairs
+
+
+def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple[Ragged, Ragged]:
+    """Lists of norms and digests with some multiplied; their digests are unknown then."""
+    norms = Ragged(values.start, np.where(which, values.value * factor, values.value))
+    if not np.array_equal(values.start, digests.start):
+        return norms, digests
+    return norms, Ragged(digests.start, np.where(which, NO_DIGEST, digests.value))

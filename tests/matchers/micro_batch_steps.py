@@ -1,0 +1,91 @@
+"""A training step on eight samples in several micro-batches, as records: a linear layer and a mean loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.captured import Step
+
+__all__ = ["SAMPLES", "WEIGHT", "step"]
+
+RNG = np.random.default_rng(11)
+SAMPLES, WEIGHT, BIAS = (RNG.normal(size=size).astype(np.float32) for size in ((8, 6), (6, 5), (5,)))
+
+
+def _mean_gradient(scale: float) -> np.ndarray[Any, Any]:
+    """float64[5], the mean over all samples of the gradient of the scores."""
+    scaled = (SAMPLES.astype(np.float64) @ WEIGHT + BIAS) * scale
+    return np.asarray((2 * scaled / scaled.size).mean(0))
+
+
+def step(
+    micro_batches: int, *, scale: float = 1.0, divided: bool = True, numbered: bool = True, zero_bias: bool = False
+) -> list[Step]:
+    """The records of one step.
+
+    Args:
+        scale: of the scores, the bug to plant.
+        divided: each loss is divided by the number of micro-batches.
+        numbered: the records have the number of their micro-batch.
+        zero_bias: the gradient of the bias is zero but for rounding.
+    """
+    steps: list[Step] = []
+    parts = np.split(SAMPLES, micro_batches)
+    total: dict[str, np.ndarray[Any, Any]] = {}
+    made: dict[str, str] = {}
+    for k, x in enumerate(parts):
+        fields: Mapping[str, Any] = {"micro_batch": k} if numbered else {}
+        back = {**fields, "phase": "backward"}
+        scores = (x @ WEIGHT + BIAS).astype(np.float32)
+        scaled = scores * np.float32(scale)
+        loss = np.float32((scaled**2).mean())
+        share = np.float32(1 / micro_batches if divided else 1)
+        # each gradient is of the loss of this part
+        gradient = (2 * scaled / scaled.size * share).astype(np.float32)
+        if zero_bias:
+            gradient = (gradient - _mean_gradient(scale)).astype(np.float32)
+        names = [f"lin/op_{k}_addmm", f"score/op_{k}_mul", f"loss/op_{3 * k}_mean", f"loss/op_{3 * k + 1}_div"]
+        steps += [
+            Step(key=names[0], reads=[BIAS, x, WEIGHT], gives=[scores], made=["", "", ""], fields=fields),
+            Step(key=names[1], reads=[scores], gives=[scaled], made=names[:1], fields=fields),
+            Step(key=names[2], reads=[scaled], gives=[np.array(loss)], made=names[1:2], fields=fields),
+            Step(key=names[3], reads=[np.array(loss)], gives=[np.array(loss * share)], made=names[2:3], fields=fields),
+            Step(
+                key=f"loss/op_{3 * k + 2}_mean_backward",
+                reads=[scaled],
+                gives=[gradient],
+                made=names[1:2],
+                fields=back,
+            ),
+        ]
+        makes = f"loss/op_{3 * k + 2}_mean_backward"
+        terms = {
+            "weight": (f"lin/op_{k}_mm", (x.T @ gradient).astype(np.float32), [x, gradient], ["", makes]),
+            "bias": (f"lin/op_{k}_sum", gradient.sum(0), [gradient], [makes]),
+        }
+        for name, (key, term, reads, by) in terms.items():
+            steps.append(Step(key=key, reads=reads, gives=[term], made=by, fields=back))
+            if k:
+                adds = f"lin/op_{2 * k + (name == 'bias')}_add_"
+                added = total[name] + term
+                steps.append(
+                    Step(key=adds, reads=[total[name], term], gives=[added], made=[made[name], key], fields=back)
+                )
+                total[name], made[name] = added, adds
+            else:
+                total[name], made[name] = term, key
+    for slot, name in enumerate(("weight", "bias")):
+        gradient = total[name]
+        steps.append(
+            Step(
+                key=f"lin/op_{slot}_lerp_",
+                reads=[np.zeros_like(gradient), gradient],
+                gives=[gradient * np.float32(0.1)],
+                made=["", made[name]],
+                fields={"phase": "optimizer", "parameters": [f"lin.{name}.exp_avg", f"lin.{name}.grad"]},
+            )
+        )
+    return steps

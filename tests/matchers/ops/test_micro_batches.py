@@ -1,0 +1,97 @@
+"""A log with several micro-batches, read as if it had one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.micro_batches import fold_micro_batches, micro_batch_numbers
+from tests.captured import captured_log
+from tests.matchers.micro_batch_steps import step
+
+
+def row(log: OpLog, key: str) -> int:
+    return list(log.keys).index(key)
+
+
+@pytest.fixture(scope="module")
+def folded() -> tuple[OpLog, OpLog]:
+    return fold_micro_batches(captured_log(step(1)), captured_log(step(4)))
+
+
+def test_activations_have_the_numbers_of_the_whole_batch(folded: tuple[OpLog, OpLog]) -> None:
+    a, b = folded
+    for one, last in (("lin/op_0_addmm", "lin/op_3_addmm"), ("score/op_0_mul", "score/op_3_mul")):
+        i, j = row(a, one), row(b, last)
+        np.testing.assert_allclose(a.stats[:, i], b.stats[:, j], rtol=1e-12)
+        assert a.shape_text(i) == b.shape_text(j) == "[8, 5]"
+        assert a.inputs[i] == pytest.approx(b.inputs[j])
+        assert b.digests[j].tolist() == [NO_DIGEST]
+
+
+def test_gradients_have_the_numbers_of_the_last_accumulation(folded: tuple[OpLog, OpLog]) -> None:
+    _, b = folded
+    j, last = row(b, "lin/op_3_mm"), row(b, "lin/op_6_add_")
+    assert b.digests[j].tolist() == b.digests[last].tolist()
+    assert b.texts("Sketch")[j] == b.texts("Sketch")[last]
+    np.testing.assert_array_equal(b.stats[:, j], b.stats[:, last])
+
+
+def test_parts_and_accumulations_belong_to_the_record_of_the_last_micro_batch(folded: tuple[OpLog, OpLog]) -> None:
+    a, b = folded
+    assert a.folding is None
+    assert b.folding is not None
+    into = b.folding.into
+    assert [key for key, of in zip(b.keys, into, strict=True) if of == row(b, "lin/op_3_mm")] == [
+        "lin/op_0_mm",
+        "lin/op_1_mm",
+        "lin/op_2_add_",
+        "lin/op_2_mm",
+        "lin/op_4_add_",
+        "lin/op_6_add_",
+    ]
+    assert into[row(b, "lin/op_0_lerp_")] == -1
+
+
+def test_losses_are_terms_and_activations_are_not(folded: tuple[OpLog, OpLog]) -> None:
+    folding = folded[1].folding
+    assert folding is not None
+    assert folding.terms[row(folded[1], "loss/op_9_mean")]
+    assert not folding.terms[row(folded[1], "score/op_3_mul")]
+
+
+@pytest.mark.parametrize("batches", [(1, 1), (4, 4)])
+def test_equally_divided_batches_are_left_as_they_are(batches: tuple[int, int]) -> None:
+    a, b = (captured_log(step(k)) for k in batches)
+    assert fold_micro_batches(a, b) == (a, b)
+
+
+def test_micro_batches_of_one_size_are_left_as_they_are() -> None:
+    """A rank's only micro-batch is one of those of a process that has them all."""
+    a, b = captured_log(step(2)), captured_log([record for record in step(2) if record.fields.get("micro_batch") != 1])
+    assert fold_micro_batches(a, b) == (a, b)
+
+
+def test_both_logs_are_folded() -> None:
+    a, b = fold_micro_batches(captured_log(step(2)), captured_log(step(4)))
+    i, j = row(a, "score/op_1_mul"), row(b, "score/op_3_mul")
+    np.testing.assert_allclose(a.stats[:, i], b.stats[:, j], rtol=1e-12)
+    assert a.shape_text(i) == b.shape_text(j) == "[8, 5]"
+    assert a.digests[i].tolist() != b.digests[j].tolist()
+
+
+class TestNumbers:
+    def test_without_numbers_a_forward_pass_after_a_backward_pass_begins_the_next(self) -> None:
+        numbered, plain = captured_log(step(4)), captured_log(step(4, numbered=False))
+        np.testing.assert_array_equal(micro_batch_numbers(plain), micro_batch_numbers(numbered))
+
+    def test_one_pass_has_no_numbers(self) -> None:
+        assert (micro_batch_numbers(captured_log(step(1, numbered=False))) == -1).all()
+
+    def test_passes_of_different_models_are_no_micro_batches(self) -> None:
+        steps = step(2, numbered=False)
+        second = [record.key for record in steps].index("lin/op_1_addmm")
+        for record in steps[second:]:
+            record.key = record.key.replace("lin/", "critic/").replace("score/", "judge/")
+        assert (micro_batch_numbers(captured_log(steps)) == -1).all()

@@ -1,0 +1,93 @@
+"""One batch in one, two or four micro-batches: what agrees is not red, and a bug is found where it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import explain, headline
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
+from tests.captured import captured_log
+from tests.matchers.invariants import check
+from tests.matchers.micro_batch_steps import step
+
+SPLITS = [(1, 2), (1, 4), (2, 4), (4, 1)]
+ORDER = Expectation(preset=Expect.REDUCTION_ORDER)
+
+
+def at(c: Comparison, key: str) -> int:
+    return int(c.at_a[list(c.a.keys).index(key)])
+
+
+def causes(c: Comparison) -> list[str]:
+    return [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.cause)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize("expectation", [None, ORDER])
+def test_one_batch_agrees_however_it_is_divided(
+    split: tuple[int, int], numbered: bool, expectation: Expectation | None
+) -> None:
+    a, b = (captured_log(step(k, numbered=numbered)) for k in split)
+    c = compare(a, b, expectation=expectation)
+    check(c)
+    assert not c.red.any()
+    assert c.counts[Status.ONLY_A] == c.counts[Status.ONLY_B] == 0
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_bug_is_first_where_it_is(split: tuple[int, int]) -> None:
+    c = compare(captured_log(step(split[0])), captured_log(step(split[1], scale=1.01)))
+    assert causes(c) == [f"score/op_{split[0] - 1}_mul"]
+
+
+def test_a_loss_that_is_not_divided_shows_in_the_gradients() -> None:
+    c = compare(captured_log(step(1)), captured_log(step(4, divided=False)))
+    assert causes(c) == ["loss/op_2_mean_backward"]
+    assert c.error[at(c, "loss/op_2_mean_backward")] == pytest.approx(0.75)
+
+
+def test_a_mean_loss_of_each_micro_batch_is_not_judged() -> None:
+    c = compare(captured_log(step(1)), captured_log(step(4)))
+    loss = at(c, "loss/op_0_mean")
+    assert c.status[loss] == Status.NOT_JUDGED
+    assert headline(c, loss) == "not judged: a term of each micro-batch; what they add up to is judged"
+    product = at(c, "lin/op_0_addmm")
+    assert c.status[product] <= Status.CLOSE
+    assert "1 and 4 micro-batches, compared together" in explain(c, product).pairing
+
+
+class TestCancellation:
+    @pytest.mark.parametrize("expectation", [None, ORDER])
+    def test_a_sum_that_is_rounding_is_not_judged_nor_what_reads_it(self, expectation: Expectation | None) -> None:
+        c = compare(
+            captured_log(step(1, zero_bias=True)), captured_log(step(4, zero_bias=True)), expectation=expectation
+        )
+        assert c.status[at(c, "lin/op_0_sum")] == c.status[at(c, "lin/op_1_lerp_")] == Status.NOT_JUDGED
+        assert "cancellation" in headline(c, at(c, "lin/op_0_sum"))
+        assert c.status[at(c, "lin/op_0_lerp_")] <= Status.CLOSE
+
+    def test_a_sum_that_does_not_cancel_is_judged(self) -> None:
+        c = compare(captured_log(step(1)), captured_log(step(1, scale=1.01)))
+        assert c.status[at(c, "lin/op_0_sum")] == c.status[at(c, "lin/op_1_lerp_")] == Status.DIVERGED
+
+
+class TestLossScale:
+    """One process divides the losses of its micro-batches, ranks average their gradients."""
+
+    def test_a_factor_of_all_gradients_is_no_divergence(self) -> None:
+        rank = [record for record in step(2, divided=False) if record.fields.get("micro_batch") != 1][:-2]
+        c = compare(captured_log(step(2)), captured_log(rank))
+        assert not c.red.any()
+
+    def test_a_bug_beside_the_factor_is_red(self) -> None:
+        rank = [record for record in step(2, divided=False, scale=1.01) if record.fields.get("micro_batch") != 1][:-2]
+        c = compare(captured_log(step(2)), captured_log(rank))
+        assert causes(c) == ["score/op_0_mul"]
+
+    def test_a_factor_between_runs_of_one_form_is_a_divergence(self) -> None:
+        c = compare(captured_log(step(2)), captured_log(step(2, divided=False)))
+        assert c.red.any()
