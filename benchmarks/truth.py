@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.truth.captures import capture_all
 from tests.truth.forms import FORMS, Case, cases
-from tests.truth.judge import Found, Outcome, changed, compared, judged
+from tests.truth.judge import Found, Outcome, judged_all
 
 _BUGS = (Outcome.RIGHT, Outcome.HOP, Outcome.WRONG, Outcome.MISSED)
 
@@ -40,13 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         capture_all((run for case in chosen for run in case.runs), folder)
         captured = time.perf_counter()
-        found = [judged(case, folder) for case in chosen]
-        without_effect = [f.case.name for f in found if f.case.bug and not changed(compared(f.case, folder))]
+        found = judged_all(chosen, folder)
     took = captured - start, time.perf_counter() - captured
     print(f"{len(found)} cases; {took[0]:.0f} s capturing, {took[1]:.0f} s comparing\n")
     print(_table("form", found, lambda case: case.form.name))
     print(_table("model", found, lambda case: case.model))
-    if without_effect:
+    print(_summary(found))
+    if without_effect := [one.case.name for one in found if one.case.bug and not one.changed]:
         print("bugs that change no bit:", ", ".join(without_effect))
     if args.verbose:
         for one in found:
@@ -82,6 +82,21 @@ def _table(title: str, found: Sequence[Found], key: Callable[[Case], str]) -> st
         "  ".join(str(cell).rjust(width) if i else str(cell).ljust(width) for i, (cell, width) in pairs) + "\n"
         for row in rows
         for pairs in [list(enumerate(zip(row, widths, strict=True)))]
+    )
+
+
+def _summary(found: Sequence[Found]) -> str:
+    """The targets: same form all right or one hop off, other forms 95 % right and none missed, agreeing pairs quiet."""
+    same = [one for one in found if one.case.bug and one.case.form.name == "same"]
+    other = [one for one in found if one.case.bug and one.case.form.name != "same"]
+    clean = [one for one in found if not one.case.bug]
+    near = sum(one.outcome in (Outcome.RIGHT, Outcome.HOP) for one in same)
+    right = sum(one.outcome == Outcome.RIGHT for one in other)
+    share = f" ({right / len(other):.1%})" if other else ""
+    return (
+        f"same form: {near} of {len(same)} right or one hop off; other forms: {right} of {len(other)} right{share}, "
+        f"{sum(one.outcome == Outcome.MISSED for one in other)} missed; "
+        f"agreeing pairs: {sum(one.outcome == Outcome.QUIET for one in clean)} of {len(clean)} quiet\n"
     )
 
 

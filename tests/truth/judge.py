@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -22,7 +24,7 @@ from numtui.report.options import ReportOptions
 from tests.truth.captures import log_of
 from tests.truth.forms import Case
 
-__all__ = ["Found", "Outcome", "changed", "compared", "judged"]
+__all__ = ["Found", "Outcome", "compared", "judged", "judged_all"]
 
 
 class Outcome(Enum):
@@ -48,6 +50,7 @@ class Found:
     Attributes:
         further: first causes beside the first one that are not the bug either; of an agreeing pair, all.
         red: number of red rows.
+        changed: the two logs differ in some bit or operation: a bug without an effect is no bug.
         said: what the tool says first, for people.
     """
 
@@ -55,6 +58,7 @@ class Found:
     outcome: Outcome
     further: int
     red: int
+    changed: bool
     said: str
 
     @property
@@ -86,7 +90,7 @@ def judged(case: Case, folder: Path) -> Found:
         said += "; first " + "; ".join(_described(c, row) for row in starts[0][:1])
     if case.bug is None:
         quiet = not red and not report.failures
-        return Found(case, Outcome.QUIET if quiet else Outcome.RED, len(starts), red, said)
+        return Found(case, Outcome.QUIET if quiet else Outcome.RED, len(starts), red, _changed(c), said)
     truth = _Truth(c, case)
     further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
     if not report.failures:
@@ -97,10 +101,18 @@ def judged(case: Case, folder: Path) -> Found:
         outcome = Outcome.HOP
     else:
         outcome = Outcome.WRONG
-    return Found(case, outcome, further, red, said)
+    return Found(case, outcome, further, red, _changed(c), said)
 
 
-def changed(c: Comparison) -> bool:
+def judged_all(chosen: Sequence[Case], folder: Path, *, processes: int = 2) -> list[Found]:
+    """All cases, side by side."""
+    if processes < 2 or len(chosen) < 8:
+        return [judged(case, folder) for case in chosen]
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(judged, chosen, [folder] * len(chosen), chunksize=4))
+
+
+def _changed(c: Comparison) -> bool:
     """True if the two logs hold other bits somewhere, or other operations."""
     if len(c.a) != len(c.b) or not np.array_equal(c.a.digests.value, c.b.digests.value):
         return True
