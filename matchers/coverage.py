@@ -1,8 +1,9 @@
 """How much of two logs was compared: what became of each operation, and the parts of a log that nothing vouches for.
 
-An operation is *compared* if what it returned or wrote was. Any other is *covered* if all that reads its results was
-compared and agrees, or is covered itself, or if the named tensors that it wrote agree at the end of the step: then an
-error in it would have shown. Copies that activation checkpointing computes again are not counted.
+An operation is *compared* if what it returned or wrote was. Any other is *covered* if one that agrees reads its results
+or reads what such an operation makes of them, and no red one does, or if the named tensors that it wrote agree at the
+end of the step: then an error in it would have shown. This does not hold for a half of a log or a phase that the other
+log does not have. Copies that activation checkpointing computes again are not counted.
 """
 
 from __future__ import annotations
@@ -40,14 +41,30 @@ _REASONS: Final = (
     ("has no partner", "have no partner"),
     ("has no values", "have no values"),
     ("was not judged", "were not judged"),
+    ("is sharded", "are sharded"),
     ("only communicates", "only communicate"),
 )
 """Why an operation was not compared, for one and for several."""
-_COMMUNICATES: Final = 3
-"""Communication makes no values: what it passes on is compared where it is used. It is missing from no part."""
-_REASON_OF: Final = np.array(
-    [0 if s in (Status.ONLY_A, Status.ONLY_B) else 1 if s == Status.NO_VALUES else 2 for s in Status]
+_UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _COMMUNICATES = range(len(_REASONS))
+"""Shards that are read by the optimizer alone cannot be compared with the log of one rank: they are missing from a log,
+but from no phase or module. Communication makes no values: what it passes on is compared where it is used.
+"""
+_REASON_OF: Final = np.full(len(Status), _NOT_JUDGED)
+_REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
+_REASON_OF[Status.NO_VALUES], _REASON_OF[Status.SHARDED] = _NO_VALUES, _SHARDED
+
+
+_CONSTANTS_AND_COPIES: Final = frozenset(
+    {
+        *("arange", "empty", "empty_like", "full", "full_like", "new_empty", "new_full", "new_ones", "new_zeros"),
+        *("ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"),
+        *("_local_scalar_dense", "_to_copy", "alias", "clone", "detach", "lift_fresh", "reshape", "view"),
+    }
 )
+"""Made for a log or a metric as a rule, where nothing reads them."""
+
+
+_ALL, _MOST = "all", "most"
 
 
 class Cover(IntEnum):
@@ -69,7 +86,7 @@ class Part:
         side: `a`, `b`, or empty where it is a part of both logs.
         operations: number of operations in it that are neither compared nor covered.
         of: number of all operations in it.
-        why: `has no partner`, `has no values` or `was not judged`: what holds for most of them.
+        why: `has no partner`, `has no values`, `was not judged` or `is sharded`: what holds for most of them.
     """
 
     name: str
@@ -79,7 +96,8 @@ class Part:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.name}{f' of {self.side}' if self.side else ''} ({self.operations:,})"
+        side = self.side or ("both logs" if self.name in (_ALL, _MOST) else "")
+        return f"{self.name}{f' of {side}' if side else ''} ({self.operations:,})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +143,11 @@ class Coverage:
         return not self.nothing and not self.parts
 
     @property
+    def half(self) -> bool:
+        """True if at least half of a log was not compared."""
+        return any(2 * part.operations >= max(self.a.operations, self.b.operations) for part in self.parts)
+
+    @property
     def larger(self) -> Side:
         """The log with more operations."""
         return max(self.a, self.b, key=lambda side: side.operations)
@@ -134,7 +157,9 @@ class Coverage:
         """How much was compared, and what was not."""
         side = self.larger
         told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
-        if self.parts:
+        if side.covered and self.left:
+            told += f", {side.covered:,} covered"
+        if self.parts and not self.nothing:
             return f"{told}; {self.parts[0]} {self.parts[0].why}"
         if self.left:
             return f"{told}; {', '.join(f'{n:,} {one if n == 1 else several}' for one, several, n in self.left)}"
@@ -162,9 +187,9 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         vouched = np.ones(len(c), bool)
         for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
             wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
-            holds = _vouched(flow, at, agrees[at], ~(agrees | c.red)[at], wrote)
+            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote)
             vouched[at[~holds]] = False
-        cover[left & vouched] = Cover.COVERED
+        cover[left & vouched & ~_absent(c, cover)] = Cover.COVERED
     if allowed is not None:
         cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
     why = _REASON_OF[c.verdict]
@@ -185,31 +210,62 @@ def _side(cover: NDArray[np.int8]) -> Side:
     return Side(many[Cover.COMPARED], many[Cover.COVERED], many[Cover.UNCOVERED], many[Cover.IGNORED])
 
 
-def _vouched(flow: Ragged, at: Int32, agrees: Bool, unknown: Bool, kept: Bool) -> Bool:
-    """bool[n]: the record agrees, or all that reads its results does, directly or through unknown records.
+def _absent(c: Rows, cover: NDArray[np.int8]) -> Bool:
+    """bool[r]: rows of a phase that the other log does not have, or beyond its start or end if that is half of a log.
+
+    No other form of them can be in the other log, and what reads them may have been read from anywhere.
+    """
+    absent = np.zeros(len(c), bool)
+    counted = (cover == Cover.COMPARED) | (cover == Cover.UNCOVERED)
+    common = np.flatnonzero(c.pair >= 0)
+    ends = (slice(0, common[0]), slice(common[-1] + 1, None)) if len(common) else ()
+    for log, mine, other, theirs in ((c.a, c.row_a, c.b, c.row_b), (c.b, c.row_b, c.a, c.row_a)):
+        counts = counted & (mine >= 0)
+        for end in ends:
+            if 0 < _ENOUGH * counts.sum() <= counts[end].sum() and not (theirs[end] >= 0).any():
+                absent[end] = True
+        of_phase = np.append(log.phase, -1)[mine]
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+            rows = of_phase == phase
+            if not (other.phase == phase).any() and not (rows & (cover == Cover.COMPARED)).any():
+                absent |= rows
+    return absent
+
+
+def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept: Bool) -> Bool:
+    """bool[n]: the record agrees, or an error in it would have shown.
+
+    What it made is read by one that agrees, directly or through others, and by no red one; or nothing reads it, and it
+    is a constant or a copy of what agrees.
 
     Args:
         flow: the record that made each input of each record.
         at: by record, the row; the members of a group do not vouch for each other.
-        agrees, unknown: by record, its row was compared and agrees; its row was not compared.
+        agrees, red: by record, its row was compared and agrees; is red.
         kept: by record, what it wrote agrees at the end of the step.
     """
     n = len(at)
+    unknown = ~(agrees | red)
     vouched = agrees | (unknown & kept)
+    blind = np.array([name.endswith("_like") for name in log.ops] + [False])[log.op]  # read a shape, no values
     made = np.flatnonzero(flow.value >= 0)
     maker, reader = flow.value[made], flow.row[made]
-    asked = unknown[maker] & (at[maker] != at[reader])
+    asked = unknown[maker] & ~vouched[maker] & (at[maker] != at[reader]) & ~blind[reader]
     maker, reader = maker[asked], reader[asked]
-    open_ = unknown & ~vouched & (np.bincount(maker, minlength=n) > 0)
+    doubted = np.bincount(maker[red[reader]], minlength=n) > 0
+    rest = ~doubted[maker]
+    maker, reader = maker[rest], reader[rest]
     while True:
-        doubted = np.bincount(maker[~vouched[reader]], minlength=n) > 0
-        new = open_ & ~doubted
-        if not new.any():
-            return vouched
-        vouched |= new
-        open_ &= ~new
-        rest = open_[maker]
+        new = maker[vouched[reader]]
+        if not len(new):
+            break
+        vouched[new] = True
+        rest = ~vouched[maker]
         maker, reader = maker[rest], reader[rest]
+    read = np.bincount(flow.value[made], minlength=n) > 0
+    doubted = np.bincount(flow.row[made][~vouched[flow.value[made]]], minlength=n) > 0
+    simple = np.array([name in _CONSTANTS_AND_COPIES for name in log.ops] + [False])[log.op]
+    return vouched | (unknown & simple & ~read & ~doubted)
 
 
 def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterator[Part]:
@@ -225,6 +281,7 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterat
     whole = _Counts.of(missing, counted, why, np.zeros(len(log), np.int8), 1)
     if whole.enough(0):
         yield whole.part(_stretch(missing[counted]), side, 0)
+    missing &= why != _SHARDED
     phases = _Counts.of(missing, counted, why, log.phase, len(Phase))
     told = [phase for phase in Phase if phases.enough(phase)]
     yield from (phases.part(_PHASES[phase], side, phase) for phase in told)
@@ -275,7 +332,6 @@ def _modules(names: list[str], side: str, counts: _Counts) -> Iterator[Part]:
             yield total.part(name or "what is outside the modules", side, 0)
 
 
-_ALL, _MOST = "all", "most"
 _FIRST, _SECOND, _START, _END = "the first half", "the second half", "the start", "the end"
 
 

@@ -12,7 +12,7 @@ from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective
 
-__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests"]
+__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "returns_nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
     changed, altered = _mutations(a, b, i, j)
     inputs_equal = _inputs_equal(a, b, i, j)
-    only_read = nothing & ~changed & inputs_equal & (a.inputs.count[i] > 0)
+    only_read = nothing & ~changed & inputs_equal & returns_nothing(a, i) & returns_nothing(b, j)
     equal = ((both & same & known) | (nothing & changed) | only_read) & ~altered
     differ = both & ~same & (known | first_differs)
     return DigestComparison(
@@ -68,6 +68,16 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
         inputs_equal=inputs_equal,
         slots=np.flatnonzero(altered | (~same & (n_a > 1) & (n_b > 1))),
     )
+
+
+def returns_nothing(log: OpLog, rows: Int64) -> Bool:
+    """Mask of the rows whose record has digests of its inputs, and no result.
+
+    If the log says nothing of what it wrote, it wrote nothing. A record with a shape has a result that is not printed.
+    """
+    if not len(log.outputs.value):
+        return np.zeros(len(rows), bool)  # results were left out throughout
+    return np.asarray((log.outputs.count[rows] == 0) & (log.shape[rows] < 0) & (log.input_digests.count[rows] > 0))
 
 
 def _any_unknown(lists: Ragged) -> Bool:

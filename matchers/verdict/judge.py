@@ -28,7 +28,7 @@ from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.status import Status
-from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests
+from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
@@ -165,8 +165,8 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
-    # what a log with digests says nothing of was not written: there inputs are what they were before
-    unwritten = columns.by_inputs & (a.input_digests.count[i] > 0) & (b.input_digests.count[j] > 0)
+    # inputs that were not written are what an operation leaves
+    unwritten = columns.by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
     results = (compared & (~columns.by_inputs | unwritten)) | columns.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False

@@ -126,7 +126,7 @@ def _not_compared(c: Comparison, allowed: Allowed) -> Iterator[str]:
     for part in known.parts[:_MAX_PARTS]:
         yield f"{part} {part.why}"
     if (more := len(known.parts) - _MAX_PARTS) > 0:
-        yield f"{more:,} more parts were not compared"
+        yield f"{plural(more, 'more part')} {'was' if more == 1 else 'were'} not compared"
 
 
 def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:

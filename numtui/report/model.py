@@ -104,7 +104,10 @@ class Report:
         if self.red:
             rows = f"{self.red:,} of {plural(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
             found = f"{rows}, {plural(self.cause_count, 'first cause')}"
-            return f"{found}; not compared: {c.coverage.parts[0]}" if c.coverage.parts else found
+            if not c.coverage.parts:
+                return found
+            missing = str(c.coverage.parts[0])
+            return f"Not compared: {missing}; {found}" if c.coverage.half else f"{found}; not compared: {missing}"
         return agreement(c)
 
     @property

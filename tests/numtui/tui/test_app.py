@@ -418,6 +418,21 @@ async def test_a_log_that_is_cut_off_is_said_and_stays_said(tmp_path: Path) -> N
         assert "a cut off: I  b empty: I" in screen(pilot)
 
 
+async def test_half_a_log_is_said_and_stays_said_and_is_no_agreement(tmp_path: Path) -> None:
+    asked = request(tmp_path, training_step(), training_step()[:16])
+    async with opened(asked, size=(160, 30)) as (pilot, _):
+        shown = screen(pilot)
+        assert "16 of 32 compared (I)" in shown
+        assert "Not compared: the second half of a (16), which has no partner; 16 operations agree." in shown
+        assert "No divergence" not in shown
+        await press(pilot, "j")
+        assert "the second half of a (16) not compared: I" in screen(pilot)
+        await press(pilot, "I")
+        assert "16 of 32 operations compared; the second half of a (16) has no partner." in screen(pilot)
+        await press(pilot, "escape", "q")
+    assert pilot.app.return_code == 1
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
 async def test_every_key_at_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
     """Nothing that a person can press ends the program, except the keys that should."""

@@ -18,7 +18,7 @@ from numtui.query.view import StatusGroup
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.views.inspector import inspect
-from numtui.views.run_summary import breadcrumb, header, info, join
+from numtui.views.run_summary import all_agree, breadcrumb, header, info, join
 from numtui.views.table import Columns, RowWriter, error_bar, short_dtype
 from tests.numtui.fakes import comparison_of
 
@@ -253,3 +253,21 @@ def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
     (line, *_) = inspect(session, told, 80).lines()
     assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   CONSEQUENCE")
     assert [role for _, role in line] == ["title", "red"]
+
+
+def test_the_screen_says_how_much_was_compared() -> None:
+    enough = session_of(E, E, E, A)
+    assert "3 of 4 compared (I)" in text(header(enough, 200))
+    assert all_agree(enough.comparison).startswith("3 of 4 operations compared; 1 has no partner. No divergence: 3 ")
+    half = session_of(E, A, A)
+    assert all_agree(half.comparison).startswith(
+        "Not compared: the end of a (2), which has no partner; 1 operation agrees."
+    )
+    page = [text(line) for line in info(half)]
+    assert page[:3] == [
+        "compared",
+        "   1 of 3 operations compared; the end of a (2) has no partner.",
+        "   not compared: the end of a (2) has no partner",
+    ]
+    assert "compared (I)" not in text(header(session_of(E, E), 200))
+    assert "compared" not in text(header(session_of(Status.PENDING), 200))

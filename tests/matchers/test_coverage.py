@@ -1,0 +1,215 @@
+"""How much of two logs was compared: what counts as compared, what vouches for the rest, which parts are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.coverage import Cover, Side
+from matchers.logs.op_log import Phase
+from matchers.rules.model import IgnoreRule, RuleSet, ToleranceRule
+from matchers.status import Status
+from tests.builders import Op, op, training_step
+from tests.captured import Step, captured_log
+from tests.matchers.drifted_logs import made_up_log
+
+STEP = training_step(2)
+
+
+def compared(a: Sequence[Op], b: Sequence[Op], rules: RuleSet | None = None) -> Comparison:
+    return compare(made_up_log(a), made_up_log(b), rules)
+
+
+def chain(*names: str, read: str = "") -> list[Op]:
+    """Operations each of which reads the one before; each has numbers of its own, the same in every log."""
+    ops: list[Op] = []
+    for name in names:
+        value = 1.0 + sum(map(ord, name)) / 7
+        made = ops[-1] if ops else None
+        ops.append(
+            op(
+                f"m/op_{len(ops)}_{name}",
+                value,
+                inputs=made.outputs if made else [0.5],
+                producers=[made.key if made else ""],
+            )
+        )
+    return ops
+
+
+def test_all_of_two_equal_logs_is_compared() -> None:
+    known = compared(STEP, STEP).coverage
+    assert known.a == known.b == Side(len(STEP), 0, 0, 0)
+    assert known.sentence == "32 of 32 operations compared"
+    assert known.enough
+    assert not known.parts
+
+
+def test_a_phase_of_one_log_is_named() -> None:
+    forward = [o for o in STEP if o.phase is None]
+    c = compared(forward, STEP)
+    (part,) = c.coverage.parts
+    assert (part.name, part.side, part.operations, part.of) == ("the backward pass", "b", 6, 6)
+    assert c.coverage.sentence == "26 of 32 operations compared; the backward pass of b (6) has no partner"
+    assert not c.coverage.enough
+
+
+@pytest.mark.parametrize(
+    ("kept", "name"),
+    [(slice(0, 16), "the second half"), (slice(16, None), "the first half"), (slice(0, 8), "the end")],
+)
+def test_half_a_log_is_named(kept: slice, name: str) -> None:
+    known = compared(STEP, STEP[kept]).coverage
+    assert known.parts[0].name == name
+    assert known.parts[0].side == "a"
+    assert known.parts[0].operations == 32 - len(STEP[kept])
+    assert not known.enough
+
+
+def test_a_module_of_one_log_is_named_once_with_what_is_inside() -> None:
+    aside = [replace(o, key=o.key.replace("m/", "aside.m/"), phase=None) for o in chain("exp", "log")]
+    aside.append(op("aside/op_0_atan", 50.0, inputs=aside[-1].outputs, producers=[aside[-1].key]))
+    known = compared(STEP, [*STEP[:26], *aside, *STEP[26:]]).coverage
+    assert [str(part) for part in known.parts] == ["aside of b (3)"]
+    assert known.sentence == "32 of 35 operations compared; aside of b (3) has no partner"
+
+
+def test_an_operation_is_covered_by_what_reads_it() -> None:
+    """The detour of b leads to the result that a has, too."""
+    a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
+    detour = op("m/op_9_tanh", 77.0, inputs=b[0].outputs, producers=[b[0].key])
+    b[1:1] = [detour, replace(op("m/op_8_atanh", 78.0), inputs=detour.outputs, producers=[detour.key])]
+    b[3] = replace(b[3], inputs=[*b[3].inputs, 234.0], producers=[*b[3].producers, "m/op_8_atanh"])
+    known = compared(a, b).coverage
+    assert known.b == Side(3, 2, 0, 0)
+    assert known.sentence == "3 of 5 operations compared; what the other 2 lead to agrees"
+    assert known.enough
+
+
+def test_an_operation_that_nothing_reads_is_not_covered() -> None:
+    a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
+    b.append(op("m/op_9_tanh", 77.0, inputs=b[0].outputs, producers=[b[0].key]))
+    known = compared(a, b).coverage
+    assert known.sentence == "3 of 4 operations compared; 1 has no partner"
+    assert known.enough, "a quarter of its module"
+    alone = compared(a, [*b[:-1], replace(b[-1], key="other/op_0_tanh")]).coverage
+    assert [str(part) for part in alone.parts] == ["other of b (1)"]
+
+
+def test_a_copy_that_nothing_reads_is_missing_nowhere() -> None:
+    a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
+    b.append(replace(b[0], key="metrics/op_0_clone", inputs=b[0].outputs, producers=[b[0].key]))
+    assert compared(a, b).coverage.enough
+
+
+def test_one_that_reads_a_shape_vouches_for_no_values() -> None:
+    a = [op("n/op_0_zeros_like", 0.0, inputs=[5.0])]
+    b = [op("m/op_0_tanh", 77.0, inputs=[6.0]), replace(a[0], inputs=[231.0], producers=["m/op_0_tanh"])]
+    known = compared(a, b).coverage
+    assert known.b == Side(1, 0, 1, 0)
+
+
+def test_a_red_reader_vouches_for_nothing() -> None:
+    a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
+    extra = op("m/op_9_tanh", 77.0, inputs=b[0].outputs, producers=[b[0].key])
+    wrong = replace(b[2], inputs=[*b[2].inputs, *extra.outputs], producers=[*b[2].producers, extra.key], outputs=[1e3])
+    c = compared(a, [b[0], b[1], extra, wrong])
+    assert c.red.any()
+    row = int(c.at_b[2])
+    assert c.cause[row] or c.coverage.cover[row] == Cover.UNCOVERED
+
+
+def test_ignored_rows_are_no_missing_part() -> None:
+    forward = [o for o in STEP if o.phase is None]
+    known = compared(forward, STEP, RuleSet((IgnoreRule(match="*", phase=Phase.BACKWARD),))).coverage
+    assert known.enough
+    assert known.b == Side(26, 0, 0, 6)
+    assert compared(STEP, STEP, RuleSet((IgnoreRule(match="*"),))).coverage.nothing
+
+
+def test_rows_that_the_user_allows_are_no_missing_part() -> None:
+    forward = [o for o in STEP if o.phase is None]
+    c = compared(forward, STEP)
+    assert c.coverage_but(c.status == Status.ONLY_B).enough
+    assert not c.coverage_but(c.status == Status.EQUAL).enough
+
+
+def test_recomputed_copies_are_not_counted() -> None:
+    again = [replace(o, extra={"Recompute": "true"}) for o in STEP[1:5]]
+    known = compared(STEP, [*STEP[:26], *again, *STEP[26:]]).coverage
+    assert known.b.operations == len(STEP)
+    assert known.enough
+
+
+def test_equal_inputs_compare_nothing_in_any_form_of_log() -> None:
+    silent = [replace(o, outputs=[], l1=None, l2=None, min=None, max=None, mean=None) for o in STEP]
+    c = compared(silent, silent)
+    assert set(c.status.tolist()) == {Status.NO_VALUES}
+    assert c.coverage.nothing
+
+
+def test_an_operation_of_our_capture_that_wrote_nothing_is_compared() -> None:
+    """The log says what was written; where it says nothing, the inputs are what is left of them."""
+    x = np.arange(4.0, dtype=np.float32)
+    steps = [Step(key="m/op_0_mul", reads=[x], gives=[x * 2]), Step(key="m/op_1__foreach_mul_", reads=[x, x])]
+    c = compare(captured_log(steps), captured_log(steps))
+    assert c.status.tolist() == [Status.EQUAL, Status.EQUAL]
+
+
+def test_the_update_of_a_fused_optimizer_is_covered_by_what_it_leaves() -> None:
+    """One run updates both weights at once, the other one by one."""
+    w, v, g = (np.arange(4.0, dtype=np.float32) + k for k in (1, 5, 9))
+    loss = Step(key="m/op_0_mm", reads=[w, v], gives=[w * v])
+    names = {"parameters": ("w", "v", "w.grad", "v.grad"), "phase": "optimizer"}
+    fused = Step(key="optimizer/op_0__fused_sgd_", reads=[w, v, g, g], changed={0: w - g, 1: v - g}, fields=names)
+    one, other = (
+        Step(
+            key=f"optimizer/op_{k}_add_",
+            reads=[x, g],
+            gives=[x - g + wrong],
+            fields={"parameters": (name, f"{name}.grad"), "phase": "optimizer"},
+        )
+        for k, (name, x, wrong) in enumerate((("w", w, 0), ("v", v, 0)))
+    )
+    c = compare(captured_log([loss, fused]), captured_log([loss, one, other]))
+    assert c.coverage.enough, c.coverage.sentence
+    assert c.coverage.b == Side(1, 2, 0, 0)
+    unnamed = replace(fused, fields={"phase": "optimizer"})
+    known = compare(captured_log([loss, unnamed]), captured_log([loss, one, other])).coverage
+    assert "the optimizer step (2)" in known.sentence
+
+
+def test_another_number_of_tensors_is_a_difference() -> None:
+    def lists(n: int, k: int = 0) -> Op:
+        values = [float(v) for v in range(1, n + 1)]
+        return op(f"m/op_{k}__foreach_add", shape=[1], outputs=values, inputs=values, l2=1.0)
+
+    c = compared([lists(28)], [lists(11)])
+    assert c.status.tolist() == [Status.SHAPE]
+    assert compared([lists(11)], [lists(11)]).status.tolist() == [Status.SAME_PRINT]
+    # what the other run does in two operations
+    rest = replace(lists(17, 1), outputs=[float(v) for v in range(12, 29)], inputs=[float(v) for v in range(12, 29)])
+    assert Status.SHAPE not in compared([lists(28)], [lists(11), rest]).status.tolist()
+
+
+def test_another_number_of_tensors_updated_in_place_is_a_difference() -> None:
+    def update(n: int) -> Op:
+        return op("m/op_1__foreach_add_", shape=None, outputs=[], inputs=[float(v) for v in range(n)])
+
+    first = op("m/op_0_mm", 3.0)
+    assert compared([first, update(28)], [first, update(11)]).status.tolist() == [Status.SAME_PRINT, Status.SHAPE]
+    assert compared([first, update(28)], [first, update(27)]).status[1] == Status.NO_VALUES, "a factor may be missing"
+
+
+def test_rows_within_a_tolerance_of_rules_only() -> None:
+    a = chain("mm", "relu", "sum")
+    b = [a[0], replace(a[1], outputs=[a[1].outputs[0] * 1.05]), replace(a[2], outputs=[a[2].outputs[0] * (1 + 4e-6)])]  # type: ignore[operator]
+    c = compared(a, b, RuleSet((ToleranceRule(match="*", rtol=0.1),)))
+    assert not c.red.any()
+    assert c.within_rules_only.tolist() == [False, True, False]
+    assert not compared(a, a, RuleSet((ToleranceRule(match="*", rtol=0.1),))).within_rules_only.any()
+    assert not compared(a, b).within_rules_only.any()
