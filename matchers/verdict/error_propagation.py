@@ -169,8 +169,8 @@ class _Walk:
         self._sure: list[bool] = (pairing.confidence >= UNSURE).tolist()
         self._sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
         self._adds: list[bool] = (additions(a)[columns.i] & additions(b)[columns.j]).tolist()
-        self._a = LogSide(a, pairing.of_a, flow.a, self._propagated, coarsest)
-        self._b = LogSide(b, pairing.of_b, flow.b, self._propagated, coarsest)
+        self._a = LogSide(a, pairing.of_a, flow.a, self._propagated, b.dtypes, coarsest)
+        self._b = LogSide(b, pairing.of_b, flow.b, self._propagated, a.dtypes, coarsest)
 
     def run(self) -> None:
         """Judge all pairs."""

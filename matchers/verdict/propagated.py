@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import is_collective, moves
-from matchers.verdict.tolerance import UNKNOWN_SCORES, elementwise, rounding
+from matchers.verdict.tolerance import EPSILON, UNKNOWN_SCORES, elementwise, rounding
 
 __all__ = ["PropagatedError", "LogSide"]
 
@@ -41,11 +42,22 @@ class LogSide:
     Args:
         of: the pair of each record, -1 for none.
         propagated: the state of the pairs, which the caller fills in meanwhile.
+        dtypes: of the other log. One that it never uses is no reason to round so coarsely.
         coarsest: see `matchers.verdict.tolerance.rounding`.
     """
 
-    def __init__(self, log: OpLog, of: Int32, flow: Ragged, propagated: PropagatedError, coarsest: float = 0.0) -> None:
+    def __init__(
+        self,
+        log: OpLog,
+        of: Int32,
+        flow: Ragged,
+        propagated: PropagatedError,
+        dtypes: Collection[str],
+        coarsest: float = 0.0,
+    ) -> None:
         self._log, self._propagated, self._coarsest = log, propagated, coarsest
+        self._dtypes = dtypes
+        self._instead = max((name for name in dtypes if name in EPSILON), key=lambda name: EPSILON[name], default="")
         self.pair_of: list[int] = of.tolist()
         self._start: list[int] = flow.start.tolist()
         self._makers: list[int] = flow.value.tolist()
@@ -84,7 +96,9 @@ class LogSide:
         name = self._log.op_name(record)
         # a collective adds a term per rank, or only moves data
         by_element = elementwise(name) or is_collective(name)
-        own = 0.0 if moves(name) else rounding(self._log.dtype_text(record), by_element, self._log.ours, self._coarsest)
+        dtype = self._log.dtype_text(record)
+        dtype = dtype if dtype in self._dtypes else self._instead
+        own = 0.0 if moves(name) else rounding(dtype, by_element, self._log.ours, self._coarsest)
         self._errors[record] = error + own
         self._norms[record] = max(map(self.norm_of, clean), default=0.0)
         if len(clean) < len(makers):

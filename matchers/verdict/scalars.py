@@ -1,9 +1,9 @@
 """Scalar arguments, recovered from what an operation read and returned.
 
-A log has no scalars. But adding one, or multiplying by one, keeps the order of the elements even where it rounds, so
-the extremes of the result come from those of the input, and tell the scalar to the precision of a rounding: in a shard
-as in the whole tensor. Where the intervals of the two runs have no number in common, the runs used different scalars,
-whatever else differs.
+A log has no scalars. But a factor shows in the norm of the result. And adding a scalar keeps the order of elements,
+even where it rounds, so that the extremes of the result come from those of the input. Both tell the scalar to the
+precision of a rounding: in a shard as in the whole tensor. Where the intervals of the two runs have no number in
+common, the runs used different scalars, whatever else differs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
+from matchers.ops.outputs import mutated
 from matchers.ops.shapes import numel
 from matchers.ops.shards import Shards
 from matchers.pairing.pairing import Pairing
@@ -52,7 +53,7 @@ def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64
     found = different_scalars(a, b, i, j, by_layout[by_layout != 1])
     slots: dict[int, SlotVerdict] = {}
     for n, x, y, error in zip(found.k.tolist(), found.a.tolist(), found.b.tolist(), found.error.tolist(), strict=True):
-        limit = own_tolerance(a.dtype_text(int(i[n])), by_element=True)
+        limit = own_tolerance(a.dtype_text(int(i[n])) or "float32", by_element=True)
         if error > limit:
             slots[int(k[n])] = SlotVerdict("the scalar", Status.DIVERGED, error, False, limit, scalars=(x, y))
     return slots
@@ -64,7 +65,7 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
     Args:
         by_layout: ratios of factors that the layout of the runs explains.
     """
-    names = [*a.ops, ""]
+    names = [name.removeprefix("_foreach_").rstrip("_") for name in (*a.ops, "")]
     term = np.array([name in _TERMS for name in names])[a.op[i]]
     inverse = np.array([_TERMS.get(name, False) or _FACTORS.get(name, False) for name in names])[a.op[i]]
     known = term | np.array([name in _FACTORS for name in names])[a.op[i]]
@@ -85,23 +86,41 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
 
 
 def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64, Float64]:
-    """The least and the largest scalar that turns the extremes of the producer into those of the row."""
+    """The least and the largest scalar that turns what a row reads into what it returns, or changes in place."""
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     slack = np.array([scalar_rounding(name) for name in (*log.dtypes, "")]) + (0.0 if log.ours else PRINT_RESOLUTION)
+    one = known & (log.inputs.count[rows] == 1) & (log.outputs.count[rows] == 1)
+
+    k = np.flatnonzero(one & ~term)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = log.outputs.first(rows[k]) / log.inputs.first(rows[k])
+    off = slack[log.dtype[rows[k]]] * factor
+    low[k], high[k] = factor - off, factor + off
+
+    # a term from both extremes, where the log has those of the input
     maker = np.where(log.producers.count[rows] == 1, log.producers.first(rows, -1), -1)
-    one = known & (maker >= 0) & (log.inputs.count[rows] == 1) & (log.outputs.count[rows] == 1)
+    one &= term & (maker >= 0)
     one[one] = (
         (log.outputs.count[maker[one]] == 1)
         & (log.outputs.first(maker[one]) == log.inputs.first(rows[one]))
         & (log.dtype[maker[one]] == log.dtype[rows[one]])
     )
     k = np.flatnonzero(one)
-    off, is_term = slack[log.dtype[rows[k]]], term[k]
-    (x_l2, x_min, x_max), (y_l2, y_min, y_max) = (log.stats[1:4, of] for of in (maker[k], rows[k]))
-    x_most, y_most = np.maximum(np.abs(x_min), np.abs(x_max)), np.maximum(np.abs(y_min), np.abs(y_max))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # a term from both extremes; the size of a factor from the largest element and from the norm
-        centre = np.where(is_term, (y_max - x_max, y_min - x_min), (y_most / x_most, y_l2 / x_l2))
-        width = off * np.where(is_term, (np.abs(y_max) + x_most, np.abs(y_min) + x_most), centre)
-        low[k], high[k] = np.max(centre - width, axis=0), np.min(centre + width, axis=0)
+    x, y = log.stats[2:4, maker[k]], log.stats[2:4, rows[k]]
+    width = slack[log.dtype[rows[k]]] * (np.abs(x) + np.abs(y))
+    low[k], high[k] = np.max(y - x - width, axis=0), np.min(y - x + width, axis=0)
+
+    for n in np.flatnonzero(known & ~term & (log.outputs.count[rows] == 0) & (log.inputs.count[rows] > 0)).tolist():
+        low[n], high[n] = _factor_in_place(log, int(rows[n]))
     return low, high
+
+
+def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
+    """The size of the factor by which an operation scaled all its inputs, from the norm of the first; NaN for none."""
+    changed = mutated(log, row)
+    first = changed.get(0)
+    if first is None or len(changed) != len(log.inputs[row]) or not log.inputs[row][0] > 0:
+        return np.nan, np.nan
+    factor = first.l1 / float(log.inputs[row][0])
+    off = factor * (scalar_rounding(first.dtype) + (0.0 if log.ours else PRINT_RESOLUTION))
+    return factor - off, factor + off

@@ -30,9 +30,9 @@ __all__ = ["Found", "Outcome", "compared", "judged", "judged_all"]
 class Outcome(Enum):
     """What the tool said first about a planted bug.
 
-    RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, the end of a chain of
-    unpaired operations that it begins, or its line in another phase or module. WRONG: something else, or red rows
-    without a first cause. MISSED: exit code 0. QUIET, RED: an agreeing pair without and with red rows (or exit code 1).
+    RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, or its line in another
+    phase or module. WRONG: something else, or red rows without a first cause. MISSED: exit code 0. QUIET, RED: an
+    agreeing pair without and with red rows (or exit code 1).
     """
 
     RIGHT = "right"
@@ -140,10 +140,9 @@ class _Truth:
         return any(self._is(log, record) for log, record in self._records(row))
 
     def near(self, row: int) -> bool:
-        """True for `Outcome.HOP`."""
+        """True if a row reads the bug's result, makes what it reads, or is the bug's line in another role."""
         for log, record in self._records(row):
-            near = [*self._neighbours(log, record), *self._chain(log, record)]
-            if any(self._is(log, other) for other in near):
+            if any(self._is(log, other) for other in self._neighbours(log, record)):
                 return True
             if log.location_text(record) in self._bug.lines or self._writes(log, record):
                 return True
@@ -160,22 +159,6 @@ class _Truth:
         flow = self._c.flow.a if log is self._c.a else self._c.flow.b
         yield from (int(made) for made in flow[record] if made >= 0)
         yield from flow.row[flow.value == record].tolist()
-
-    def _chain(self, log: OpLog, record: int) -> Iterator[int]:
-        """The unpaired operations from which an unpaired one is made, without a paired one between."""
-        c = self._c
-        if c.flow is None:
-            return
-        at, flow = (c.at_a, c.flow.a) if log is c.a else (c.at_b, c.flow.b)
-        waiting, seen = [record], {record}
-        while waiting:
-            last = waiting.pop()
-            if c.pair[at[last]] >= 0:
-                continue
-            yield last
-            made = {int(maker) for maker in flow[last] if maker >= 0} - seen
-            seen |= made
-            waiting += made
 
     def _is(self, log: OpLog, record: int) -> bool:
         bug = self._bug

@@ -320,6 +320,24 @@ def test_what_a_fixed_tolerance_allows_is_allowed() -> None:
     assert compare(log(0, 0), log(1e-7, 5e-3), expectation=ORDER).red.any()
 
 
+def test_a_cast_to_a_dtype_that_the_other_run_never_uses_is_no_rounding() -> None:
+    """The same formulas in the same dtypes were expected."""
+    x = values()
+    low = off(x, 2e-3, 3)
+
+    def log(cast: bool, dtype: str = "bfloat16") -> OpLog:
+        out = [Step(key="a/op_0_mm", gives=[x])]
+        if cast:
+            out.append(Step(key="a/op_0__to_copy", gives=[summary(low, dtype=dtype)], reads=[x], made=[out[-1].key]))
+        given = summary(low, dtype=dtype) if cast else x
+        gives = [np.exp(low if cast else x)]
+        return captured_log([*out, Step(key="a/op_1_exp", gives=gives, reads=[given], made=[out[-1].key])])
+
+    c = compare(log(False), log(True), expectation=ORDER)
+    assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.cause)] == ["a/op_0__to_copy"]
+    assert not compare(log(False), log(True), expectation=Expectation(preset=Expect.LOW_PRECISION)).red.any()
+
+
 @pytest.mark.parametrize(("error", "expected"), [(2e-2, Status.CLOSE), (5e-2, Status.NOT_JUDGED)])
 def test_an_allowance_for_nearly_anything_is_no_verdict(error: float, expected: Status) -> None:
     """Noise of 3e-2 allows 0.12; noise of 1e-2 allows 0.04."""

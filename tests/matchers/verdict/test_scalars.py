@@ -57,6 +57,24 @@ def test_the_same_scalar_on_other_values_is_not(op: str, scalar: float, off: flo
     assert c.status[1] == Status.SHARDED
 
 
+def scaled(factor: float, *, part: bool = False) -> OpLog:
+    """A weight that is scaled in place, as decay does it."""
+    x = X[: 4 if part else 8]
+    y = x * np.float32(factor)
+    after = sharded(y, X.shape) if part else y
+    before = sharded(x, X.shape) if part else x
+    return captured_log(
+        [Step(key="optimizer/op_0__foreach_mul_", reads=[before], made=[""], changed={0: after})]  # type: ignore[dict-item,list-item]
+    )
+
+
+def test_another_factor_in_place_is_red_in_a_shard() -> None:
+    assert compare(scaled(0.9999), scaled(0.9999, part=True)).status[0] == Status.SHARDED
+    c = compare(scaled(0.9999), scaled(0.9998, part=True))
+    assert c.status[0] == Status.DIVERGED
+    assert "the scalar argument, 0.9999 in a and 0.9998 in b, differs" in headline(c, 0)
+
+
 def test_a_factor_of_the_number_of_ranks_is_the_layout() -> None:
     assert compare(run("div", 3.0), run("div", 6.0, part=True)).status[1] == Status.SHARDED
     assert compare(run("div", 3.0), run("div", 7.0, part=True)).status[1] == Status.DIVERGED
