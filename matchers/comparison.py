@@ -66,6 +66,7 @@ class Comparison(Rows):
         policy: dtype combinations that differ throughout and are judged at the coarser ε.
         expectation: how similar the runs are expected to be.
         arithmetic: by pair, the differences that float arithmetic explains; None unless requested.
+        loss_scale: the factor of a's losses and gradients against b's before they are reduced; 1 for none.
         last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
             pair wrote.
     """
@@ -75,6 +76,7 @@ class Comparison(Rows):
     policy: DtypePolicy = ()
     expectation: Expectation = field(default_factory=Expectation)
     arithmetic: Arithmetic | None = None
+    loss_scale: float = 1.0
     last_contents: ContentVerdicts = field(default_factory=ContentVerdicts, repr=False, compare=False)
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
@@ -233,6 +235,7 @@ def _compare(
         policy=judgement.policy,
         expectation=expectation,
         arithmetic=judgement.arithmetic,
+        loss_scale=judgement.loss_scale,
         last_contents=left,
         kept=Kept(shards, matching, judgement.judged, contents),
     )

@@ -3,7 +3,8 @@
 An operation is *compared* if what it returned or wrote was. Any other is *covered* if one that agrees reads its results
 or reads what such an operation makes of them, and no red one does, or if the named tensors that it wrote agree at the
 end of the step: then an error in it would have shown. This does not hold for a half of a log or a phase that the other
-log does not have. Copies that activation checkpointing computes again are not counted.
+log does not have. Copies that activation checkpointing computes again are not counted, nor are micro-batches that other
+ranks of the other run have.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import communicating
+from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -181,6 +183,8 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     cover[agrees | c.red | c.cause] = Cover.COMPARED  # a first cause of one run only was found without a partner
     cover[c.status == Status.PARTIAL] = Cover.COVERED
     cover[c.status == Status.RECOMPUTE] = Cover.NOT_COUNTED
+    for log, other, at, of in ((c.a, c.b, c.at_a, c.pairing.of_a), (c.b, c.a, c.at_b, c.pairing.of_b)):
+        cover[at[of_other_ranks(log, other, of >= 0)]] = Cover.NOT_COUNTED
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:

@@ -137,6 +137,19 @@ def find_origins(
             cause_of[begins[~_fed_by_red(log, flow_of, red_of, _passive(verdicts, of))[begins]]] = True
             explained[reads.pair[led]] = True
 
+    if a.folding is not None or b.folding is not None:
+        open_pairs = red & ~explained
+        for side, other, lead, other_lead, cause_of in (
+            (sides[0], sides[1], pairing.lead_a, pairing.lead_b, cause_a),
+            (sides[1], sides[0], pairing.lead_b, pairing.lead_a, cause_b),
+        ):
+            for record, pairs in _insertions(side, other, hides, other_lead).items():
+                carried = _fed_by_red(
+                    side.log, side.flow, _red_records(_any(pairs, len(red)), side.of), _red_records(hides, side.of)
+                )
+                led = open_pairs & carried[lead]
+                if led.any():
+                    cause_of[record], explained[led] = True, True
     found: dict[int, Stretch] = {}
     if reads_parts.any():
         stretches = Stretches(*sides, pairing, verdicts, parts, red)
@@ -191,7 +204,7 @@ def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Boo
     return np.asarray((pairing.lead_a <= first_a) & (pairing.lead_b < max(first_b, 1)))
 
 
-def _red_records(red: Bool, of: Int32) -> Bool:
+def _red_records(red: Bool, of: Int32 | Int64) -> Bool:
     return np.asarray((of >= 0) & red[np.maximum(of, 0)])
 
 
@@ -320,6 +333,31 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
     with np.errstate(invalid="ignore"):
         out[known] = altered | (error > tolerance)
     return out
+
+
+def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict[int, Int64]:
+    """Unpaired operations between two that are partners in both logs, and the pairs that read their results.
+
+    Args:
+        hides: bool[p], only these pairs are looked at.
+        other_lead: int32[p], the records of the other log.
+    """
+    stands = True if side.log.folding is None else side.log.folding.into < 0
+    alone = np.flatnonzero((side.of < 0) & ~_copies(side.log) & stands)
+    edges = np.flatnonzero(np.isin(side.flow.value, alone) & _at(hides, side.of[side.flow.row]))
+    found: dict[int, Int64] = {}
+    for record in np.unique(side.flow.value[edges]).tolist():
+        makers = side.flow[record]
+        before = side.of[makers[makers >= 0]]
+        readers = side.of[side.flow.row[edges[side.flow.value[edges] == record]]]
+        pairs = []
+        for pair in readers.tolist():
+            theirs = other.flow[int(other_lead[pair])]
+            if np.isin(other.of[theirs[theirs >= 0]], before[before >= 0]).any():
+                pairs.append(pair)
+        if pairs:
+            found[record] = np.array(pairs, np.int64)
+    return found
 
 
 def _copies(log: OpLog) -> Bool:

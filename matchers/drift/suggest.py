@@ -8,6 +8,7 @@ is linear in the number of operations.
 from __future__ import annotations
 
 from matchers.comparison import Comparison
+from matchers.drift.divided_losses import divided_losses
 from matchers.drift.name_families import name_families
 from matchers.drift.pair_names import PairNames
 from matchers.drift.realign import realignments
@@ -31,6 +32,9 @@ def suggest(c: Comparison) -> tuple[Suggestion, ...]:
     if mended.matching is None:
         return ()
     names = PairNames(mended, mended.matching)
-    weighed = (weigh(mended, finding) for finding in (*name_families(names), *unpaired_families(names)))
+    weighed = (
+        weigh(mended, finding)
+        for finding in (*name_families(names), *unpaired_families(names), *divided_losses(mended))
+    )
     found = [suggestion for suggestion in weighed if suggestion is not None]
     return (*wrong, *sorted(found, key=lambda s: (-s.settles, -s.rows, s.name)))

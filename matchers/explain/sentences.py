@@ -32,6 +32,7 @@ from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
 from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.list_lengths import length
+from matchers.verdict.loss_scale import scaled_pairs
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = [
@@ -142,6 +143,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if status == Status.CLOSE and c.unread[row]:
         slot = c.slots[row]
         return f"close: {slot.name} differs by {format_error(slot.error, slot.bound)}, but no operation depends on it"
+    if status == Status.CLOSE and _is_scaled(c, row):
+        return f"close: {c.loss_scale:g} times b's, as every loss and gradient; otherwise by {by}, {within}"
     if status == Status.NO_VALUES:
         return f"no values: {_what_is_missing(c, row)}"
     if status == Status.NOT_JUDGED:
@@ -178,6 +181,11 @@ def _what_is_missing(c: Comparison, row: int) -> str:
     if a != b:
         return f"only {'a' if a else 'b'} prints a result"
     return "the logs print other numbers of the result" if a else "neither log prints a result"
+
+
+def _is_scaled(c: Comparison, row: int) -> bool:
+    """True for losses and gradients that are a multiple of the other run's."""
+    return c.loss_scale != 1 and bool(scaled_pairs(c.a, c.b, c.pairing, c.loss_scale)[c.pair[row]])
 
 
 def _role(c: Comparison, row: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions, numel
 
-__all__ = ["fold_micro_batches", "micro_batch_numbers"]
+__all__ = ["fold_micro_batches", "micro_batch_numbers", "of_other_ranks"]
 
 _ADDITIONS = frozenset({"add", "add_"})
 _RANDOM = frozenset(
@@ -84,6 +84,23 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     return number if len(modules) > 1 and all(found == modules[0] for found in modules) else none
 
 
+def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:
+    """bool[n]: records of micro-batches that other ranks of the other run have computed.
+
+    Args:
+        paired: bool[n], the record has a partner in the other log, which is that of one rank.
+    """
+    ranks, others = (run.get("world_size", 1) for run in (log.header.run, other.header.run))
+    number = micro_batch_numbers(log)
+    many = int(number.max(initial=-1)) + 1
+    if not (type(ranks) is type(others) is int and 0 < ranks < others and many * ranks % others == 0):
+        return np.zeros(len(log), bool)
+    inside = number >= 0
+    share = np.bincount(number[inside & paired], minlength=many) / np.maximum(np.bincount(number[inside]), 1)
+    here = np.flatnonzero(share > _SAME_SIZE)
+    return inside & ~np.isin(number, here) & ~paired & (len(here) * others == many * ranks)
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """The records of a log, those that are one operation in several micro-batches together.
@@ -94,6 +111,8 @@ class _Parts:
         into: int64[n], as in `Folding`.
         total: the last accumulation of an output, by the leading record that made its last term and the number of the
             output.
+        running: by the last accumulation of what is no gradient of these micro-batches (a counter, the loss of the
+            step), all of them in order.
         flow: of the log (`sources`).
     """
 
@@ -103,6 +122,7 @@ class _Parts:
     start: Int64
     into: Int64
     total: Mapping[tuple[int, int], int]
+    running: Mapping[int, list[int]]
     flow: Ragged
 
     @classmethod
@@ -111,7 +131,7 @@ class _Parts:
         n = len(log)
         batches = int(number.max(initial=0)) + 1
         if batches == 1:
-            return cls(log, 1, np.arange(n), np.arange(n), np.full(n, -1, np.int64), {}, log.producers)
+            return cls(log, 1, np.arange(n), np.arange(n), np.full(n, -1, np.int64), {}, {}, log.producers)
         flow = sources(log)
         added = _accumulations(log, number, flow)
         apart = np.zeros(n, bool)
@@ -120,7 +140,7 @@ class _Parts:
         lead = np.repeat(_last(rows, start), np.diff(np.append(start, len(rows))))
         into = np.full(n, -1, np.int64)
         into[rows] = np.where(rows == lead, -1, lead)
-        return cls(log, batches, rows, start, into, _totals(log, added, into), flow)
+        return cls(log, batches, rows, start, into, *_totals(log, added, into), flow)
 
     @property
     def size(self) -> Int64:
@@ -187,7 +207,11 @@ class _Parts:
         whole_shape[k] = shape
         batch = np.where(log.micro_batch > 0, 0, log.micro_batch)
         run = {name: value for name, value in log.header.run.items() if name != "batch"}
-        texts = {name: dict.fromkeys(k.tolist(), b"") for name in log.extra if _of_result(name)}
+        texts = {name: dict.fromkeys(k.tolist(), b"") for name in ("Sketch", "User hash") if name in log.extra}
+        for output, row, text in self._further_outputs(other, np.flatnonzero(fold)):
+            texts.setdefault(f"Output {output}", {})[row] = text
+            if not text and output < outputs.count[row]:
+                outputs.value[outputs.start[row] + output] = np.nan
         for (row, output), last in self.total.items():
             _take(outputs, row, output, log.outputs, last)
             _take(digests, row, output, log.digests, last)
@@ -197,6 +221,10 @@ class _Parts:
                 stats[:, row], counts[:, row], present[row] = log.stats[:, last], log.counts[:, last], log.present[last]
                 whole_shape[row] = log.shape[row]
                 texts.setdefault("Sketch", {})[row] = log.texts("Sketch").raw(last)
+        for last, chain in self.running.items():
+            _join_terms(
+                log, inputs, input_digests, chain, int(self.flow.value[self.flow.start[last]]) != chain[-2], unknown
+            )
         known = np.array([row for row, output in self.total if not output], np.int64)
         is_term, by_part = np.zeros(len(log), bool), np.zeros(len(log), bool)
         is_term[np.setdiff1d(k[terms], known)] = True
@@ -304,6 +332,22 @@ class _Parts:
         table_of = Strings(tuple(raw))
         return np.array(shape, np.int64)[at], np.array(terms, bool)[at], np.array(parts, bool)[at], table_of
 
+    def _further_outputs(self, other: _Parts, groups: Int64) -> Iterator[tuple[int, int, bytes]]:
+        """(number, leading record, text) of the further outputs of some groups that are not the same in all parts.
+
+        The text is empty where the whole is unknown.
+        """
+        log, twin = self.log, self._counterparts(other)
+        for output in range(1, 1 + sum(name.startswith("Output ") for name in log.extra)):
+            mine, theirs = log.texts(f"Output {output}"), other.log.texts(f"Output {output}")
+            for group in groups.tolist():
+                rows = self.rows[self.start[group] : self.start[group] + self.size[group]].tolist()
+                if rows[-1] not in mine or len({_digest(log, row, output) for row in rows}) == 1:
+                    continue
+                by = int(twin[group])
+                known = theirs.raw(int(other.lead[by])) if by >= 0 else b""
+                yield output, rows[-1], _whole([mine.raw(row) for row in rows], known, int(other.size[by]))
+
     def _counterparts(self, other: _Parts) -> Int64:
         """int64[g], the group of the other log at the same place among those of its module and op; -1 without one.
 
@@ -402,14 +446,16 @@ def _last(rows: Int64, start: Int64) -> Int64:
     return rows[np.append(start[1:], len(rows)) - 1]
 
 
-def _totals(log: OpLog, added: Iterable[tuple[int, int, int]], into: Int64) -> dict[tuple[int, int], int]:
-    """`_Parts.total`. Accumulations join the group of their last term in `into`, or else that of the last one."""
+def _totals(
+    log: OpLog, added: Iterable[tuple[int, int, int]], into: Int64
+) -> tuple[dict[tuple[int, int], int], dict[int, list[int]]]:
+    """`_Parts.total` and `running`. In `into`, accumulations join the group of their last term, or the last of them."""
     begins: dict[int, int] = {}
     chains: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for row, before, term in added:
         begins[row] = begins.get(before, before)
         chains[begins[row], _output(log, term, row)].append((row, term))
-    out = {}
+    out, running = {}, {}
     for (begin, output), chain in chains.items():
         last, term = chain[-1]
         lead = int(into[term]) if term >= 0 and into[term] >= 0 else term
@@ -417,8 +463,9 @@ def _totals(log: OpLog, added: Iterable[tuple[int, int, int]], into: Int64) -> d
             out[lead, output] = last
             into[[row for row, _ in chain]] = lead
         elif into[begin] < 0 and not (into == begin).any():
-            into[[begin, *(row for row, _ in chain[:-1])]] = last
-    return out
+            running[last] = [begin, *(row for row, _ in chain)]
+            into[running[last][:-1]] = last
+    return out, running
 
 
 def _output(log: OpLog, made: int, read: int) -> int:
@@ -434,15 +481,57 @@ def _alike(values: NDArray[Any], start: Int64) -> Bool:
     return np.asarray(np.minimum.reduceat(values, start) == np.maximum.reduceat(values, start))
 
 
+def _join_terms(log: OpLog, inputs: Ragged, digests: Ragged, chain: list[int], place: bool, unknown: np.uint64) -> None:
+    """Let the last of a chain of additions read what the first one adds to, and all that they add.
+
+    `place`: of what they add to, 0 or 1.
+    """
+    first, last = chain[0], chain[-1]
+    if any(len(log.inputs[row]) != 2 for row in chain):
+        return
+    at = inputs.start[last]
+    inputs.value[at + place] = log.inputs[first][int(place)]
+    inputs.value[at + 1 - place] = sum(float(log.inputs[row][1 - place]) for row in chain)
+    if len(log.input_digests[first]) == len(log.input_digests[last]) == 2:
+        at = digests.start[last]
+        digests.value[at + place], digests.value[at + 1 - place] = log.input_digests[first][int(place)], unknown
+
+
 def _take(into: Ragged, row: int, place: int, of: Ragged, record: int) -> None:
     """Replace one entry of a list by the first entry of another one."""
     if place < into.count[row] and of.count[record]:
         into.value[into.start[row] + place] = of.value[of.start[record]]
 
 
-def _of_result(field: str) -> bool:
-    """True for the text fields that are about results."""
-    return field in ("Sketch", "User hash") or field.startswith("Output ")
+def _digest(log: OpLog, row: int, output: int) -> int:
+    digests = log.digests[row]
+    return int(digests[output]) if output < len(digests) else row
+
+
+def _whole(parts: list[bytes], twin: bytes, twins: int) -> bytes:
+    """What the log says of an output of all micro-batches, from its text for each; empty if it does not tell.
+
+    Args:
+        twin: the text of the same output in the other log, of one of as many parts as `twins`.
+    """
+    try:
+        told, other = [json.loads(text) for text in parts], json.loads(twin)
+        shapes = [tuple(entry["shape"]) for entry in told]
+        by = _divided(shapes[-1], len(parts), [(tuple(other["shape"]), twins)])
+        if by is None or "int" in told[-1]["dtype"]:  # positions within a part
+            return b""
+        shape = list(shapes[-1])
+        shape[by] = sum(lengths[by] for lengths in shapes)
+        stats = np.array([[entry[name] for name in ("l1", "l2", "min", "max", "mean")] for entry in told], float).T
+        counts = np.array([entry["counts"] for entry in told], np.int64).T
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return b""
+    start = np.zeros(1, np.int64)
+    size = np.array([math.prod(lengths) for lengths in shapes], float)
+    names = ("l1", "l2", "min", "max", "mean")
+    whole = dict(zip(names, folded_statistics(stats, counts, size, start)[:, 0].tolist(), strict=True))
+    entry = {"shape": shape, "dtype": told[-1]["dtype"], **whole, "counts": folded_counts(counts, start)[:, 0].tolist()}
+    return json.dumps(entry).encode()
 
 
 def _as_json(log: OpLog, row: int) -> bytes:

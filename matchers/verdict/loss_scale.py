@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64
+from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
@@ -24,8 +24,9 @@ from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import DtypePolicy
 
-__all__ = ["loss_scale", "without_scale"]
+__all__ = ["scaled_pairs", "without_scale"]
 
+_EXACT = 1e-5
 _NEAR = 0.02
 """Relative deviation of the median ratio from the factor."""
 _FAR = 1.4
@@ -34,23 +35,26 @@ _FAR = 1.4
 
 def without_scale(
     a: OpLog, b: OpLog, pairing: Pairing, rtol: Float64, policy: DtypePolicy, verdicts: Verdicts, flow: DataFlow
-) -> tuple[Verdicts, OpLog]:
-    """The verdicts on results that are scaled in b as those in a, and log b with these results.
+) -> tuple[Verdicts, OpLog, float]:
+    """The verdicts on results that are scaled in b as those in a, log b with these results, and the factor (1: none).
 
     Args:
         rtol, policy: as in `judge`.
         verdicts: on each pair by itself.
     """
-    factor = loss_scale(a, b, pairing, verdicts)
+    factor = _loss_scale(a, b, pairing, verdicts)
     if factor == 1:
-        return verdicts, b
-    b, pairs = _scaled(a, b, pairing, verdicts, factor, flow)
-    again = np.flatnonzero(pairs)
+        return verdicts, b, factor
+    again = np.flatnonzero((verdicts.status == Status.DIVERGED) & scaled_pairs(a, b, pairing, factor))
     i, j = (lead[again].astype(np.int64) for lead in (pairing.lead_a, pairing.lead_b))
-    return replaced(verdicts, again, judge(a, b, i, j, rtol[again], policy)), b
+    b = _scaled(b, j, factor, flow)
+    fresh = judge(a, b, i, j, rtol[again], policy)
+    # the numbers in the logs are not the same
+    status = np.where(fresh.status == Status.SAME_PRINT, np.int8(Status.CLOSE), fresh.status)
+    return replaced(verdicts, again, replace(fresh, status=status)), b, factor
 
 
-def loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:
+def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:
     """The factor between the gradients of a and those of b before ranks add them up: n or 1/n; 1 for none.
 
     Args:
@@ -65,9 +69,10 @@ def loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> floa
     red = (verdicts.status == Status.DIVERGED) & (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
     if not red.any():
         return 1.0
-    middle = float(np.median(ratio[red]))
+    first = np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]
     for factor in (many[0] / many[1], many[1] / many[0]):
-        if abs(middle / factor - 1) < _NEAR:
+        # the first one is the factor itself
+        if abs(ratio[first] / factor - 1) < _EXACT or abs(float(np.median(ratio[red])) / factor - 1) < _NEAR:
             return factor
     return 1.0
 
@@ -78,17 +83,18 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
         return a.outputs.first(pairing.lead_a) / b.outputs.first(pairing.lead_b)
 
 
-def _scaled(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, factor: float, flow: DataFlow
-) -> tuple[OpLog, Bool]:
-    """Log b with results that are smaller by this factor multiplied by it; bool[p], their pairs."""
-    off = _ratio(a, b, pairing) / factor
+def scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
+    """bool[p]: gradients and losses whose norms differ by about this factor."""
+    off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
+    loss = (a.phase[lead] == Phase.FORWARD) & (numel(a)[a.shape[lead]] == 1)
     with np.errstate(invalid="ignore"):
-        pairs = (verdicts.status == Status.DIVERGED) & (off < _FAR) & (off > 1 / _FAR)
-    phase = a.phase[pairing.lead_a]
-    pairs &= (phase == Phase.BACKWARD) | ((phase == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1))
+        return (off < _FAR) & (off > 1 / _FAR) & (loss | (a.phase[lead] == Phase.BACKWARD))
+
+
+def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow) -> OpLog:
+    """Log b with the results of some records multiplied by the factor, also where they are read."""
     rows = np.zeros(len(b), bool)
-    rows[pairing.lead_b[pairs]] = True
+    rows[records] = True
     stats = b.stats.copy()
     stats[:, rows] *= factor
     outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row], factor)
@@ -103,10 +109,9 @@ def _scaled(
             extra[name] = texts.changed(dict(zip(which, lines, strict=True)))
         elif name.startswith("Output "):
             extra[name] = texts.changed(dict.fromkeys(which, b""))
-    other = replace(
+    return replace(
         b, stats=stats, outputs=outputs, digests=digests, inputs=inputs, input_digests=input_digests, extra=extra
     )
-    return other, pairs
 
 
 def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple[Ragged, Ragged]:

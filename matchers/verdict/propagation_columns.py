@@ -105,10 +105,12 @@ class PropagationColumns:
         share = systematic_share(
             np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, x), (b, y))))
         )
-        copies = _by_op(a, i, COPIES.__contains__)
+        # what returns nothing and changes nothing passes its inputs on
+        copies = _by_op(a, i, COPIES.__contains__) | ((a.outputs.count[i] == 0) & ~by_slot)
         # a constant that two dtypes round differently moves a norm by all of its rounding
         constant = copies | _other_dtype(a, b, i, j)
         unknown = np.full(len(i), np.nan)
+        times = np.where(verdicts.bound & (error > norm) & ~by_slot, EXTREMES, 1.0)
         return cls(
             i=i,
             j=j,
@@ -116,13 +118,15 @@ class PropagationColumns:
             error=error,
             limit=verdicts.limit,
             open=is_open,
-            judged_by=judged_by,
+            judged_by=np.where(
+                verdicts.bound & ~by_slot, np.fmax(judged_by, times * _further_norms(a, b, x, y)), judged_by
+            ),
             whole=whole | ranked,
             ranked=ranked,
             own=own,
             own_norm=np.where(constant, own, share * own),
             norm=norm,
-            times=np.where(verdicts.bound & (error > norm) & ~by_slot, EXTREMES, 1.0),
+            times=times,
             share=share,
             copies=copies,
             growth=_by_op(a, i, growth_factor),
@@ -161,3 +165,15 @@ def _norm_change(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     first = relative(a.outputs.first(i), b.outputs.first(j))
     second = relative(a.stats[1][i], b.stats[1][j])
     return np.fmax(np.nan_to_num(first, posinf=np.inf), np.nan_to_num(second, posinf=np.inf))
+
+
+def _further_norms(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
+    """The largest relative change of the L1 of a further output; 0 without one."""
+    out = np.zeros(len(i))
+    count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+    for k in range(1, int(count.max(initial=0))):
+        has = np.flatnonzero(count > k)
+        x = a.outputs.value[a.outputs.start[i[has]] + k]
+        y = b.outputs.value[b.outputs.start[j[has]] + k]
+        out[has] = np.fmax(out[has], np.nan_to_num(relative(x, y), posinf=np.inf))
+    return out

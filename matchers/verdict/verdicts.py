@@ -33,6 +33,7 @@ class Judgement:
         parts: bool[p], the two sides hold different parts of their tensors.
         judged: the verdict on each pair by itself, for the next judgement of the same logs.
         noise: names of parameters and states of an optimizer that are noise.
+        loss_scale: the factor between the gradients of a and those of b before they are reduced.
     """
 
     verdicts: Verdicts
@@ -42,6 +43,7 @@ class Judgement:
     arithmetic: Arithmetic | None
     judged: Judged
     noise: frozenset[str] = frozenset()
+    loss_scale: float = 1.0
 
 
 def judge_all(
@@ -69,22 +71,22 @@ def judge_all(
     preset = expectation.preset
     policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
     judged = judge_again(a, b, i, j, rtol, policy, before)
-    verdicts, noise = judged.verdicts, frozenset[str]()
+    verdicts, noise, scale = judged.verdicts, frozenset[str](), 1.0
     if preset != Expect.BITWISE:
-        verdicts, b = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
+        verdicts, b, scale = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
         verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
     found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
         return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), b, found.parts, policy, None, judged)
     if not expectation.explains:
-        return Judgement(found.verdicts, b, found.parts, policy, None, judged, noise)
+        return Judgement(found.verdicts, b, found.parts, policy, None, judged, noise, scale)
     coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
     if preset == Expect.LOW_PRECISION:
         coarsest = max(coarsest, TF32_EPSILON, *_epsilons(a), *_epsilons(b))
     verdicts, arithmetic = explain_by_arithmetic(
         a, b, pairing, found, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
     )
-    return Judgement(verdicts, b, found.parts, policy, arithmetic, judged, noise)
+    return Judgement(verdicts, b, found.parts, policy, arithmetic, judged, noise, scale)
 
 
 def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:

@@ -22,7 +22,14 @@ def _mean_gradient(scale: float) -> np.ndarray[Any, Any]:
 
 
 def step(
-    micro_batches: int, *, scale: float = 1.0, divided: bool = True, numbered: bool = True, zero_bias: bool = False
+    micro_batches: int,
+    *,
+    scale: float = 1.0,
+    divided: bool = True,
+    numbered: bool = True,
+    zero_bias: bool = False,
+    flip: bool = False,
+    total: bool = False,
 ) -> list[Step]:
     """The records of one step.
 
@@ -31,16 +38,19 @@ def step(
         divided: each loss is divided by the number of micro-batches.
         numbered: the records have the number of their micro-batch.
         zero_bias: the gradient of the bias is zero but for rounding.
+        flip: the scores change their order, the bug to plant.
+        total: the losses are added up.
     """
     steps: list[Step] = []
     parts = np.split(SAMPLES, micro_batches)
-    total: dict[str, np.ndarray[Any, Any]] = {}
+    sums: dict[str, np.ndarray[Any, Any]] = {"loss": np.zeros((), np.float32)}
     made: dict[str, str] = {}
     for k, x in enumerate(parts):
         fields: Mapping[str, Any] = {"micro_batch": k} if numbered else {}
         back = {**fields, "phase": "backward"}
         scores = (x @ WEIGHT + BIAS).astype(np.float32)
-        scaled = scores * np.float32(scale)
+        flipped = scores[:, ::-1].copy() if flip else scores
+        scaled = flipped * np.float32(scale)
         loss = np.float32((scaled**2).mean())
         share = np.float32(1 / micro_batches if divided else 1)
         # each gradient is of the loss of this part
@@ -48,9 +58,12 @@ def step(
         if zero_bias:
             gradient = (gradient - _mean_gradient(scale)).astype(np.float32)
         names = [f"lin/op_{k}_addmm", f"score/op_{k}_mul", f"loss/op_{3 * k}_mean", f"loss/op_{3 * k + 1}_div"]
+        before = f"score/op_{k}_flip" if flip else names[0]
+        steps.append(Step(key=names[0], reads=[BIAS, x, WEIGHT], gives=[scores], made=["", "", ""], fields=fields))
+        if flip:
+            steps.append(Step(key=before, reads=[scores], gives=[flipped], made=names[:1], fields=fields))
         steps += [
-            Step(key=names[0], reads=[BIAS, x, WEIGHT], gives=[scores], made=["", "", ""], fields=fields),
-            Step(key=names[1], reads=[scores], gives=[scaled], made=names[:1], fields=fields),
+            Step(key=names[1], reads=[flipped], gives=[scaled], made=[before], fields=fields),
             Step(key=names[2], reads=[scaled], gives=[np.array(loss)], made=names[1:2], fields=fields),
             Step(key=names[3], reads=[np.array(loss)], gives=[np.array(loss * share)], made=names[2:3], fields=fields),
             Step(
@@ -70,15 +83,22 @@ def step(
             steps.append(Step(key=key, reads=reads, gives=[term], made=by, fields=back))
             if k:
                 adds = f"lin/op_{2 * k + (name == 'bias')}_add_"
-                added = total[name] + term
+                added = sums[name] + term
                 steps.append(
-                    Step(key=adds, reads=[total[name], term], gives=[added], made=[made[name], key], fields=back)
+                    Step(key=adds, reads=[sums[name], term], gives=[added], made=[made[name], key], fields=back)
                 )
-                total[name], made[name] = added, adds
+                sums[name], made[name] = added, adds
             else:
-                total[name], made[name] = term, key
+                sums[name], made[name] = term, key
+        if total:
+            key, so_far = f"train/op_{k}_add_", sums["loss"]
+            sums["loss"] = so_far + loss * share
+            by = ["" if not k else f"train/op_{k - 1}_add_", names[3]]
+            steps.append(
+                Step(key=key, reads=[so_far, np.array(loss * share)], gives=[sums["loss"]], made=by, fields=fields)
+            )
     for slot, name in enumerate(("weight", "bias")):
-        gradient = total[name]
+        gradient = sums[name]
         steps.append(
             Step(
                 key=f"lin/op_{slot}_lerp_",

@@ -7,8 +7,11 @@ import pytest
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.micro_batches import fold_micro_batches, micro_batch_numbers
-from tests.captured import captured_log
-from tests.matchers.micro_batch_steps import step
+from matchers.ops.outputs import further_output
+from tests.captured import Step, captured_log
+from tests.matchers.micro_batch_steps import SAMPLES, step
+
+RNG = np.random.default_rng(2)
 
 
 def row(log: OpLog, key: str) -> int:
@@ -79,6 +82,38 @@ def test_both_logs_are_folded() -> None:
     np.testing.assert_allclose(a.stats[:, i], b.stats[:, j], rtol=1e-12)
     assert a.shape_text(i) == b.shape_text(j) == "[8, 5]"
     assert a.digests[i].tolist() != b.digests[j].tolist()
+
+
+class TestFurtherOutputs:
+    @pytest.fixture
+    def further(self) -> tuple[OpLog, OpLog]:
+        """A normalisation with a further output for each sample, and one of another size (work space)."""
+
+        def steps(batches: int) -> list[Step]:
+            out = []
+            for k, x in enumerate(np.split(SAMPLES, batches)):
+                norm = np.linalg.norm(x, axis=1, keepdims=True)
+                gives = [x / norm, norm, RNG.normal(size=7)]
+                out.append(Step(key=f"n/op_{k}_norm", reads=[x], gives=gives, fields={"micro_batch": k}))
+                out.append(Step(key=f"n/op_{k}_mul", reads=[x], gives=[x * 2], fields={"micro_batch": k}))
+            return out
+
+        return fold_micro_batches(captured_log(steps(1)), captured_log(steps(4)))
+
+    def test_those_of_each_sample_are_those_of_the_batch(self, further: tuple[OpLog, OpLog]) -> None:
+        a, b = (
+            further_output(log, row(log, key), 1)
+            for log, key in zip(further, ("n/op_0_norm", "n/op_3_norm"), strict=True)
+        )
+        assert a is not None
+        assert b is not None
+        assert (b.shape, b.numel) == (a.shape, a.numel)
+        assert (b.l1, b.l2, b.min, b.max) == pytest.approx((a.l1, a.l2, a.min, a.max))
+
+    def test_others_are_unknown(self, further: tuple[OpLog, OpLog]) -> None:
+        b = further[1]
+        assert further_output(b, row(b, "n/op_3_norm"), 2) is None
+        assert np.isnan(b.outputs[row(b, "n/op_3_norm")][2])
 
 
 class TestNumbers:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.coverage import Cover
+from matchers.drift.divided_losses import divided_losses
 from matchers.explain.sentences import explain, headline
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -50,8 +52,27 @@ def test_a_loss_that_is_not_divided_shows_in_the_gradients() -> None:
     assert c.error[at(c, "loss/op_2_mean_backward")] == pytest.approx(0.75)
 
 
+def test_elements_that_change_their_order_are_blamed_on_what_moves_them() -> None:
+    """All norms of the activations stay; the gradients of the weight differ."""
+    c = compare(captured_log(step(1)), captured_log(step(4, flip=True)))
+    assert [c.b.op_name(int(c.row_b[row])) for row in np.flatnonzero(c.cause)] == ["flip"]
+
+
+class TestTotals:
+    def test_a_sum_over_micro_batches_agrees(self) -> None:
+        c = compare(captured_log(step(1, total=True)), captured_log(step(4, total=True)))
+        assert not c.red.any()
+        assert c.status[at(c, "train/op_0_add_")] <= Status.CLOSE
+
+    def test_another_sum_is_red(self) -> None:
+        c = compare(captured_log(step(1, total=True)), captured_log(step(4, total=True, divided=False)))
+        assert c.red[at(c, "train/op_0_add_")]
+
+
 def test_a_mean_loss_of_each_micro_batch_is_not_judged() -> None:
     c = compare(captured_log(step(1)), captured_log(step(4)))
+    (finding,) = divided_losses(c)
+    assert "(1 micro-batch in a, 4 micro-batches in b)" in finding.explanation
     loss = at(c, "loss/op_0_mean")
     assert c.status[loss] == Status.NOT_JUDGED
     assert headline(c, loss) == "not judged: a term of each micro-batch; what they add up to is judged"
@@ -80,8 +101,23 @@ class TestLossScale:
 
     def test_a_factor_of_all_gradients_is_no_divergence(self) -> None:
         rank = [record for record in step(2, divided=False) if record.fields.get("micro_batch") != 1][:-2]
-        c = compare(captured_log(step(2)), captured_log(rank))
+        c = compare(captured_log(step(2), world_size=1), captured_log(rank, world_size=2))
         assert not c.red.any()
+        gradient = at(c, "loss/op_2_mean_backward")
+        assert c.status[gradient] == Status.CLOSE
+        assert headline(c, gradient).startswith("close: 0.5 times b's, as every loss and gradient; otherwise by ")
+        (finding,) = divided_losses(c)
+        assert finding.explanation.startswith("Every loss and gradient of a is 0.5 times that of b")
+        # the other rank has the other micro-batch
+        other = [row for row in np.flatnonzero(c.status == Status.ONLY_A) if c.a.micro_batch[c.row_a[row]] == 1]
+        assert other
+        assert (c.coverage.cover[other] == Cover.NOT_COUNTED).all()
+
+    def test_a_micro_batch_that_no_rank_has_is_not_covered(self) -> None:
+        alone = [record for record in step(2) if record.fields.get("micro_batch") != 1][:-2]
+        c = compare(captured_log(step(2), world_size=1), captured_log(alone, world_size=1))
+        assert not (c.coverage.cover == Cover.NOT_COUNTED).any()
+        assert not list(divided_losses(c))
 
     def test_a_bug_beside_the_factor_is_red(self) -> None:
         rank = [record for record in step(2, divided=False, scale=1.01) if record.fields.get("micro_batch") != 1][:-2]
