@@ -15,6 +15,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.causes.consequences import Consequences, consequences, lasting_causes
 from matchers.causes.first_causes import find_origins
+from matchers.causes.first_difference import Equality, FirstDifference, first_difference
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -126,6 +127,16 @@ class Comparison(Rows):
             only = within_rules_only(self.a, self.b, i, j, close, rtol, self.policy)
             found[paired] = only[self.pair[paired]]
         return found
+
+    @cached_property
+    def equality(self) -> Equality:
+        """Pairs whose inputs are equal, and whether their results are; what the two logs teach of determinism."""
+        return Equality(self)
+
+    @cached_property
+    def first_difference(self) -> FirstDifference | None:
+        """Where the runs cease to be equal, however small the difference; None where no compared row differs."""
+        return None if self.single or self.flow is None else first_difference(self, self.equality)
 
     def final(self) -> Comparison:
         """The same rows without the state for comparing under other rules, which is most of the memory."""

@@ -76,8 +76,8 @@ class Rows:
             verdict/tolerance.py); NaN when not judged.
         role: int8[r] of `Role`, NONE for rows that are not red.
         cause: bool[r], the row is a first cause: a red row, an unpaired one, one of parts that cannot be judged (see
-            `stretches`), or one that a rule ignores although red rows follow from it that no other first cause
-            explains.
+            `stretches`), one that agrees in print or within tolerance while a view, split, clone or cast of its result
+            does not, or one that a rule ignores although red rows follow from it that no other first cause explains.
         original: int32[r], the row that a recomputed copy repeats; -1 for other rows, and for copies paired in their
             own right.
         at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).

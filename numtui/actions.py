@@ -93,7 +93,7 @@ class Group:
     PROGRAM = "Save, inspect, quit"
 
 
-_ABOUT_TWO = ("save", "html", "copy_row", "causes", "comparability")
+_ABOUT_TWO = ("save", "html", "copy_row", "causes", "comparability", "first_difference")
 
 
 def _a(
@@ -135,6 +135,13 @@ ACTIONS: tuple[Action, ...] = (
         footer="first cause",
     ),
     _a("previous_cause", "O", Group.FIND, "go to the previous first cause"),
+    _a(
+        "first_difference",
+        "d",
+        Group.FIND,
+        "go to the first difference, however small; `n` and `o` stop there too",
+        command="first",
+    ),
     _a("plot", "v", Group.FIND, "plot the error over depth, first operation to last; `enter` goes to a row"),
     _a("causes", "C", Group.FIND, "list the first causes and their consequences: row count, place, error"),
     _a("larger_error", "e", Group.FIND, "go to the next larger error; from a row without one, to the largest"),

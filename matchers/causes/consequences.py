@@ -74,8 +74,8 @@ class Consequences:
     """The first causes that were followed, those that explain most first, and the unexplained rest.
 
     Attributes:
-        causes: the earliest ones, ranked: NaN and Inf first, then by the red rows that no earlier cause explains, then
-            by their order in the step.
+        causes: the earliest ones, ranked: NaN and Inf first, other shapes and dtypes next, then by the red rows that no
+            earlier cause explains, then by their order in the step.
         further: the starting rows of each further cause, which was not followed.
         cause_of: int32[r], the index of the earliest cause upstream of each red row, -1 for none.
         unexplained: number of red rows downstream of no cause.
@@ -115,7 +115,7 @@ def consequences(c: Rows) -> Consequences:
     for k in range(len(groups) - 1, -1, -1):
         earliest[c.red & (reach & bits[k] != 0)] = k
     credit = np.bincount(earliest[earliest >= 0], minlength=len(groups))
-    rank = sorted(range(len(groups)), key=lambda k: (-_gravity(c, causes[k]), -credit[k], k))
+    rank = sorted(range(len(groups)), key=lambda k: (_gravity(c, causes[k]), -credit[k], k))
     place = np.zeros(len(groups) + 1, np.int32)
     place[rank] = np.arange(len(rank))
     place[-1] = -1
@@ -161,9 +161,10 @@ def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Ha
     return flow, _downstream(start, reader, maker, stops)
 
 
-def _gravity(c: Rows, cause: Cause) -> bool:
-    """True if the cause itself produced NaN or Inf."""
-    return any(c.status[row] == Status.NAN for row in cause.rows)
+def _gravity(c: Rows, cause: Cause) -> int:
+    """0 for a cause that itself produced NaN or Inf, 1 for one of another shape or dtype, 2 for other values."""
+    found = {int(c.status[row]) for row in cause.rows}
+    return 0 if Status.NAN in found else 1 if Status.SHAPE in found else 2
 
 
 def _places(c: Rows) -> list[tuple[int, ...]]:

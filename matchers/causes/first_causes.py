@@ -8,7 +8,6 @@ Before the first red row an input agrees if it is within the tolerance. After it
 difference is more likely propagated divergence than noise. If both logs have digests, equal means bitwise equal; an
 input whose bits differ although its producers' outputs are equal was changed on the way by something uncaptured (a view
 of something else), and the row that reads it is unknown wherever it is.
-
 First causes are the red rows that no other red row explains: origins and unknowns. Unpaired operations are first causes
 too, if their own inputs are sound and a red row reads their result in place of another value (an inserted `neg` leaves
 every norm unchanged), or if they produce the first NaN or Inf that a red row reads.
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.causes.handed_on import Causes, acquit_copies
 from matchers.causes.unjudged_stretch import Side, Stretches, behind_parts
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
@@ -167,6 +167,7 @@ def find_origins(
     hidden = _any(reads.pair[reads.hidden], len(pairing))
     role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
     cause |= (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
+    acquit_copies(a, b, pairing, verdicts, flow, role, Causes(cause, cause_a, cause_b))
     if not (cause.any() or cause_a.any() or cause_b.any()):
         # crossing pairs let red rows explain each other: take the earliest
         cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True

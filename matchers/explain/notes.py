@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from matchers.comparison import Comparison
 from matchers.explain.facts import InputFact, phase_label
+from matchers.explain.first_difference import determinism_of, first_difference_note, first_difference_reasons
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import is_collective
 from matchers.ops.run_info import cut_gradients
@@ -107,12 +108,20 @@ def _precision(of: _Subject) -> Iterator[str]:
 
 
 def _begins_here(of: _Subject) -> Iterator[str]:
-    if of.status == Status.CLOSE and of.c.inputs_equal[of.row] and not of.c.unread[of.row]:
-        yield ("the inputs are bitwise equal: the difference begins here (another kernel, reduction order or scalar)")
+    found = of.c.first_difference
+    if found is not None and found.row == of.row:
+        reasons = first_difference_reasons(of.c)
+        if of.is_cause or of.status >= Status.SHAPE:
+            yield "; ".join((first_difference_note(of.c), *reasons))
+        else:  # the headline has the rest
+            yield from reasons if found.start else reasons[1:]
+    elif of.c.equality.begins_at(of.row) and not of.c.unread[of.row]:
+        yield f"the inputs are bitwise equal: the difference begins here; {determinism_of(of.c, of.row)}"
 
 
 def _tolerance(of: _Subject) -> Iterator[str]:
-    if of.status == Status.DIVERGED:
+    found = of.c.first_difference
+    if of.status == Status.DIVERGED or (of.status == Status.CLOSE and found is not None and found.row == of.row):
         yield f"tolerance {float(of.c.tolerance[of.row]):.1e}"
 
 

@@ -21,6 +21,7 @@ from matchers.explain.facts import (
     ground_of,
     inputs_of,
 )
+from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.notes import notes_of
 from matchers.explain.unjudged import why_not_judged
 from matchers.logs.op_log import Phase
@@ -33,7 +34,8 @@ from matchers.status import Role, Status
 from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.list_lengths import length
 from matchers.verdict.loss_scale import scaled_pairs
-from matchers.verdict.tolerance import EPSILON
+from matchers.verdict.relative_error import relative_difference
+from matchers.verdict.tolerance import EPSILON, growth_factor
 
 __all__ = [
     "Explanation",
@@ -123,15 +125,29 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
-            agree = _of_contents(c, row) or _inputs_agree(c, row, inputs)
-            return f"FIRST CAUSE: {what} by {by}; {agree}{because}"
+            if because_of := _of_contents(c, row):
+                return f"FIRST CAUSE: {what} by {by}; {because_of}{because}"
+            came_in = _came_in(c, row, inputs)
+            if came_in is None:
+                return f"FIRST CAUSE: {what} by {by}; {_inputs_agree(c, row, inputs)}{because}"
+            read, jumps = came_in
+            if jumps:
+                return f"FIRST CAUSE: the error jumps from {read} to {by} here{because}"
+            return f"FIRST CAUSE: {what} by {by}; its inputs already differ by {read}{because}"
         if role == Role.UNKNOWN:
-            return f"{_role(c, row)}: {what} by {by}; {_of_contents(c, row) or _what_is_unknown(inputs)}{because}"
+            told = _of_contents(c, row) or _what_is_unknown(c, row, inputs)
+            return f"{_role(c, row)}: {what} by {by}; {told}{because}"
         return f"{_role(c, row)}: {what} by {by}; {_received(c, row, inputs)}{because}"
     if status == Status.NAN:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
+    if c.cause[row] and status in (Status.SAME_PRINT, Status.CLOSE) and row not in c.stretches:
+        same = "the same printed values" if status == Status.SAME_PRINT else f"differs by {by}, {within}"
+        return f"LIKELY CAUSE: {same}; but what is split, cast or copied from its result differs by more"
+    found = c.first_difference
+    if found is not None and found.row == row and not c.cause[row]:
+        return f"FIRST DIFFERENCE: {size_of(c, row)}; {start_of(c, row) or first_difference_reasons(c)[0]}"
     if status == Status.IGNORED and c.cause[row]:
         unpaired = f"only {'a' if c.row_a[row] >= 0 else 'b'} has this operation"
         differs = unpaired if c.pair[row] < 0 else f"{what} by {by}" if error > 0 else "the runs differ"
@@ -238,6 +254,34 @@ def _of_contents(c: Comparison, row: int) -> str:
     return f"written last by {c.a.op_name(first.a)} in a, {c.b.op_name(first.b)} in b"
 
 
+def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[str, bool] | None:
+    """The largest error of a row's inputs as text, and whether the row's own error is a jump against it.
+
+    None where all inputs are equal, in bits or in print. A jump is several times what operations of the kind make of
+    their inputs' errors.
+    """
+    values_a, values_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
+    worst, bound = 0.0, True
+    differing = [fact for fact in inputs if fact.agrees is False]
+    for fact in differing:
+        at = fact.position
+        known = at < min(len(values_a), len(values_b))
+        found = [(relative_difference(values_a[at], values_b[at]) if known else 0.0, True)]
+        for record, rows in ((fact.producer_a, c.at_a), (fact.producer_b, c.at_b)):
+            if record >= 0:
+                found.append((float(c.error[rows[record]]), bool(c.bound[rows[record]])))
+        worst, bound = max([(worst, bound), *((e, b) for e, b in found if math.isfinite(e))])
+    if not differing:
+        return None
+    own = float(c.error[row])
+    limit = _JUMP * growth_factor(c.a.op_name(int(c.row_a[row]))) * worst
+    return (format_error(worst, bound) if worst > 0 else "other bits"), own > limit
+
+
+_JUMP = 4.0
+"""Factor beyond the growth of an error in one operation from which on an error jumps."""
+
+
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not inputs:
         return "no inputs"
@@ -249,9 +293,7 @@ def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str
     which = ("the common input" if more else "the input") if n == 1 else "all common inputs" if more else "all inputs"
     if c.inputs_equal[row]:
         return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
-    agree = "agrees" if n == 1 else "agree"
-    within = any(fact.agrees is False for fact in inputs)
-    return f"{which} {agree}{' within tolerance' if within else ''}{beside}"
+    return f"{which} {'agrees' if n == 1 else 'agree'}{beside}"
 
 
 def _stretch(c: Comparison, row: int) -> str:
@@ -293,14 +335,14 @@ def _what_shape(c: Comparison, row: int) -> str:
     return ", ".join(differing)
 
 
-def _what_is_unknown(inputs: tuple[InputFact, ...]) -> str:
+def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     noun = "input" if len(differing) == 1 else "inputs"
     verb = "differs" if len(differing) == 1 else "differ"
-    return f"{noun} {positions} already {verb}: suspect an uncaptured operation just upstream"
+    return f"{noun} {positions} already {verb}: {start_of(c, row) or 'suspect an uncaptured operation just upstream'}"
 
 
 def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:

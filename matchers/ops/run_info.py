@@ -14,7 +14,17 @@ from typing import Any
 from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
-__all__ = ["DividedBatch", "Note", "Severity", "compare_run_info", "cut_gradients", "divided_batch", "tells_start"]
+__all__ = [
+    "DividedBatch",
+    "Note",
+    "Severity",
+    "Start",
+    "compare_run_info",
+    "cut_gradients",
+    "differing_start",
+    "divided_batch",
+    "tells_start",
+]
 
 
 class Severity(LabelledEnum):
@@ -58,6 +68,14 @@ class DividedBatch:
     parts: int
     by_all: bool
     sizes: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Whether two runs begin the step with other weights, and with another batch; None where a log does not say."""
+
+    weights: bool | None
+    batch: bool | None
 
 
 _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
@@ -116,6 +134,26 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
 def tells_start(run: Mapping[str, Any]) -> bool:
     """True if the run info identifies the step's start: parameters and batch."""
     return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
+
+
+def differing_start(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
+    """Compare what two runs begin the step with: the parameters that both name, and the tensors of the batch."""
+    of_a, of_b = _named_digests(a), _named_digests(b)
+    common = of_a.keys() & of_b.keys()
+    known = common and _same_layout(a, b) and _dtypes(a) == _dtypes(b)
+    batches = [
+        [str(tensor.get("digest")) for tensor in _list(run, "batch") if isinstance(tensor, Mapping)] for run in (a, b)
+    ]
+    return Start(
+        weights=any(of_a[name] != of_b[name] for name in common) if known else None,
+        batch=_other_batch(*batches) if all(batches) else None,
+    )
+
+
+def _other_batch(a: list[str], b: list[str]) -> bool:
+    """The first tensor (tokens, images) is another one, told from the digests of all."""
+    fewer, more = sorted((a, b), key=len)
+    return not (set(fewer) <= set(more) or (fewer[0] in more and more[0] in fewer))
 
 
 def divided_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> DividedBatch | None:
@@ -242,7 +280,7 @@ def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
     fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (one, other)), key=len)
     if not fewer or set(fewer) <= set(more):
         return
-    if fewer[0] in more and more[0] in fewer:
+    if not _other_batch(fewer, more):
         differing = [k for k, digest in enumerate(fewer) if digest not in more]
         which = ", ".join(f"{k + 1} ({one[k].get('dtype')} {_shown(one[k].get('shape'))})" for k in differing)
         verb = "differs" if len(differing) == 1 else "differ"

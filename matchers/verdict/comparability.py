@@ -16,6 +16,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.random_draws import draws
 from matchers.ops.run_info import Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.expectation import Expectation
@@ -25,12 +26,6 @@ from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
 __all__ = ["Comparability", "Note", "Severity", "comparability"]
 
-_RANDOM = frozenset(
-    {
-        *("bernoulli", "bernoulli_", "native_dropout", "rand", "rand_like", "randn", "randn_like", "randint", "normal"),
-        *("normal_", "uniform", "uniform_", "random_", "randperm", "multinomial", "exponential_", "dropout"),
-    }
-)
 _LOOKED_UP = {"embedding": 1}
 """Operations that read tokens -> position of the tokens."""
 _MIN_SHARE_OF_WEIGHTS = 0.5
@@ -108,7 +103,7 @@ def comparability(
 
 
 def _draws(log: OpLog) -> bool:
-    return any(name in _RANDOM for name in log.ops)
+    return any(map(draws, log.ops))
 
 
 def _incomplete(log: OpLog, side: str) -> Iterator[Note]:

@@ -76,10 +76,18 @@ def _unmatched(c: Comparison, allowed: Allowed) -> Bool:
     return np.asarray(alone & ~allowed.rows)
 
 
+def _first_difference(c: Comparison, allowed: Allowed) -> Bool:
+    found = np.zeros(len(c), bool)
+    if c.first_difference is not None:
+        found[c.first_difference.row] = True
+    return np.asarray(found & ~allowed.rows)
+
+
 _ROWS: Final[dict[str, Callable[[Comparison, Allowed], Bool]]] = {
     "diverged": _diverged,
     "origin": _origin,
     "unmatched": _unmatched,
+    "first-difference": _first_difference,
 }
 
 
@@ -101,6 +109,13 @@ def _causes(c: Comparison, allowed: Allowed) -> Iterator[str]:
 def _alone(c: Comparison, allowed: Allowed) -> Iterator[str]:
     if n := int(np.count_nonzero(_unmatched(c, allowed))):
         yield f"{plural(n, 'operation')} {'is' if n == 1 else 'are'} unpaired"
+
+
+def _begins(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    from matchers.explain.first_difference import first_difference_note, first_difference_reasons
+
+    if _first_difference(c, allowed).any():
+        yield "; ".join((first_difference_note(c), *first_difference_reasons(c)))
 
 
 def _stale(c: Comparison, allowed: Allowed) -> Iterator[str]:
@@ -137,6 +152,7 @@ _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "diverged": _red_rows,
     "origin": _causes,
     "unmatched": _alone,
+    "first-difference": _begins,
     "stale-rule": _stale,
     "incomplete": _incomplete,
     NOT_COMPARED: _not_compared,

@@ -6,14 +6,14 @@ docs/schema/report.schema.json describes it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from io import TextIOBase
 from typing import Any, Final, TextIO, cast
 
 from matchers.status import Role
 from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
-from numtui.report.parts import CauseFacts, Log, RowFacts
+from numtui.report.parts import CauseFacts, DifferenceFacts, Log, RowFacts
 
 __all__ = ["VERSION", "write"]
 
@@ -63,6 +63,7 @@ def _head(r: Report) -> dict[str, Any]:
         "certificate": list(r.certificate),
         "red": r.red,
         "counts": {status.label: n for status, n in r.counts},
+        "first_difference": None if r.first_difference is None else _difference(r.first_difference),
         "first_causes": r.cause_count,
         "causes": [_cause(cause) for cause in r.causes(_MAX_ROWS)],
         "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
@@ -100,6 +101,11 @@ def _cause(cause: CauseFacts) -> dict[str, Any]:
     growth = [{"phase": phase, "place": place, "error": error} for phase, place, error in cause.growth]
     told = {name: getattr(cause, name) for name in ("red", "assumed", "masked", "modules", "follows")}
     return _row(cause.row) | {"rows": list(cause.rows), **told, "growth": growth}
+
+
+def _difference(found: DifferenceFacts) -> dict[str, Any]:
+    told = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "row"}
+    return _row(found.row) | told | {"reasons": list(found.reasons), "differs": list(found.differs)}
 
 
 def _row(row: RowFacts) -> dict[str, Any]:

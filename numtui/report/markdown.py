@@ -87,6 +87,7 @@ def _lines(r: Report) -> Iterator[str]:
     yield "| ---: | --- | --- |"
     for status, n in r.counts:
         yield f"| {n:,} | {f'**{status.label}**' if status.red else status.label} | {MEANING[status]} |"
+    yield from _first_difference(r)
     if not r.red and r.certificate:
         yield from _list("Compared", map(plain, r.certificate))
     yield from _causes(r)
@@ -114,6 +115,13 @@ def _notes(r: Report) -> Iterator[str]:
     ):
         if texts := [plain(note.text) for note in r.notes if note.weight == weight]:
             yield from _list(heading, texts)
+
+
+def _first_difference(r: Report) -> Iterator[str]:
+    if (found := r.first_difference) is not None:
+        yield from _heading(found.title)
+        facts = row_markdown(found.row).split("  \n")[:2]
+        yield "  \n".join((*facts, *map(plain, found.reasons)))
 
 
 def _causes(r: Report) -> Iterator[str]:

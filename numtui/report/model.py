@@ -25,6 +25,7 @@ from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
 from numtui.report.options import ReportOptions
 from numtui.report.parts import (
     CauseFacts,
+    DifferenceFacts,
     Doubt,
     FamilyFacts,
     Log,
@@ -140,6 +141,28 @@ class Report:
     def cause_count(self) -> int:
         """Number of first causes; rows of one place in the program count as one."""
         return len(self.comparison.consequences.starts)
+
+    @cached_property
+    def first_difference(self) -> DifferenceFacts | None:
+        """Where the runs cease to be equal, however small the difference; None where no compared row differs."""
+        from matchers.explain.first_difference import first_difference_note, first_difference_reasons
+
+        c = self.comparison
+        if (found := c.first_difference) is None:
+            return None
+        return DifferenceFacts(
+            title=first_difference_note(c),
+            reasons=first_difference_reasons(c),
+            row=self.row(found.row),
+            kind=found.kind.label,
+            within_tolerance=bool(c.pair[found.row] >= 0 and not c.red[found.row]),
+            by_digest=found.by_digest,
+            reader=found.reader,
+            differs=found.start,
+            others=found.others,
+            others_differ=found.others_differ,
+            operation=found.operation,
+        )
 
     def causes(self, limit: int) -> tuple[CauseFacts, ...]:
         """Return the first causes that explain most, among those with known consequences."""

@@ -45,6 +45,7 @@ CONDITIONS = MappingProxyType(
         "diverged": "a row is red",
         "origin": "there is a first cause",
         "unmatched": "an operation is unpaired",
+        "first-difference": "a compared operation differs, however little",
         "stale-rule": "a rule or an allowed difference is broken or unused",
         "incomplete": "a log is cut off or damaged",
         "not-compared": "half of a log, a phase or a module was not compared",

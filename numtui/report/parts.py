@@ -12,6 +12,7 @@ from matchers.status import Role, Status
 __all__ = [
     "MEANING",
     "CauseFacts",
+    "DifferenceFacts",
     "Doubt",
     "FamilyFacts",
     "Log",
@@ -128,6 +129,35 @@ class RowFacts:
         if not a or not b:
             return f"{a or b} (only in {'a' if a else 'b'})"
         return a if a == b else f"{a} <-> {b}"
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceFacts:
+    """The first difference, see `matchers.causes.first_difference.FirstDifference`.
+
+    Attributes:
+        title: `First difference: row 33, ≈9.1e-06, within tolerance`.
+        reasons: how it arises, a sentence each.
+        row: its row; `reader` is the one that reads the result of an unpaired operation, -1 for none.
+        kind: label of its `Kind`.
+        within_tolerance: its row is paired and not red.
+        by_digest: equal means equal bits; else equal printed numbers.
+        differs: for runs that differ from the start, `weights` or `the batch`.
+        others, others_differ: operations of its kind with equal inputs, and those of them whose results differ too.
+        operation: where the runs differ from the start, the first row with equal inputs and another result; else -1.
+    """
+
+    title: str
+    reasons: tuple[str, ...]
+    row: RowFacts
+    kind: str
+    within_tolerance: bool
+    by_digest: bool
+    reader: int
+    differs: tuple[str, ...]
+    others: int
+    others_differ: int
+    operation: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def _lines(r: Report, paint: _Paint) -> Iterator[str]:
         yield ""
     yield from _result(r, paint)
     for section in (
+        _first_difference(r),
         _realignments(r),
         _causes(r, paint),
         _beginnings(r),
@@ -91,6 +92,16 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
         yield paint(_RED, line) if status.red else line
+
+
+def _first_difference(r: Report) -> Iterator[str]:
+    if (found := r.first_difference) is None:
+        return
+    yield _plain(found.title)
+    yield f"  {_keys(found.row)}"
+    yield f"     {_facts(found.row)}"
+    for reason in found.reasons:
+        yield from _wrapped(_plain(reason), "     ", "     ")
 
 
 def _realignments(r: Report) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.comparison import Comparison
+from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import Explanation, InputFact
 from matchers.ops.dataflow import consumers
 from matchers.single_run import explained
@@ -153,7 +154,7 @@ class Listing:
 
     def prepare(self, comparison: Comparison) -> None:
         """Warm the caches of another comparison for the screen. Callable from any thread."""
-        _ = comparison.comparability
+        _ = comparison.comparability, comparison.first_difference
         if self.filter.query:
             self.wanted(self.filter.query, comparison)
         self.ranked(self.order, comparison)
@@ -317,20 +318,45 @@ class Listing:
         return False
 
     def next_red(self, by: int = 1) -> str:
-        """Go to the next (or previous) red row, wrapping; return a message, empty when plain."""
-        return self._step(self.view.reds, by, "red", "red row")
+        """Go to the next (or previous) red row, wrapping; return a message, empty when plain.
+
+        The first difference is a stop too, whatever its size.
+        """
+        return self._stop(self.comparison.red, by, "red", "red row")
 
     def next_cause(self, by: int = 1) -> str:
-        """Go to the next (or previous) first cause."""
-        return self._step(self.view.causes, by, "cause", "first cause")
+        """Go to the next (or previous) first cause, or to the first difference."""
+        return self._stop(self.comparison.cause, by, "cause", "first cause")
 
-    def _step(self, rows: Int32, by: int, kind: str, noun: str) -> str:
+    def first_difference(self) -> str:
+        """Go to the first difference; return it in words."""
+        found = self.comparison.first_difference
+        if found is None:
+            return "there is no first difference: no compared operation differs"
+        self.go(found.row, "difference")
+        return "; ".join((first_difference_note(self.comparison), *first_difference_reasons(self.comparison)))
+
+    def _stop(self, stops: Bool, by: int, kind: str, noun: str) -> str:
+        """Step among some rows of the comparison, and the first difference."""
+        found = self.comparison.first_difference
+        if found is None or stops[found.row]:
+            return self._step(stops, by, kind, noun)
+        none = not stops.any()
+        stops = stops.copy()
+        stops[found.row] = True
+        told = self._step(stops, by, kind, "first difference" if none else noun)
+        if self.cursor != found.row:
+            return told
+        note = first_difference_note(self.comparison)
+        return f"{note}; there is no {noun}" if none else f"{told}: {note}" if told else note
+
+    def _step(self, stops: Bool, by: int, kind: str, noun: str) -> str:
+        rows = self.view.listed(np.flatnonzero(stops).astype(np.int32))
         row = step(self.view, rows, self.cursor, by)
         if row is not None:
             self.go(row, kind)
             return ""
-        c = self.comparison
-        hidden = int(np.count_nonzero(c.red if kind == "red" else c.cause)) - len(rows)
+        hidden = int(np.count_nonzero(stops)) - len(rows)
         if not len(rows):
             return f"every {noun} ({hidden}) is hidden by the filter" if hidden else f"there is no {noun}"
         besides = f" ({hidden} hidden by the filter)" if hidden else ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
+from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import format_error
 from matchers.ops.run_info import Severity
 from matchers.status import Status
@@ -97,7 +98,7 @@ def causes_title(c: Comparison) -> str:
 
 
 def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:
-    """List the first causes, those that explain most first.
+    """List the first causes, those that explain most first, and the first difference where it is apart from them.
 
     Args:
         follows: the consequences of each, in a sentence.
@@ -110,6 +111,11 @@ def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Ent
         if growth := _growth(c, cause):
             lines += [[(indent + text, "dim")] for text in wrap(growth, width - len(indent) - 1)]
         entries.append(Entry(tuple(lines), cause.rows[0]))
+    found = c.first_difference
+    if found is not None and not c.cause[found.row]:
+        said = "; ".join((first_difference_note(c), *first_difference_reasons(c)))
+        apart = [[(indent + text, "")] for text in wrap(said, width - len(indent) - 1)]
+        entries.append(Entry((row_line(c, found.row, width, "      "), *apart), found.row))
     return entries
 
 

@@ -216,6 +216,8 @@ def breadcrumb(listing: Listing, width: int) -> Line:
         right.append(("folded  ", "dim"))
     if phase:
         right.append((f"{phase}  ", "dim"))
+    if (found := c.first_difference) is not None and found.row == row:
+        right.append(("first difference  ", "close"))
     reds = listing.view.reds
     if len(reds):
         at = np.flatnonzero(reds == row)
@@ -246,7 +248,7 @@ def all_agree(c: Comparison) -> str:
 
     if not c.coverage.enough:
         return f"{agreement(c)} I shows what was compared"
-    on = "e goes to the largest error" if c.counts[Status.CLOSE] else "s shows renamed ops"
+    on = "d goes to the first difference" if c.first_difference is not None else "s shows renamed ops"
     return f"{extent(c)} {agreement(c)} {on}; B counts by module; I shows the log headers"
 
 

@@ -25,6 +25,7 @@ from numtui.text.safe import safe_text
 
 __all__ = [
     "CAUSE",
+    "FIRST",
     "Columns",
     "RowWriter",
     "bar_of",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 CAUSE = "●"
+FIRST = "○"
+"""Sign of the first difference, where it is no first cause."""
 
 MAP_GLYPHS: dict[Severity, Piece] = {
     Severity.NOTHING: (" ", ""),
@@ -165,14 +168,16 @@ class RowWriter:
         return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …", "dim")], width)
 
     def row(self, row: int, map_piece: Piece, window: str, marked: bool, tag: str = " ") -> Line:
-        """Format one row; `tag` is the sign of a mark or note, shown where there is no first cause."""
+        """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference."""
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
         role = STYLES.get(status, "dim")
         cause = bool(c.cause[row])
         number = str(row + 1).rjust(w.number)
         glyph = "m" if marked else GLYPHS[status]
-        line: Line = [map_piece, (window + (CAUSE if cause else tag), "cause" if cause else "")]
+        found = c.first_difference
+        sign = CAUSE if cause else FIRST if found is not None and found.row == row else tag
+        line: Line = [map_piece, (window + sign, "cause" if cause else "close" if sign == FIRST else "")]
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""

@@ -125,6 +125,8 @@ def _page(r: Report, view: View) -> dict[str, Any]:
     cursor = view.cursor
     if cursor < 0 and r.red:
         cursor = causes[0].row.row if causes else int(c.red.argmax())
+    elif cursor < 0 and r.first_difference is not None:
+        cursor = r.first_difference.row.row
     return {
         "names": [safe_text(name, 60) for name in r.options.names],
         "statuses": [_status(status) for status in Status],
@@ -142,6 +144,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             for a in ACTIONS
         ],
         "told": _told(r),
+        "firstDifference": -1 if r.first_difference is None else r.first_difference.row.row,
         "follows": {str(cause.row.row): safe_text(cause.follows, 1000) for cause in causes},
         "notes": {str(row): safe_text(note, 2000) for row, note in view.notes},
         "state": {
@@ -169,7 +172,8 @@ def _fields() -> dict[str, dict[str, list[int]]]:
 def _told(r: Report) -> dict[str, str]:
     c = r.comparison
     differing = np.flatnonzero(c.red | (c.status == Status.CLOSE))
-    rows = np.unique(np.concatenate((r.cause_rows, differing))[:_MAX_TOLD])
+    first = [] if r.first_difference is None else [r.first_difference.row.row]
+    rows = np.unique(np.concatenate((first, r.cause_rows, differing)).astype(np.int64)[:_MAX_TOLD])
     return {str(row): safe_text(headline(c, row), 1000) for row in rows.tolist()}
 
 

@@ -48,6 +48,9 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
         yield from _list("Compared", map(text, r.certificate))
     rows = [(r.row(row, explained=False), note) for row, note in notes]
     yield from _list("Notes", (f"{text(note, 2000)}<br>{_button(row)}" for row, note in rows))
+    if (found := r.first_difference) is not None:
+        told = "<br>".join((_button(found.row), *map(text, found.reasons), f"<small>{_facts(found.row)}</small>"))
+        yield f"<h2>{text(found.title)}</h2><p>{told}</p>"
     causes = r.causes(_MAX_CAUSES)
     yield from _rows("First causes", [(cause.row, cause.follows) for cause in causes], r.cause_count)
     if not causes:

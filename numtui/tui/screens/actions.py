@@ -58,6 +58,7 @@ class Actions:
             "previous_red": lambda: told(listing.next_red(-self._times())),
             "next_cause": lambda: told(listing.next_cause(self._times())),
             "previous_cause": lambda: told(listing.next_cause(-self._times())),
+            "first_difference": lambda: told(listing.first_difference()),
             "larger_error": lambda: told(listing.next_error(self._times())),
             "smaller_error": lambda: told(listing.next_error(-self._times())),
             "search": screen.prompt.ask_search,

@@ -126,7 +126,9 @@ class LogLoader:
             self._screen.say(str(session.rules.problems[0]), trouble=True)
         elif c.red.any():
             first = ("NaN or Inf", "where one begins") if c.single else ("red row", "the first cause")
-            self._screen.say(f"n goes to the first {first[0]}, o to {first[1]}")
+            found = c.first_difference
+            apart = ", d to the first difference" if found is not None and not c.cause[found.row] else ""
+            self._screen.say(f"n goes to the first {first[0]}, o to {first[1]}{apart}")
         elif c.single:
             self._screen.say("no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         else:

@@ -147,7 +147,7 @@ _GLYPHS = """\
 ≥ before an error: a lower bound from norms; the tensors may differ by more   ≈ before an error: estimated from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence
 left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen
-before a row number: ● first cause, " note, a letter for a mark, / search hit"""
+before a row number: ● first cause, ○ first difference (however small), " note, a letter for a mark, / search hit"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from matchers.explain.first_difference import first_difference_note
 from numtui.query.flow import Way, consuming, producing, way_back
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
@@ -43,7 +44,9 @@ def open_causes(explorer: MainScreen) -> None:
     """Open the first causes; enter goes to one, `f` lists its downstream rows."""
     c, names = explorer.session.comparison, explorer.session.names
     if not c.cause.any():
-        explorer.say("no red rows, so no first cause" if not c.red.any() else "no first cause found")
+        note = first_difference_note(c)
+        said = "no red rows, so no first cause" if not c.red.any() else "no first cause found"
+        explorer.say(f"{said}; {note[0].lower()}{note[1:]} (d)" if note else said)
         return
 
     def work() -> list[str]:
@@ -61,7 +64,7 @@ def _show_causes(explorer: MainScreen, follows: list[str]) -> None:
         if choice is None:
             return
         go_to(explorer, choice.row)
-        if choice.key == "f":
+        if choice.key == "f" and choice.number < len(follows):
             explorer.prompt.filter_by(f"cause:{choice.number + 1}")
 
     panel = Panel(

@@ -112,7 +112,10 @@ def test_equal() -> None:
 
 def test_close() -> None:
     told = explained(flow(CHAIN), flow(changed(CHAIN, {"bmm": 5.00003})), "bmm")
-    assert told.headline == "close: differs by ≥6.4e-06 (54 ε), within the tolerance of 1.5e-05"
+    assert told.headline == (
+        "FIRST DIFFERENCE: ≥6.4e-06, within tolerance; every printed number of its inputs is equal"
+    )
+    assert "tolerance 1.5e-05" in told.notes
 
 
 @pytest.mark.parametrize(("a", "b"), REAL)

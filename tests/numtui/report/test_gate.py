@@ -58,6 +58,13 @@ def test_each_condition_says_what_holds() -> None:
         "diverged": ["339 rows are red"],
         "origin": ["1 first cause"],
         "unmatched": ["2 operations are unpaired"],
+        "first-difference": [
+            (
+                "First difference: row 48, only in b; a reads "
+                "layers.2.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu, b reads "
+                "layers.2.attention.inner_attention/op_1_neg, at layers.2.attention.wo/op_0_mm"
+            )
+        ],
     }
 
 

@@ -20,6 +20,7 @@ class Comparison {
   roleWord(row) { return this.isCause(row) ? "first cause" : this.roleWords[this.arrays.role[row]]; }
   isRed(row) { return this.status(row).red; }
   isCause(row) { return (this.arrays.flags[row] & CAUSE) !== 0; }
+  isFirst(row) { return row === this.firstDifference; }
   error(row) { return this.arrays.error[row]; }
   errorText(row) { return errorText(this.arrays.error[row], this.arrays.flags[row] & BOUND); }
   units(row) { return unitsText(this.arrays.error[row], this.arrays.epsilon[row]); }

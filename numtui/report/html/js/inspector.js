@@ -12,6 +12,7 @@ function inspect(c, row, go) {
   headline.id = "headline";
   panel.append(headline);
   if (c.isCause(row)) panel.append(element("p", { className: "cause" }, "● first cause: no upstream row explains it"));
+  if (c.isFirst(row)) panel.append(element("p", { className: "close" }, "○ first difference, however small"));
   if (c.follows[row]) panel.append(element("p", {}, c.follows[row]));
   const role = c.roleMeaning[c.role(row)];
   if (role) panel.append(element("p", { className: "dim" }, role));

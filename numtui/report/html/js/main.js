@@ -111,6 +111,7 @@ class Page {
   signs() {
     const signs = [
       ["●", "first cause: no upstream row explains it"],
+      ["○", "first difference, however small"],
       ["✎", "a note on the row"],
       ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, label, meaning }) => [glyph, `${label}: ${meaning}`]),
       ["≥", "before an error: a lower bound from norms; the tensors may differ by more"],
@@ -212,7 +213,7 @@ class Page {
       this.show();
     };
     const focus = (id) => () => { const field = document.getElementById(id); field.focus(); field.select(); };
-    const red = (row) => c.isRed(row), cause = (row) => c.isCause(row), hit = (row) => Boolean(listing.hits?.(row));
+    const red = (row) => c.isRed(row) || c.isFirst(row), cause = (row) => c.isCause(row) || c.isFirst(row), hit = (row) => Boolean(listing.hits?.(row));
     const place = (where) => () => this.table.reveal(where);
     return {
       down: moved((n) => listing.move(n)), up: moved((n) => listing.move(-n)),
@@ -222,6 +223,7 @@ class Page {
       center: place(0.5), line_to_top: place(0), line_to_bottom: place(1),
       next_red: stepped(red, 1, "red row"), previous_red: stepped(red, -1, "red row"),
       next_cause: stepped(cause, 1, "first cause"), previous_cause: stepped(cause, -1, "first cause"),
+      first_difference: () => { if (c.firstDifference < 0) return "no compared row differs"; this.go(c.firstDifference); return ""; },
       larger_error: errors(1), smaller_error: errors(-1),
       search: focus("search"), next_hit: stepped(hit, 1, "hit"), previous_hit: stepped(hit, -1, "hit"),
       inspect: () => { if (listing.unfold()) this.refresh(); this.openTab("inspector"); },

@@ -90,7 +90,7 @@ class Table {
     target.element.setAttribute("aria-selected", String(row === listing.cursor));
     target.element.dataset.row = row;
     if (row === listing.cursor) this.frame.setAttribute("aria-activedescendant", target.element.id);
-    cells.cause.textContent = c.isCause(row) ? "●" : c.notes[row] ? "✎" : "";
+    cells.cause.textContent = c.isCause(row) ? "●" : c.isFirst(row) ? "○" : c.notes[row] ? "✎" : "";
     cells.number.textContent = String(row + 1);
     cells.glyph.textContent = folded ? "" : status.glyph;
     cells.glyph.title = `${status.label}: ${status.meaning}`;

@@ -1,0 +1,368 @@
+"""The first difference: where two runs that agree to the bit, or in every printed number, cease to.
+
+It is the first row whose inputs are equal and whose result is not, however small the difference: with every number
+before it equal, no tolerance matters. Rows that only one run has, and inputs that differ before any operation made
+them, can come first as well; `Kind` tells them apart. Nothing here changes a status.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from matchers.arrays import Hash
+from matchers.logs.columns import repeated
+from matchers.logs.hashing import fingerprint
+from matchers.logs.op_log import NO_DIGEST, Phase
+from matchers.ops.random_draws import draws
+from matchers.ops.run_info import differing_start
+from matchers.ops.shapes import sharded_runs
+from matchers.rows import Rows
+from matchers.status import LabelledEnum, Status
+from matchers.verdict.determinism import Determinism, equal_inputs
+
+__all__ = ["Equality", "FirstDifference", "Kind", "first_difference"]
+
+_DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
+_AGREES = (Status.EQUAL, Status.SAME_PRINT)
+_UNINITIALISED = ("empty", "new_empty")
+"""Beginnings of the names of operations that return memory as it is."""
+_LOOKED_UP = {"embedding": 1}
+"""Operations that read tokens -> position of the tokens."""
+_MIN_SHARE_OF_WEIGHTS = 0.5
+"""Fraction of the forward pass' external inputs that differ from which on it is the weights, not one buffer."""
+_MAX_ROWS = 2000
+"""Differing rows that are looked at: the first of them nearly always is the one."""
+_MAX_UPSTREAM = 4096
+_NO_DIGEST = int(NO_DIGEST)
+
+
+class Kind(LabelledEnum):
+    """The way in which the first difference arises.
+
+    OPERATION: the inputs are equal, the result is not. DRAW: likewise, and it draws random numbers. START: it reads
+    weights or a batch that differ before the step. GIVEN: it reads another tensor that no captured operation made.
+    UNPAIRED: only one run has the operation, and its result is read where the other run reads something else.
+    OTHER_INPUT: its inputs differ although the operations that made them agree: it reads others, or another part of
+    them. FORM: it is made of other operations in the two runs. UNJUDGED: it reads what could not be compared.
+    """
+
+    OPERATION = 0
+    DRAW = 1
+    START = 2
+    GIVEN = 3
+    UNPAIRED = 4
+    OTHER_INPUT = 5
+    FORM = 6
+    UNJUDGED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first difference between two runs.
+
+    Attributes:
+        row: the row of the comparison.
+        by_digest: equality was told by digests; else by the printed numbers.
+        position: the input by which the difference comes in, -1 if all are equal.
+        makers: the records of a and of b that made this input, -1 for none.
+        reader: for UNPAIRED, the row that reads the result; else -1.
+        start: for START, what differs: `weights`, `the batch`, or both, in this order.
+        others: pairs of the same kind of operation whose inputs are equal, beside this row; `others_differ` of them
+            return something else too.
+        operation: for START, the first row whose own inputs are equal and whose result is not, -1 for none.
+    """
+
+    row: int
+    kind: Kind
+    by_digest: bool
+    position: int = -1
+    makers: tuple[int, int] = (-1, -1)
+    reader: int = -1
+    start: tuple[str, ...] = ()
+    others: int = 0
+    others_differ: int = 0
+    operation: int = -1
+
+
+class Equality:
+    """The pairs of single operations: whether their inputs and their results are equal.
+
+    Attributes:
+        rows: int64[p], the rows with such a pair, ascending.
+        inputs: bool[p], all inputs are equal.
+        by_digest: equal means equal bits; else equal printed numbers.
+        differs: bool[r], by row of the comparison: the results are compared and not equal.
+        same: bool[r], they are compared and equal.
+    """
+
+    def __init__(self, c: Rows) -> None:
+        paired = c.pair >= 0
+        self._c = c
+        self.rows = np.flatnonzero(paired & ~np.append(c.pairing.grouped, False)[c.pair])
+        self._i, self._j = c.row_a[self.rows].astype(np.int64), c.row_b[self.rows].astype(np.int64)
+        self.inputs, self.by_digest = equal_inputs(c.a, c.b, self._i, self._j, c.inputs_equal[self.rows])
+        alike = np.zeros(len(c), bool)
+        alike[[row for row in np.flatnonzero(c.verdict == Status.NAN).tolist() if paired[row] and _alike(c, row)]] = (
+            True
+        )
+        if not self.by_digest:  # the same infinities are close for what they hide, not for a difference
+            alike |= (c.verdict == Status.CLOSE) & (c.error == 0)
+        self.differs = paired & np.isin(c.verdict, _DIFFERS) & ~alike
+        # what cannot be judged by itself differs for certain only where its inputs are the same bits
+        self.differs |= paired & (c.verdict == Status.NOT_JUDGED) & c.inputs_equal
+        self.same = paired & (np.isin(c.verdict, _AGREES) | alike)
+
+    @cached_property
+    def determinism(self) -> Determinism:
+        """How often the kinds of operations agree on equal inputs."""
+        c, rows = self._c, self.rows
+        counted = self.inputs & (self.differs | self.same)[rows]
+        return Determinism.of(c.a, c.b, self._i, self._j, counted, self.differs[rows])
+
+    def begins_at(self, row: int) -> bool:
+        """The inputs of a row are equal to the bit, its results are not."""
+        return self.by_digest and bool(self._c.inputs_equal[row] and self.differs[row])
+
+    def others(self, row: int) -> tuple[int, int]:
+        """(pairs of the kind of a row with equal inputs, beside it; those of them whose results differ).
+
+        Printed numbers hide small differences from the first one on: without digests only earlier pairs count.
+        """
+        k = int(np.searchsorted(self.rows, row))
+        if k == len(self.rows) or self.rows[k] != row:
+            return 0, 0
+        return self.determinism.others(k, None if self.by_digest else k)
+
+
+def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
+    """Find the first difference; None where no compared row differs. In the dispatch order of a."""
+    search = _Search(c, equality)
+    for row in np.flatnonzero(equality.differs & (c.excluded_by < 0))[:_MAX_ROWS].tolist():
+        found = search.at(row)
+        if found is None:
+            continue
+        if found.kind == Kind.START:
+            return replace(found, operation=search.first_operation(row))
+        return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """One input of a pair: the records that made it, -1 for none; `differs` is None where it cannot be told."""
+
+    position: int
+    a: int
+    b: int
+    differs: bool | None
+
+
+class _Search:
+    def __init__(self, c: Rows, equality: Equality) -> None:
+        assert c.flow is not None
+        self._c = c
+        self._equality = equality
+        self._flow = (c.flow.a, c.flow.b)
+        self._of = (c.pairing.of_a, c.pairing.of_b)
+        self._at = (c.at_a, c.at_b)
+        inputs_equal = np.zeros(len(c), bool)
+        inputs_equal[equality.rows] = equality.inputs
+        self._inputs_equal = inputs_equal
+
+    def at(self, row: int) -> FirstDifference | None:
+        """The first difference, if it is at this differing row; None where another one explains it."""
+        c = self._c
+        if not self._matters(row):
+            return None
+        if c.pairing.grouped[c.pair[row]]:
+            return self._group(row)
+        inputs = list(self._inputs(row))
+        if self._inputs_equal[row] and (self._equality.by_digest or not self._doubtful(inputs)):
+            return None if self._elsewhere(row) else self._operation(row)
+        return self._by_input(row, inputs)
+
+    def first_operation(self, after: int) -> int:
+        """The first row from `after` on whose inputs are equal and whose result is not, -1 for none."""
+        c, e = self._c, self._equality
+        found = e.rows[e.inputs & (e.differs & (c.excluded_by < 0))[e.rows]]
+        for row in found[found > after][:_MAX_ROWS].tolist():
+            trusted = e.by_digest or not self._doubtful(list(self._inputs(row)))
+            if trusted and self._matters(row) and not self._elsewhere(row):
+                return int(row)
+        return -1
+
+    def _operation(self, row: int) -> FirstDifference:
+        others, differ = self._equality.others(row)
+        kind = Kind.DRAW if draws(self._c.a.op_name(int(self._c.row_a[row]))) else Kind.OPERATION
+        return FirstDifference(row, kind, self._equality.by_digest, others=others, others_differ=differ)
+
+    def _by_input(self, row: int, inputs: list[_Input]) -> FirstDifference | None:
+        """The first difference at a row that reads something else."""
+        suspects = [given for given in inputs if given.differs] or [
+            given for given in inputs if given.differs is None or self._alone(given)
+        ]
+        if any(self._explained(given) for given in suspects):
+            return None
+        by_digest = self._equality.by_digest
+        given_to_both = [given for given in suspects if given.a < 0 and given.b < 0 and given.differs]
+        if what := dict.fromkeys(text for given in given_to_both if (text := self._start(row, given))):
+            return FirstDifference(
+                row, Kind.START, by_digest, given_to_both[0].position, start=tuple(sorted(what)[::-1])
+            )
+        for given in suspects:
+            if self._alone(given):
+                makers = (given.a, given.b)
+                sides = zip(makers, self._of, self._at, strict=True)
+                first = min(int(at[r]) for r, of, at in sides if r >= 0 and of[r] < 0)
+                return FirstDifference(first, Kind.UNPAIRED, by_digest, given.position, makers, reader=row)
+        for given in suspects:
+            makers = (given.a, given.b)
+            if given.a < 0 and given.b < 0:
+                return FirstDifference(row, Kind.GIVEN, by_digest, given.position)
+            agree = all(r < 0 or self._equality.same[at[r]] for r, at in zip(makers, self._at, strict=True))
+            kind = Kind.OTHER_INPUT if agree else Kind.UNJUDGED
+            return FirstDifference(row, kind, by_digest, given.position, makers)
+        return FirstDifference(row, Kind.OTHER_INPUT, by_digest)
+
+    def _group(self, row: int) -> FirstDifference | None:
+        """The first difference at a pair of several operations, if no input from outside explains it."""
+        c = self._c
+        for side, members in enumerate(c.members(row)):
+            for record in members:
+                for maker in self._flow[side][record].tolist():
+                    given = _Input(0, maker if side == 0 else -1, maker if side == 1 else -1, None)
+                    if maker not in members and self._explained(given):
+                        return None
+        return FirstDifference(row, Kind.FORM, self._equality.by_digest)
+
+    def _inputs(self, row: int) -> Iterator[_Input]:
+        """The inputs of a pair of single operations, position by position."""
+        c = self._c
+        i, j = int(c.row_a[row]), int(c.row_b[row])
+        xs, ys = c.a.inputs[i].tolist(), c.b.inputs[j].tolist()
+        xd, yd = c.a.input_digests[i].tolist(), c.b.input_digests[j].tolist()
+        xm, ym = self._flow[0][i].tolist(), self._flow[1][j].tolist()
+        for k in range(max(len(xs), len(ys))):
+            both = k < min(len(xs), len(ys))
+            maker_a, maker_b = xm[k] if k < len(xm) else -1, ym[k] if k < len(ym) else -1
+            yield _Input(k, maker_a, maker_b, _differ(xs, ys, xd, yd, k) if both else None)
+
+    def _alone(self, given: _Input) -> bool:
+        """One of the two producers has no partner."""
+        return any(r >= 0 and of[r] < 0 for r, of in zip((given.a, given.b), self._of, strict=True))
+
+    def _doubtful(self, inputs: list[_Input]) -> bool:
+        """Equal printed numbers prove little: some input was not made by one pair of operations that agree."""
+        return any(
+            (given.a >= 0 or given.b >= 0) and (self._alone(given) or self._explained(given) or not self._shared(given))
+            for given in inputs
+        )
+
+    def _shared(self, given: _Input) -> bool:
+        """The two producers are each other's partners, or one of them is unknown."""
+        return given.a < 0 or given.b < 0 or bool(self._of[0][given.a] == self._of[1][given.b])
+
+    def _explained(self, given: _Input) -> bool:
+        """The input comes from a row that differs, directly or over operations that were not compared."""
+        c = self._c
+        for side, start in enumerate((given.a, given.b)):
+            left, seen = [start] if start >= 0 else [], {start}
+            while left and len(seen) < _MAX_UPSTREAM:
+                record = left.pop()
+                row = self._at[side][record]
+                if self._equality.differs[row]:
+                    return True
+                if self._equality.same[row]:
+                    continue
+                members = c.members(int(row))[side] if c.pair[row] >= 0 else (record,)
+                makers = {m for member in members for m in self._flow[side][member].tolist() if m >= 0} - seen
+                seen |= makers
+                left += makers
+        return False
+
+    def _matters(self, row: int) -> bool:
+        """False for memory without content, and for a further result that changes nothing that reads it."""
+        c = self._c
+        i = int(c.row_a[row])
+        if c.unread[row] or c.a.op_name(i).startswith(_UNINITIALISED):
+            return False
+        slot = c.slots.get(row)
+        if slot is None or not slot.name.startswith("output ") or c.a.phase[i] == Phase.BACKWARD:
+            return True
+        readers = self._at[0][self._flow[0].row[self._flow[0].value == i]]
+        return bool(self._equality.differs[readers].any())
+
+    def _elsewhere(self, row: int) -> bool:
+        """Another operation of b read the same and returned what a's did: the pair is wrong, not the run."""
+        c = self._c
+        i, j = int(c.row_a[row]), int(c.row_b[row])
+        name = c.a.op_name(i)
+        if not (len(c.a.digests[i]) and len(c.a.input_digests[i]) and c.b.op_name(j) == name):
+            return False
+        inputs, outputs = self._fingerprints
+        found = (inputs[1] == inputs[0][i]) & (outputs[1] == outputs[0][i])
+        return any(c.b.op_name(k) == name for k in np.flatnonzero(found).tolist())
+
+    @cached_property
+    def _fingerprints(self) -> tuple[tuple[Hash, Hash], tuple[Hash, Hash]]:
+        c = self._c
+        return (
+            (fingerprint(c.a.input_digests), fingerprint(c.b.input_digests)),
+            (fingerprint(c.a.digests), fingerprint(c.b.digests)),
+        )
+
+    def _start(self, row: int, given: _Input) -> str:
+        """What an input is that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""
+        c = self._c
+        start = differing_start(c.a.header.run, c.b.header.run)
+        tokens = _LOOKED_UP.get(c.a.op_name(int(c.row_a[row]))) == given.position
+        if tokens:
+            return "the batch" if start.batch is not False else ""
+        if start.weights is None:
+            if sharded_runs(c.a, c.b):
+                return ""  # other norms may be those of other shards
+            return "weights" if self._share_of_other_inputs >= _MIN_SHARE_OF_WEIGHTS else ""
+        return "weights" if start.weights else "the batch" if start.batch else ""
+
+    @cached_property
+    def _share_of_other_inputs(self) -> float:
+        """The fraction of the forward pass' inputs that no operation made, apart from tokens, whose norms differ."""
+        c, rows = self._c, self._equality.rows
+        i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+        read = (c.a.phase[i] == Phase.FORWARD) & (c.a.inputs.count[i] == c.b.inputs.count[j])
+        i, j = i[read], j[read]
+        owner, place = repeated(np.arange(len(i)), c.a.inputs.count[i])
+        at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
+        tokens = np.array([_LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])[c.a.op[i[owner]]] == place
+        given = (self._flow[0].value[at_a] < 0) & (self._flow[1].value[at_b] < 0) & ~tokens
+        x, y = c.a.inputs.value[at_a[given]], c.b.inputs.value[at_b[given]]
+        return float(np.mean(x != y)) if len(x) else 0.0
+
+
+def _differ(xs: list[float], ys: list[float], xd: list[int], yd: list[int], k: int) -> bool | None:
+    """Whether the k-th inputs differ, by digest where both are known, else by norm; None where neither is."""
+    x, y = xd[k] if k < len(xd) else None, yd[k] if k < len(yd) else None
+    if x is not None and y is not None:
+        if x == y:
+            return False  # equal bits, or not read on either side
+        return True if _NO_DIGEST not in (x, y) else None
+    return None if math.isnan(xs[k]) or math.isnan(ys[k]) else xs[k] != ys[k]
+
+
+def _alike(c: Rows, row: int) -> bool:
+    """All that the two records of a row return and change is the same, NaN included."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    if len(c.a.digests[i]) or len(c.b.digests[j]):
+        same = np.array_equal(c.a.digests[i], c.b.digests[j]) and NO_DIGEST not in c.a.digests[i]
+        return bool(same) and c.a.texts("Mutated").raw(i) == c.b.texts("Mutated").raw(j)
+    return bool(
+        np.array_equal(c.a.outputs[i], c.b.outputs[j], equal_nan=True)
+        and np.array_equal(c.a.stats[:, i], c.b.stats[:, j], equal_nan=True)
+        and np.array_equal(c.a.counts[:, i], c.b.counts[:, j])
+        and c.a.texts("Mutated").raw(i) == c.b.texts("Mutated").raw(j)
+    )

@@ -1,0 +1,153 @@
+"""The first difference of two runs in words: where it is, how large, and how it arises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matchers.causes.first_difference import FirstDifference, Kind
+from matchers.comparison import Comparison
+from matchers.explain.facts import format_error
+from matchers.status import Status
+
+__all__ = [
+    "already_differ",
+    "determinism_of",
+    "first_difference_note",
+    "first_difference_reasons",
+    "size_of",
+    "start_of",
+]
+
+_ADVICE = {
+    "weights": "Capture an earlier step, or load the same weights.",
+    "the batch": "Give both runs the same batch.",
+}
+_OTHER = {"weights": "other weights", "the batch": "another batch"}
+
+
+def first_difference_note(c: Comparison) -> str:
+    """The title, `First difference: row 33, ≈9.1e-06, within tolerance`; empty where no compared row differs."""
+    found = c.first_difference
+    return "" if found is None else f"First difference: row {found.row + 1:,}, {size_of(c, found.row)}"
+
+
+def size_of(c: Comparison, row: int) -> str:
+    """The size of a row's difference and what its tolerance says of it: `≈9.1e-06, within tolerance`."""
+    status = Status(c.verdict[row])
+    if c.pair[row] < 0:
+        return f"only in {'a' if c.row_a[row] >= 0 else 'b'}"
+    if status == Status.SHAPE:
+        return "another shape or dtype"
+    error = float(c.error[row])
+    size = format_error(error, bool(c.bound[row])) if error > 0 else "other bits"
+    return f"{size}, {'beyond' if status.red else 'within'} tolerance"
+
+
+def first_difference_reasons(c: Comparison) -> tuple[str, ...]:
+    """How the first difference arises, a sentence each, without capital and full stop but for the advice."""
+    return () if c.first_difference is None else tuple(_reasons(c, c.first_difference))
+
+
+def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
+    if found.kind in (Kind.OPERATION, Kind.DRAW):
+        yield _equal_inputs(c, found)
+    if found.kind == Kind.DRAW:
+        yield "a random draw: another seed, or another state of the generator"
+    elif found.kind == Kind.OPERATION:
+        yield determinism_of(c, found.row)
+    elif found.kind == Kind.START:
+        yield already_differ(c, found)
+        if (row := found.operation) >= 0:
+            yield f"the first row with equal inputs and another result: row {row + 1:,}, {_key(c, row)}"
+    elif found.kind == Kind.GIVEN:
+        yield (
+            f"input {found.position} differs, and no captured operation made it: "
+            "a buffer, a mask, an argument, or an operation that was not captured"
+        )
+    elif found.kind == Kind.UNPAIRED:
+        yield f"{_read(c, found)}, at {_key(c, found.reader)}"
+    elif found.kind == Kind.OTHER_INPUT:
+        yield _other_input(c, found)
+    elif found.kind == Kind.FORM:
+        a, b = (
+            " + ".join(log.op_name(record) for record in members)
+            for log, members in zip((c.a, c.b), c.members(found.row), strict=True)
+        )
+        yield f"made of other operations: {a} in a, {b} in b; no input known from outside differs"
+    else:
+        yield f"input {found.position} comes from operations that were not compared: {_read(c, found)}"
+
+
+def already_differ(c: Comparison, found: FirstDifference) -> str:
+    """The finding that two runs begin the step with other weights or another batch, with advice."""
+    error = float(c.error[found.row])
+    size = format_error(error, bool(c.bound[found.row])) if error > 0 else "other bits"
+    where = f"the first row ({size})"
+    if found.row > 0:
+        read = " and ".join(_OTHER[name] for name in found.start)
+        where = f"the first row that reads {read} (row {found.row + 1:,}, {size})"
+    dtypes = c.a.dtype_text(int(c.row_a[found.row])), c.b.dtype_text(int(c.row_b[found.row]))
+    if dtypes[0] != dtypes[1]:
+        return f"The runs already differ at {where}: {dtypes[0]} in a, {dtypes[1]} in b."
+    advice = " ".join(_ADVICE[name] for name in found.start)
+    return f"The runs already differ at {where}: {_differ(found)}. {advice}"
+
+
+def start_of(c: Comparison, row: int) -> str:
+    """`weights differ before the step`, where the runs differ from the start at this row; else empty."""
+    found = c.first_difference
+    return f"{_differ(found)} before the step" if found is not None and found.row == row and found.start else ""
+
+
+def _differ(found: FirstDifference) -> str:
+    return f"{' and '.join(found.start)} {'differs' if found.start == ('the batch',) else 'differ'}"
+
+
+def determinism_of(c: Comparison, row: int) -> str:
+    """What the other operations of a row's kind do on equal inputs; the row's own inputs are equal."""
+    others, differ = c.equality.others(row)
+    i = int(c.row_a[row])
+    name = c.a.op_name(i)
+    earlier = "other" if c.equality.by_digest else "earlier"
+    inputs = "equal inputs" if c.equality.by_digest else "equal printed inputs"
+    if not others:
+        return f"no {earlier} {name} has {inputs}"
+    if differ:
+        verb = "differs" if differ == 1 else "differ"
+        why = "" if Status(c.verdict[row]).red else ": another kernel or reduction order"
+        return f"{differ:,} of {others:,} {earlier} {name} with {inputs} {verb} too{why}"
+    agree = "agrees" if others == 1 else "agree"
+    how = "to the bit" if c.equality.by_digest else "in every printed digit"
+    return f"{others:,} of {others:,} {earlier} {name} with {inputs} {agree} {how}"
+
+
+def _equal_inputs(c: Comparison, found: FirstDifference) -> str:
+    many = len(c.a.inputs[int(c.row_a[found.row])])
+    if not many:
+        return "it reads nothing"
+    if not found.by_digest:
+        return f"every printed number of its input{'s' * (many > 1)} is equal"
+    return "the input is bitwise equal" if many == 1 else "all inputs are bitwise equal"
+
+
+def _other_input(c: Comparison, found: FirstDifference) -> str:
+    a, b = found.makers
+    if found.position < 0:
+        return "the two runs read other inputs here"
+    if a >= 0 and b >= 0 and c.at_a[a] == c.at_b[b]:
+        return f"input {found.position} differs although {c.a.keys[a]} agrees: another part or view of its result"
+    return f"input {found.position} is another tensor: {_read(c, found)}"
+
+
+def _read(c: Comparison, found: FirstDifference) -> str:
+    """`a reads x/op_0_mul, b reads x/op_1_add`."""
+    told = [
+        f"{side} reads {log.keys[record] if record >= 0 else 'what no captured operation made'}"
+        for side, log, record in zip("ab", (c.a, c.b), found.makers, strict=True)
+    ]
+    return ", ".join(told)
+
+
+def _key(c: Comparison, row: int) -> str:
+    key: str = c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
+    return key
