@@ -17,7 +17,7 @@ from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
-from matchers.status import Status
+from matchers.status import Role, Status
 
 __all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes"]
 
@@ -162,9 +162,10 @@ def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Ha
 
 
 def _gravity(c: Rows, cause: Cause) -> int:
-    """0 for a cause that itself produced NaN or Inf, 1 for one of another shape or dtype, 2 for other values."""
-    found = {int(c.status[row]) for row in cause.rows}
-    return 0 if Status.NAN in found else 1 if Status.SHAPE in found else 2
+    """0 for a cause that itself produced NaN or Inf, 1 for an origin of another shape or dtype, 2 for other values."""
+    if any(c.status[row] == Status.NAN for row in cause.rows):
+        return 0
+    return 1 if any(c.status[row] == Status.SHAPE and c.role[row] == Role.ORIGIN for row in cause.rows) else 2
 
 
 def _places(c: Rows) -> list[tuple[int, ...]]:

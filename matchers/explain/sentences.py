@@ -261,18 +261,18 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
     their inputs' errors.
     """
     values_a, values_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
-    worst, bound = 0.0, True
+    found = [(0.0, True)]
     differing = [fact for fact in inputs if fact.agrees is False]
     for fact in differing:
         at = fact.position
-        known = at < min(len(values_a), len(values_b))
-        found = [(relative_difference(values_a[at], values_b[at]) if known else 0.0, True)]
-        for record, rows in ((fact.producer_a, c.at_a), (fact.producer_b, c.at_b)):
-            if record >= 0:
-                found.append((float(c.error[rows[record]]), bool(c.bound[rows[record]])))
-        worst, bound = max([(worst, bound), *((e, b) for e, b in found if math.isfinite(e))])
+        norms = relative_difference(values_a[at], values_b[at]) if at < min(len(values_a), len(values_b)) else 0.0
+        made = [at[r] for r, at in ((fact.producer_a, c.at_a), (fact.producer_b, c.at_b)) if r >= 0]
+        measured = [float(c.error[row]) for row in made if not c.bound[row] and math.isfinite(c.error[row])]
+        bounds = [norms, *(float(c.error[row]) for row in made)]
+        found.append((max(measured), False) if measured else (max(filter(math.isfinite, bounds), default=0.0), True))
     if not differing:
         return None
+    worst, bound = max(found)
     own = float(c.error[row])
     limit = _JUMP * growth_factor(c.a.op_name(int(c.row_a[row]))) * worst
     return (format_error(worst, bound) if worst > 0 else "other bits"), own > limit

@@ -150,6 +150,7 @@ SCRIPTS: dict[str, Script] = {
     "previous_red": Script(text("no red row above: from the bottom")),
     "next_cause": Script(at(CAUSE)),
     "previous_cause": Script(text("no first cause above: from the bottom")),
+    "first_difference": Script(at(CAUSE)),
     "plot": Script(text("error over depth"), escape=True),
     "causes": Script(text("first causes (2)"), escape=True),
     "larger_error": Script(elsewhere),

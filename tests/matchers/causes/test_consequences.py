@@ -133,3 +133,13 @@ def test_every_red_row_has_its_earliest_cause(changed: dict[int, float]) -> None
         assert all(c.cause[row] for row in cause.rows)
         assert cause.red >= np.count_nonzero(found.cause_of == k)
         assert max((step.error for step in cause.growth), default=0.0) <= np.nanmax(c.error)
+
+
+def test_another_shape_comes_before_other_values_whatever_they_explain() -> None:
+    other = [
+        Op(**{**vars(made), "shape": (8, 4)}) if made.key == "layers.1.part1/op_2_add" else made
+        for made in chain({"layers.0.part0/op_1_mm": 9.0, "layers.0.part0/op_2_add": 90.0})
+    ]
+    c = compare(made_up_log(chain({})), made_up_log(other))
+    assert [c.status[cause.rows[0]] for cause in c.consequences.causes] == [Status.SHAPE, Status.DIVERGED]
+    assert [cause.red for cause in c.consequences.causes] == [1, 2]

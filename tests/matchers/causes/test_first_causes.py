@@ -14,6 +14,8 @@ from matchers.ops.dataflow import consumers, sources
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op
+from tests.captured import Step as Captured
+from tests.captured import captured_log
 from tests.matchers.drifted_logs import made_up_log
 
 Step = tuple[str, float, Sequence[str | float]]
@@ -314,3 +316,63 @@ def test_a_lone_wait_for_what_was_red_before_its_collective_is_no_cause() -> Non
     assert found["mul"] == ORIGIN
     assert "wait_tensor" not in found
     assert found["sum"] == RECEIVER
+
+
+# ---------------------------------------------------------------------- operations that cannot make an error
+
+
+def split_of(value: float, parts: Sequence[float], reader: float) -> list[Op]:
+    """A product whose L1 norm agrees, a split of it, and a `mul` that reads the split."""
+    return flow(
+        [
+            ("embedding", 1.0, [50.0]),
+            ("mm", value, ["embedding", 70.0]),
+            ("split", parts[0], ["mm"]),
+            ("clone", parts[1], ["split"]),
+            ("mul", reader, ["clone"]),
+        ]
+    )
+
+
+def test_a_split_is_not_to_blame_but_what_made_its_input() -> None:
+    """The product agrees in every printed digit: an upstream mistake that no norm shows."""
+    c = compared(split_of(3.0, (4.0, 4.1), 5.0), split_of(3.0, (4.4, 4.5), 5.5))
+    assert told(c) == {"mm": (Role.NONE, True), "split": RECEIVER, "clone": RECEIVER, "mul": RECEIVER}
+    row = int(np.flatnonzero(c.cause)[0])
+    assert explain(c, row).headline == (
+        "LIKELY CAUSE: the same printed values; but what is split, cast or copied from its result differs by more"
+    )
+    assert c.consequences.causes[0].red == 3
+    assert c.consequences.unexplained == 0
+
+
+def test_a_product_in_the_place_of_the_split_is_to_blame_itself() -> None:
+    c = compared(
+        flow([("embedding", 1.0, [50.0]), ("mm", 3.0, ["embedding"]), ("mul", 4.0, ["mm"])]),
+        flow([("embedding", 1.0, [50.0]), ("mm", 3.0, ["embedding"]), ("mul", 4.4, ["mm"])]),
+    )
+    assert told(c) == {"mul": ORIGIN}
+
+
+def test_a_clone_of_what_was_not_captured_leaves_the_blame_to_its_reader() -> None:
+    steps: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 2.0, [60.0]), ("mm", 3.0, ["embedding", "clone"])]
+    other: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 2.2, [66.0]), ("mm", 3.3, ["embedding", "clone"])]
+    assert told(compared(flow(steps), flow(other))) == {"clone": (Role.UNKNOWN, False), "mm": UNKNOWN}
+
+
+def test_a_split_that_reads_equal_bits_differs_by_its_arguments() -> None:
+    x = np.arange(64.0).reshape(8, 8)
+    steps = [
+        [
+            Captured(key="m/op_0_mul", reads=[x], gives=[x + 1]),
+            Captured(key="m/op_1_slice", reads=[x + 1], gives=[part]),
+        ]
+        for part in (x[:4], x[4:])
+    ]
+    assert told(compare(captured_log(steps[0]), captured_log(steps[1]))) == {"slice": ORIGIN}
+
+
+def test_a_clone_that_only_one_run_has_may_be_to_blame() -> None:
+    plain: list[Step] = [("embedding", 1.0, [50.0]), ("mm", 3.0, ["embedding"])]
+    extra: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 9.0, ["embedding"]), ("mm", 3.3, ["clone"])]
+    assert told(compared(flow(plain), flow(extra))) == {"clone": (Role.NONE, True), "mm": RECEIVER}

@@ -47,8 +47,9 @@ def test_an_input_whose_bits_differ_behind_an_equal_norm() -> None:
 
 def test_a_difference_that_begins_within_the_tolerance_says_so() -> None:
     told = told_of([mm(Y)], [mm(Y * np.float32(1 + 2e-6))])
-    assert told.headline.startswith("close: differs by ≈")
-    assert any(note.startswith("the inputs are bitwise equal: the difference begins here") for note in told.notes)
+    assert told.headline.startswith("FIRST DIFFERENCE: ≈")
+    assert told.headline.endswith("e-06, within tolerance; all inputs are bitwise equal")
+    assert "no other mm has equal inputs" in told.notes
 
 
 def test_a_weight_that_differs_is_named() -> None:
@@ -145,3 +146,25 @@ def test_a_log_of_another_program_does_not_have_any_of_it() -> None:
     log = made_up_log([op("m/op_0_mm", inputs=[1.0])])
     told = explain(compare(log, log), 0)
     assert not {"digest", "stack", "changed", "micro-batch"} & {found.name for found in told.facts}
+
+
+def test_an_error_that_jumps_against_what_came_in_is_called_a_jump() -> None:
+    a = [mm(Y), Step(key="m/op_0_mul", reads=[Y], gives=[Y * 2], made=["layers.0.wq/op_0_mm"])]
+    near = Y * np.float32(1 + 4e-6)
+    b = [mm(near), Step(key="m/op_0_mul", reads=[near], gives=[near * np.float32(2.1)], made=["layers.0.wq/op_0_mm"])]
+    told = told_of(a, b, 1)
+    assert told.headline.startswith("FIRST CAUSE: the error jumps from ≈")
+    assert " to ≈" in told.headline
+    assert told.headline.endswith(" here")
+    assert "agree" not in told.headline
+
+
+def test_an_error_that_grows_past_its_tolerance_is_none() -> None:
+    """The inputs' error was within the tolerance, the result's is not much larger and beyond it."""
+    near, far = Y * np.float32(1 + 1.2e-5), Y * np.float32(2 * (1 + 8e-5))
+    a = [mm(Y), Step(key="m/op_0_mul", reads=[Y], gives=[Y * 2], made=["layers.0.wq/op_0_mm"])]
+    b = [mm(near), Step(key="m/op_0_mul", reads=[near], gives=[far], made=["layers.0.wq/op_0_mm"])]
+    told = told_of(a, b, 1)
+    assert "; its inputs already differ by ≈1." in told.headline
+    assert "jumps" not in told.headline
+    assert "agree" not in told.headline

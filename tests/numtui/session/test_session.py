@@ -25,6 +25,8 @@ from numtui.session.listing import Listing, Search
 from numtui.session.rule_edits import EditError, Effect
 from numtui.session.session import Session
 from tests.builders import Op, op, training_step, write_log
+from tests.matchers.causes.test_first_causes import Step, changed, flow
+from tests.matchers.drifted_logs import made_up_log
 from tests.needs import examples
 from tests.numtui.fakes import comparison_of
 
@@ -55,6 +57,18 @@ def session(tmp_path: Path) -> Session:
     file = RuleFile.load(path)
     journal = Journal(a.path, b.path, path, folder=tmp_path / "state")
     return Session(compare(a, b, file.rules), file, names=("one", "two"), journal=journal)
+
+
+def close_before_red(*, red: bool = True) -> Comparison:
+    """Four operations; the second differs within the tolerance, the last one beyond it."""
+    steps: list[Step] = [
+        ("embedding", 1.0, [50.0]),
+        ("mul", 2.0, ["embedding"]),
+        ("neg", 7.0, [8.0]),
+        ("mm", 3.0, [70.0]),
+    ]
+    other = changed(steps, {"mul": 2.00001, **({"mm": 3.3} if red else {})})
+    return compare(made_up_log(flow(steps)), made_up_log(flow(other)))
 
 
 def settle(session: Session) -> None:
@@ -418,6 +432,32 @@ class TestListing:
         listing.toggle(StatusGroup.RED)
         assert listing.next_red() == "every red row (2) is hidden by the filter"
         assert Listing(comparison_of([E])).next_red() == "there is no red row"
+
+    def test_the_first_difference_is_a_stop_of_its_own(self) -> None:
+        listing = Listing(close_before_red())
+        first, red = 1, 3
+        assert listing.next_red() == "First difference: row 2, ≥5.3e-06, within tolerance"
+        assert listing.cursor == first
+        assert (listing.next_red(), listing.cursor) == ("", red)
+        listing.go(0)
+        assert listing.next_cause().startswith("First difference: row 2")
+        assert (listing.next_cause(), listing.cursor) == ("", red)
+        assert (
+            listing.next_cause()
+            == "no first cause below: from the top: First difference: row 2, ≥5.3e-06, within tolerance"
+        )
+        listing.go(0)
+        assert "every printed number of its input is equal" in listing.first_difference()
+        assert listing.cursor == first
+
+    def test_without_red_rows_the_first_difference_is_the_only_stop(self) -> None:
+        listing = Listing(close_before_red(red=False))
+        assert listing.next_red() == "First difference: row 2, ≥5.3e-06, within tolerance; there is no red row"
+        assert listing.next_red() == "First difference: row 2, ≥5.3e-06, within tolerance; there is no red row"
+        assert listing.cursor == 1
+        equal = Listing(compare(made_up_log(training_step()), made_up_log(training_step())))
+        assert equal.next_red() == "there is no red row"
+        assert equal.first_difference() == "there is no first difference: no compared operation differs"
 
     def test_errors_by_size(self) -> None:
         listing = Listing(comparison_of([R, R, R], errors=[1e-3, 1e-1, 1e-2]))
