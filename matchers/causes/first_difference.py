@@ -48,7 +48,8 @@ class Kind(LabelledEnum):
     weights or a batch that differ before the step. GIVEN: it reads another tensor that no captured operation made.
     UNPAIRED: only one run has the operation, and its result is read where the other run reads something else.
     OTHER_INPUT: its inputs differ although the operations that made them agree: it reads others, or another part of
-    them. FORM: it is made of other operations in the two runs. UNJUDGED: it reads what could not be compared.
+    them. FORM: it is made of other operations in the two runs. UNJUDGED: it reads what could not be compared. CONTENT:
+    no pair differs, but what an operation leaves in a parameter, buffer or optimizer state does.
     """
 
     OPERATION = 0
@@ -59,6 +60,7 @@ class Kind(LabelledEnum):
     OTHER_INPUT = 5
     FORM = 6
     UNJUDGED = 7
+    CONTENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,8 @@ def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
         if found.kind == Kind.START:
             return replace(found, operation=search.first_operation(row))
         return found
-    return None
+    left = np.flatnonzero(c.red & (c.pair < 0))
+    return FirstDifference(int(left[0]), Kind.CONTENT, equality.by_digest) if len(left) else None
 
 
 @dataclass(frozen=True, slots=True)

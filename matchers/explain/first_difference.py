@@ -34,7 +34,7 @@ def first_difference_note(c: Comparison) -> str:
 def size_of(c: Comparison, row: int) -> str:
     """The size of a row's difference and what its tolerance says of it: `≈9.1e-06, within tolerance`."""
     status = Status(c.verdict[row])
-    if c.pair[row] < 0:
+    if c.pair[row] < 0 and not status.red:
         return f"only in {'a' if c.row_a[row] >= 0 else 'b'}"
     if status == Status.SHAPE:
         return "another shape or dtype"
@@ -74,6 +74,8 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
             for log, members in zip((c.a, c.b), c.members(found.row), strict=True)
         )
         yield f"made of other operations: {a} in a, {b} in b; no input known from outside differs"
+    elif found.kind == Kind.CONTENT:
+        yield "what it leaves in a parameter, a buffer or an optimizer state differs"
     else:
         yield f"input {found.position} comes from operations that were not compared: {_read(c, found)}"
 
