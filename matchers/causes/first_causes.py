@@ -8,6 +8,7 @@ Before the first red row an input agrees if it is within the tolerance. After it
 difference is more likely propagated divergence than noise. If both logs have digests, equal means bitwise equal; an
 input whose bits differ although its producers' outputs are equal was changed on the way by something uncaptured (a view
 of something else), and the row that reads it is unknown wherever it is.
+
 First causes are the red rows that no other red row explains: origins and unknowns. Unpaired operations are first causes
 too, if their own inputs are sound and a red row reads their result in place of another value (an inserted `neg` leaves
 every norm unchanged), or if they produce the first NaN or Inf that a red row reads.

@@ -67,7 +67,7 @@ def close_before_red(*, red: bool = True) -> Comparison:
         ("neg", 7.0, [8.0]),
         ("mm", 3.0, [70.0]),
     ]
-    other = changed(steps, {"mul": 2.00001, **({"mm": 3.3} if red else {})})
+    other = changed(steps, {"sum": 2.00001, **({"mm": 3.3} if red else {})})
     return compare(made_up_log(flow(steps)), made_up_log(flow(other)))
 
 
