@@ -115,8 +115,9 @@ class Equality:
         if not self.by_digest:  # the same infinities are close for what they hide, not for a difference
             alike |= (c.verdict == Status.CLOSE) & (c.error == 0)
         self.differs = paired & np.isin(c.verdict, _DIFFERS) & ~alike
-        # what cannot be judged by itself differs for certain only where its inputs are the same bits
-        self.differs |= paired & (c.verdict == Status.NOT_JUDGED) & c.inputs_equal
+        # what cannot be judged by itself differs for certain only where its inputs are equal
+        unjudged = self.rows[self.inputs]
+        self.differs[unjudged[(c.verdict[unjudged] == Status.NOT_JUDGED) & (c.error[unjudged] > 0)]] = True
         self.same = paired & (np.isin(c.verdict, _AGREES) | alike)
 
     @cached_property
