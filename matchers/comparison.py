@@ -21,6 +21,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
+from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
@@ -38,6 +39,8 @@ from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.partial_sums import partial_sums
+from matchers.verdict.recomputed import RecomputeMismatch, judge_mismatches
+from matchers.verdict.records import on_pairs, unpaired_roles
 from matchers.verdict.tolerance import DtypePolicy
 from matchers.verdict.unread_outputs import without_unread
 from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
@@ -56,6 +59,7 @@ class Kept:
     matching: Matching | None = None
     judged: Judged | None = None
     contents: tuple[LastContents, LastContents] | None = None
+    copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Comparison(Rows):
         loss_scale: the factor of a's losses and gradients against b's before they are reduced; 1 for none.
         last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
             pair wrote.
+        recompute_mismatches: recomputed copies of both runs that do not repeat what they did in the forward pass.
     """
 
     rules: RuleSet = field(default_factory=RuleSet)
@@ -79,6 +84,7 @@ class Comparison(Rows):
     arithmetic: Arithmetic | None = None
     loss_scale: float = 1.0
     last_contents: ContentVerdicts = field(default_factory=ContentVerdicts, repr=False, compare=False)
+    recompute_mismatches: tuple[RecomputeMismatch, ...] = ()
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
     @property
@@ -98,6 +104,14 @@ class Comparison(Rows):
             expectation=self.expectation,
             red=bool(self.red.any()),
         )
+
+    @cached_property
+    def mismatch_at(self) -> dict[int, RecomputeMismatch]:
+        """The recompute mismatches by row; that of a where both sides have one."""
+        return {
+            int((self.at_a if m.side == "a" else self.at_b)[m.mismatch.row]): m
+            for m in reversed(self.recompute_mismatches)
+        }
 
     @cached_property
     def consequences(self) -> Consequences:
@@ -228,16 +242,20 @@ def _compare(
         policy=judgement.policy,
         noise=judgement.noise,
     )
-    verdicts = left.on_pairs(verdicts, pairing)
+    copies = kept.copies if kept.copies is not None else (recompute_mismatches(a), recompute_mismatches(b))
+    mismatches = judge_mismatches(*copies, pairing)
+    of_records = {(m.side, m.mismatch.row): m.verdict for m in mismatches if m.red} | left.verdicts
+    verdicts = on_pairs(verdicts, pairing, of_records)
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, left.red(pairing))
+    of_unpaired = unpaired_roles(pairing, of_records, left.given)
+    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, of_unpaired)
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
     rows = Rows.of(features, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
-    rows = rows.with_unpaired(left.verdicts)
+    rows = rows.with_unpaired(of_records)
     rows = replace(rows, cause=lasting_causes(rows))
     return Comparison(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},
@@ -248,7 +266,8 @@ def _compare(
         arithmetic=judgement.arithmetic,
         loss_scale=judgement.loss_scale,
         last_contents=left,
-        kept=Kept(shards, matching, judgement.judged, contents),
+        recompute_mismatches=mismatches,
+        kept=Kept(shards, matching, judgement.judged, contents, copies),
     )
 
 

@@ -1,7 +1,8 @@
 """One log by itself, in the columns of a comparison, so that every view and report can show it.
 
-Without a partner nothing is equal or diverged; a single run shows where its numbers become non-finite: an operation
-with NaN or Inf in its output is red, and one that produces them from finite inputs is a first cause.
+Without a partner nothing is equal; a single run shows where its numbers become non-finite: an operation with NaN or Inf
+in its output is red, and one that produces them from finite inputs is a first cause. So is a recomputed copy that does
+not repeat what it did in the forward pass.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison, Progress
 from matchers.explain.facts import InputFact, facts_of, inputs_of
-from matchers.explain.sentences import Explanation, explain
+from matchers.explain.notes import recompute_note
+from matchers.explain.sentences import Explanation, explain, recomputed
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import Header, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, broken_text, reads_broken
+from matchers.ops.recomputation import recompute_mismatches
 from matchers.pairing.pairing import Pairing
 from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 from matchers.verdict.comparability import Comparability
+from matchers.verdict.recomputed import RecomputeMismatch
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 
@@ -75,6 +79,13 @@ def single_run(log: OpLog) -> SingleRun:
     largest[known] = np.nanmax(extremes[:, known], axis=0)
     largest[odd] = math.inf
     largest[early] = math.nan
+    mismatches = tuple(RecomputeMismatch("a", mismatch) for mismatch in recompute_mismatches(log))
+    other = np.zeros(n, bool)
+    other[[m.mismatch.row for m in mismatches if m.red]] = True
+    other &= ~odd
+    status[other] = Status.DIVERGED
+    role = np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE)
+    role[other] = Role.ORIGIN
     rows = np.arange(n, dtype=np.int32)
     alone = np.full(n, -1, np.int32)
     return SingleRun(
@@ -90,12 +101,13 @@ def single_run(log: OpLog) -> SingleRun:
         bound=np.zeros(n, bool),
         inputs_equal=np.zeros(n, bool),
         tolerance=np.full(n, math.nan),
-        role=np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE).astype(np.int8),
-        cause=cause & odd,
+        role=role.astype(np.int8),
+        cause=(cause & odd) | other,
         original=alone,
         at_a=rows,
         at_b=np.zeros(0, np.int32),
         flow=flow,
+        recompute_mismatches=mismatches,
     )
 
 
@@ -129,6 +141,8 @@ def explain_single(c: SingleRun, row: int) -> Explanation:
 def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     if c.status[row] == Status.NAN:
         return _mishap(c, row, inputs)
+    if c.status[row] == Status.DIVERGED:
+        return f"FIRST CAUSE: {recomputed(c, row)}"
     if c.status[row] == Status.UNFINISHED:
         return "unfinished: read before the communication completed, the numbers mean nothing"
     largest = float(c.error[row])
@@ -153,7 +167,8 @@ def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
 
 
 def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
-    log, notes = c.a, []
+    log = c.a
+    notes = [recompute_note(log, found)] if (found := c.mismatch_at.get(row)) is not None else []
     dtype = log.dtype_text(row)
     for fact in inputs:
         read = log.dtype_text(fact.producer_a) if fact.producer_a >= 0 else ""

@@ -64,14 +64,15 @@ def find_origins(
     verdicts: Verdicts,
     parts: Bool,
     flow: DataFlow,
-    unpaired: tuple[Bool, Bool],
+    unpaired: tuple[NDArray[np.int8], NDArray[np.int8]],
 ) -> Origins:
     """Determine roles and first causes.
 
     Args:
         parts: bool[p], the two sides hold different parts of their tensors.
         flow: used only if something is red.
-        unpaired: bool[n_a], bool[n_b], the red records among the unpaired ones.
+        unpaired: int8[n_a], int8[n_b], the red records among the unpaired ones: RECEIVER where other reds explain them,
+            ORIGIN otherwise; NONE for all other records.
     """
     role = np.zeros(len(pairing), np.int8)
     cause = np.zeros(len(pairing), bool)
@@ -81,11 +82,15 @@ def find_origins(
         none = np.zeros(len(a), np.int8), np.zeros(len(b), np.int8)
         return Origins(role, cause, *none, cause_a, cause_b)
     flow_a, flow_b = flow.a, flow.b
-    red_a, red_b = _red_records(red, pairing.of_a) | unpaired[0], _red_records(red, pairing.of_b) | unpaired[1]
+    red_a = _red_records(red, pairing.of_a) | (unpaired[0] != Role.NONE)
+    red_b = _red_records(red, pairing.of_b) | (unpaired[1] != Role.NONE)
     role_a = _unpaired_roles(a, flow_a, red_a, unpaired[0], _passive(verdicts, pairing.of_a))
     role_b = _unpaired_roles(b, flow_b, red_b, unpaired[1], _passive(verdicts, pairing.of_b))
     cause_a, cause_b = role_a == Role.ORIGIN, role_b == Role.ORIGIN
     if not red.any():
+        if not (cause_a.any() or cause_b.any()):  # each explains another: take the earliest
+            for of_side, roles in ((cause_a, role_a), (cause_b, role_b)):
+                of_side[np.flatnonzero(roles)[:1]] = True
         return Origins(role, cause, role_a, role_b, cause_a, cause_b)
     if a.folding is not None or b.folding is not None:
         # norms of micro-batches hide a difference that a mask, say, is larger than
@@ -175,12 +180,12 @@ def find_origins(
     return Origins(role, cause, role_a, role_b, cause_a, cause_b, found)
 
 
-def _unpaired_roles(log: OpLog, flow: Ragged, red: Bool, these: Bool, passive: Bool) -> NDArray[np.int8]:
-    """int8[n]: the roles of red unpaired records; a first cause is none that reads what a red record made."""
-    if not these.any():
-        return np.zeros(len(log), np.int8)
-    role = np.where(_fed_by_red(log, flow, red, passive), np.int8(Role.RECEIVER), np.int8(Role.ORIGIN))
-    return np.where(these, role, np.int8(Role.NONE))
+def _unpaired_roles(log: OpLog, flow: Ragged, red: Bool, role: NDArray[np.int8], passive: Bool) -> NDArray[np.int8]:
+    """The roles of red unpaired records: a first cause is none that reads what a red record made."""
+    if not role.any():
+        return role
+    fed = _fed_by_red(log, flow, red, passive)
+    return np.where((role == Role.ORIGIN) & fed, np.int8(Role.RECEIVER), role)
 
 
 def _without_parts(reads: _Inputs, parts: Bool, by_weight: list[int], a: Side, b: Side) -> tuple[_Inputs, Bool]:

@@ -17,10 +17,11 @@ from matchers.ops.collectives import is_collective
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from matchers.verdict.recomputed import RecomputeMismatch
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import error_range
 
-__all__ = ["notes_of"]
+__all__ = ["notes_of", "recompute_note"]
 
 _MAX_UNPAIRED = 256
 """Unpaired operations that are followed upstream."""
@@ -194,6 +195,23 @@ def _doubtful_pair(of: _Subject) -> Iterator[str]:
         yield "doubtful pair: the last of this op and module on both sides, with other numbers"
 
 
+def _recomputed(of: _Subject) -> Iterator[str]:
+    """A recomputed copy that does not repeat its original, and why it is not red."""
+    found = of.c.mismatch_at.get(of.row)
+    if found is not None:
+        yield recompute_note(of.c.a if found.side == "a" else of.c.b, found)
+
+
+def recompute_note(log: OpLog, found: RecomputeMismatch) -> str:
+    """`recompute mismatch: count was written to …; undone by zoo/op_7_div_ (train.py:7)`."""
+    told = f"recompute mismatch: {found.mismatch.text}"
+    if not found.stays:
+        undone = found.mismatch.undone
+        place = log.location_text(undone)
+        return f"{told}; undone by {log.keys[undone]}" + (f" ({place})" if place else "")
+    return f"{told}; in both runs alike" if found.alike else told
+
+
 _NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     _names,
     _printed,
@@ -207,4 +225,5 @@ _NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     _other_rank,
     _crossing_pairs,
     _doubtful_pair,
+    _recomputed,
 )

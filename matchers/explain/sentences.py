@@ -46,6 +46,7 @@ __all__ = [
     "format_eps",
     "format_error",
     "headline",
+    "recomputed",
     "row_epsilon",
 ]
 
@@ -123,6 +124,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     what, ground = _what_differs(c, row), ground_of(c, row)
     because = f" ({ground})" if ground else ""
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
+    if status == Status.DIVERGED and row in c.mismatch_at:
+        return f"{_role(c, row)}: {recomputed(c, row)}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
             if because_of := _of_contents(c, row):
@@ -202,6 +205,14 @@ def _what_is_missing(c: Comparison, row: int) -> str:
 def _is_scaled(c: Comparison, row: int) -> bool:
     """True for losses and gradients that are a multiple of the other run's."""
     return c.loss_scale != 1 and bool(scaled_pairs(c.a, c.b, c.pairing, c.loss_scale)[c.pair[row]])
+
+
+def recomputed(c: Comparison, row: int) -> str:
+    """What is wrong with a recomputed copy that does not repeat its original."""
+    found = c.mismatch_at[row]
+    log = c.a if found.side == "a" else c.b
+    size = format_error(found.mismatch.error, True)
+    return f"the recomputed copy differs from {log.keys[found.mismatch.original]} by {size}; {found.mismatch.text}"
 
 
 def _role(c: Comparison, row: int) -> str:

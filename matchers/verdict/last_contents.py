@@ -8,7 +8,7 @@ compared by name, unless both last records that tell it are one pair, which is j
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -54,6 +54,7 @@ class ContentVerdict:
         verdict: None where it cannot be judged.
         alone: all that it was computed from is bitwise equal in the two runs.
         parameter: it is a parameter or a buffer, not a state of an optimizer.
+        given: another tensor of its parameter, from which it is computed, differs before the step.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ContentVerdict:
     verdict: SlotVerdict | None
     alone: bool
     parameter: bool
+    given: bool = False
 
     @property
     def red(self) -> bool:
@@ -91,27 +93,10 @@ class ContentVerdicts:
         """By side and record, the verdict on the content that differs most; on a parameter, if one differs."""
         return {place: _deciding(contents) for place, contents in self.at.items()}
 
-    def on_pairs(self, verdicts: Verdicts, pairing: Pairing) -> Verdicts:
-        """The verdicts on pairs, with those on contents for which there is no unpaired record."""
-        told = {}
-        for (side, row), verdict in self.verdicts.items():
-            pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])
-            if pair >= 0 and not Status(verdicts.status[pair]).red:
-                told[pair] = verdict
-        if not told:
-            return verdicts
-        columns = {name: getattr(verdicts, name).copy() for name in ("status", "error", "bound", "limit")}
-        for pair, verdict in told.items():
-            columns["status"][pair], columns["error"][pair] = verdict.status, verdict.error
-            columns["bound"][pair], columns["limit"][pair] = verdict.bound, verdict.limit
-        return replace(verdicts, **columns, slots={**verdicts.slots, **told})
-
-    def red(self, pairing: Pairing) -> tuple[Bool, Bool]:
-        """bool[n_a], bool[n_b]: unpaired records that are red for what they leave."""
-        red_a, red_b = np.zeros(len(pairing.of_a), bool), np.zeros(len(pairing.of_b), bool)
-        for side, row in self.at:
-            (red_a if side == "a" else red_b)[row] = True
-        return red_a & (pairing.of_a < 0), red_b & (pairing.of_b < 0)
+    @property
+    def given(self) -> set[tuple[str, int]]:
+        """The records, by side, that are red only for what states before the step make of it."""
+        return {place for place, contents in self.at.items() if all(content.given for content in contents)}
 
     @cached_property
     def agree(self) -> tuple[Bool, Bool]:
@@ -214,9 +199,9 @@ def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: 
         if any(names_a) != any(names_b):
             found[k] = True
         elif any(names_a):
-            shared = set(names_a) & set(names_b) - {""}
-            here, there = ([name for name in names if name in shared] for names in (names_a, names_b))
-            found[k] = bool(shared) and (here != there or len(names_a) != len(names_b))
+            # names that the other run has, too: a renamed module is no other tensor
+            here, there = ([n for n in names if n in x.last] for names, x in ((names_a, b), (names_b, a)))
+            found[k] = here != there
         else:  # temporary tensors, in the order of those they were made from
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]
@@ -257,10 +242,11 @@ class _Judge:
             return self._of_one_run(name, one, other)
         alone = self._alone(name, one, other)
         verdict = self._judged(name, self._a.after(one), self._b.after(other), one, other, alone)
-        rows = one.row, other.row
+        rows, given = (one.row, other.row), False
         if verdict is not None and verdict.status.red:
             rows = self._a.writer(name), self._b.writer(name)
-        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name)
+            given = any(n != name and change > verdict.limit for n, change in self._before(name))
+        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given)
 
     def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
         """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
@@ -302,15 +288,22 @@ class _Judge:
     def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
         received = max(self._upstream[0].error(one.row), self._upstream[1].error(other.row))
-        for name in self._families.get(self._base(verdict.name), ()):
-            if name in self._b.first and not name.endswith(GRADIENT):  # as the step begins: known by its norm alone
-                x, y = self._read(name)
-                received = max(received, UNSEEN * relative_difference(x.l1, y.l1))
+        for _, change in self._before(verdict.name):
+            if change > verdict.limit:  # no operation of the step made it: nothing excuses it
+                return verdict
+            received = max(received, UNSEEN * change)
         ops = self._a.log.op_name(one.row), self._b.log.op_name(other.row)
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
         if not verdict.error <= allowed:
             return verdict
         return replace(verdict, status=Status.CLOSE, limit=allowed) if allowed <= _JUDGEABLE else None
+
+    def _before(self, name: str) -> Iterator[tuple[str, float]]:
+        """The change of the norms of a parameter and its states as the step begins: no operation made it."""
+        for member in self._families.get(self._base(name), ()):
+            if member in self._b.first and not member.endswith(GRADIENT):
+                x, y = self._read(member)
+                yield member, relative_difference(x.l1, y.l1)
 
     def _alone(self, name: str, one: Touch, other: Touch) -> bool:
         """True if what the tensor was computed from is bitwise equal: its parameter, gradient and states before."""

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from matchers.errors import InputError
-from numtui.inputs import DEFAULT_RULES, PRESETS, STDIN, OpenRequest, default_names, resolve_log, resolve_logs
+from numtui.inputs import (
+    DEFAULT_RULES,
+    PRESETS,
+    STDIN,
+    OpenRequest,
+    default_names,
+    only_name,
+    resolve_log,
+    resolve_logs,
+)
 from numtui.text.safe import safe_text
 
 __all__ = [
@@ -29,6 +38,7 @@ __all__ = [
     "file_argument",
     "on_screen",
     "requested",
+    "requested_of_one",
 ]
 
 WEIGHT_FORMATS = ("text", "jsonl")
@@ -162,6 +172,26 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         expect=expect,
         rtol=rtol,
         noise_path=None if noise is None else _third_log(noise, args.rank),
+    )
+    return on_screen(request, args)
+
+
+def requested_of_one(args: argparse.Namespace) -> OpenRequest:
+    """Return the request to open a single log.
+
+    Raises:
+        InputError: the log is not there, or an option is about two logs.
+    """
+    for name in ("rules", "name_b", "expect", "rtol", "noise", "allow"):
+        if getattr(args, name, None) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
+    path = resolve_log(args.a, rank=args.rank)
+    request = OpenRequest(
+        path_a=path,
+        path_b="",
+        name_a=args.name_a or only_name(path),
+        name_b="",
+        rules_path=DEFAULT_RULES,
     )
     return on_screen(request, args)
 

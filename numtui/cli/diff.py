@@ -20,10 +20,11 @@ from numtui.cli.arguments import (
     add_output,
     file_argument,
     requested,
+    requested_of_one,
 )
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
-from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, SUFFIXES, ReportOptions, Target, format_of
+from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, SUFFIXES, ReportOptions, Target, format_of
 from numtui.terminal.tty import wants_color
 from numtui.text.safe import safe_text
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "report"]
 
 _DESCRIPTION = """\
-Prints the comparison of two logs, in one form or several.
+Prints the comparison of two logs, in one form or several. Without B: what one log says
+by itself, as text (NaN and Inf, recompute mismatches, largest values).
 
 forms:
 {formats}
@@ -50,7 +52,7 @@ def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
     formats, conditions = ("\n".join(f"     {k:<15} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
     parser = add_command(commands, "diff", _run, _DESCRIPTION.format(formats=formats, conditions=conditions), help="")
-    add_logs(parser)
+    add_logs(parser, or_one=True)
     add_log_options(parser)
     add_expectation(parser)
     parser.add_argument(
@@ -89,6 +91,8 @@ def _conditions(text: str) -> list[str]:
 
 def _run(args: argparse.Namespace) -> int:
     form = args.format or ("text" if args.output is None else _form_of(args.output))
+    if args.b is None:
+        return _of_one(args, form)
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _of_weights(args, form)
     return report(
@@ -112,6 +116,19 @@ def _also(name: str) -> Target:
     if form is None:
         raise InputError(f"--also {name}: the form follows from the ending: {', '.join(SUFFIXES)}")
     return Target(form, Path(name))
+
+
+def _of_one(args: argparse.Namespace, form: str) -> int:
+    """Report one log by itself; reject options for two."""
+    if form != "text" or args.also:
+        raise InputError(f"one log is reported as text only, and only {args.a} was given")
+    conditions = tuple(dict.fromkeys(args.fail_on or ["diverged"]))
+    for name in conditions:
+        if name not in OF_ONE_LOG:
+            raise InputError(f"--fail-on {name} is about two logs, and only {args.a} was given")
+    from numtui.cli.single_run import report_single
+
+    return report_single(requested_of_one(args), fail_on=conditions, path=args.output)
 
 
 def _of_weights(args: argparse.Namespace, form: str) -> int:

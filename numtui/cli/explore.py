@@ -20,11 +20,11 @@ from numtui.cli.arguments import (
     add_log_options,
     add_logs,
     add_screen,
-    on_screen,
     requested,
+    requested_of_one,
 )
 from numtui.cli.output import complain
-from numtui.inputs import DEFAULT_RULES, STDIN, OpenRequest, is_weight_log, only_name, resolve_log
+from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.report.options import Target
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 
@@ -79,27 +79,7 @@ def _run(args: argparse.Namespace) -> int:
                 f"{path}: is a log of weights over steps, which the explorer does not show: "
                 f"compare it with 'numtui diff {args.a} {args.b or 'OTHER'}'"
             )
-    return explore(requested(args) if args.b is not None else _requested_of_one(args))
-
-
-def _requested_of_one(args: argparse.Namespace) -> OpenRequest:
-    """Return the request to explore a single log.
-
-    Raises:
-        InputError: the log is not there, or an option is about two logs.
-    """
-    for name in ("rules", "name_b", "expect", "rtol", "noise"):
-        if getattr(args, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
-    path = resolve_log(args.a, rank=args.rank)
-    request = OpenRequest(
-        path_a=path,
-        path_b="",
-        name_a=args.name_a or only_name(path),
-        name_b="",
-        rules_path=DEFAULT_RULES,
-    )
-    return on_screen(request, args)
+    return explore(requested(args) if args.b is not None else requested_of_one(args))
 
 
 def explore(request: OpenRequest) -> int:

@@ -1,16 +1,22 @@
-"""Short report of one log: origins of NaN and Inf, largest values, dtype boundaries."""
+"""Short report of one log: recompute mismatches, origins of NaN and Inf, largest values, dtype boundaries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from matchers.logs.parser import read_log
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
-from numtui.cli.output import ExitCode, deliver
+from matchers.status import Status
+from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.inputs import OpenRequest
+from numtui.report.gate import Allowed, failures_of
+from numtui.report.parts import plural
+from numtui.report.recomputation import mismatch_groups
+from numtui.report.text import recompute_lines
 from numtui.terminal.progress import ProgressLine
 from numtui.text.safe import safe_text
 
@@ -20,8 +26,13 @@ _MAX_ROWS = 10
 """Maximum lines of each list."""
 
 
-def report_single(request: OpenRequest) -> int:
-    """Print the report of one log; return the exit code, `RED` for NaN or Inf.
+def report_single(request: OpenRequest, *, fail_on: Sequence[str] = ("diverged",), path: Path | None = None) -> int:
+    """Print the report of one log; return the exit code.
+
+    Args:
+        fail_on: conditions for the exit code `RED`, of `numtui.report.options.OF_ONE_LOG`; `diverged` holds for NaN,
+            Inf and recompute mismatches.
+        path: the file of the report, None for standard output.
 
     Raises:
         UserError: the log cannot be read, or the report cannot be written.
@@ -32,15 +43,26 @@ def report_single(request: OpenRequest) -> int:
     def write(out: TextIO) -> None:
         out.writelines(f"{line}\n" for line in _lines(c, request.name_a))
 
-    deliver(write, None)
-    return ExitCode.RED if c.red.any() else ExitCode.SAME
+    deliver(write, path)
+    found = failures_of(c, fail_on, Allowed(np.zeros(len(c), bool)))
+    failures = [failure for failure in found if failure.condition in fail_on]  # one log compares nothing
+    if tuple(fail_on) != ("diverged",):
+        complain_briefly([f"fails on {f.condition}: {f.text}" for f in failures], "{} more reasons".format)
+    return ExitCode.RED if failures else ExitCode.SAME
 
 
 def _lines(c: SingleRun, name: str) -> Iterator[str]:
-    broken = int(np.count_nonzero(c.red))
-    yield f"{safe_text(name, 200)}: {len(c):,} operations, {broken:,} of them with NaN or Inf"
+    odd = c.status == Status.NAN
+    broken, groups = int(np.count_nonzero(odd)), tuple(mismatch_groups(c))
+    copies = sum(found.stays for found in c.recompute_mismatches)
+    told = f"; {plural(copies, 'recomputed copy differs', 'recomputed copies differ')}" if copies else ""
+    yield f"{safe_text(name, 200)}: {len(c):,} operations, {broken:,} of them with NaN or Inf{told}"
+    if groups:
+        yield ""
+        yield "Recompute mismatches:"
+        yield from recompute_lines(groups, sides=False)
     if broken:
-        causes = np.flatnonzero(c.cause)
+        causes = np.flatnonzero(c.cause & odd)
         yield ""
         yield f"NaN and Inf begin at ({len(causes)}):"
         for row in causes[:_MAX_ROWS].tolist():

@@ -83,11 +83,19 @@ def _first_difference(c: Comparison, allowed: Allowed) -> Bool:
     return np.asarray(found & ~allowed.rows)
 
 
+def _recomputed(c: Comparison, allowed: Allowed) -> Bool:
+    rows = [row for row, found in c.mismatch_at.items() if found.stays]
+    found = np.zeros(len(c), bool)
+    found[rows] = True
+    return np.asarray(found & ~allowed.rows)
+
+
 _ROWS: Final[dict[str, Callable[[Comparison, Allowed], Bool]]] = {
     "diverged": _diverged,
     "origin": _origin,
     "unmatched": _unmatched,
     "first-difference": _first_difference,
+    "recompute-mismatch": _recomputed,
 }
 
 
@@ -148,6 +156,14 @@ def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:
     yield from (note.text for note in c.comparability.notes if note.severity == Severity.FATAL)
 
 
+def _mismatches(c: Comparison, allowed: Allowed) -> Iterator[str]:
+    if n := int(np.count_nonzero(_recomputed(c, allowed))):
+        yield (
+            f"{plural(n, 'recomputed copy', 'recomputed copies')} {'differs' if n == 1 else 'differ'} "
+            f"from {'its original' if n == 1 else 'their originals'}"
+        )
+
+
 _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "diverged": _red_rows,
     "origin": _causes,
@@ -157,4 +173,5 @@ _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "incomplete": _incomplete,
     NOT_COMPARED: _not_compared,
     "not-comparable": _not_comparable,
+    "recompute-mismatch": _mismatches,
 }

@@ -67,6 +67,7 @@ def _head(r: Report) -> dict[str, Any]:
         "first_causes": r.cause_count,
         "causes": [_cause(cause) for cause in r.causes(_MAX_ROWS)],
         "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
+        "recompute_mismatches": [asdict(found) for found in r.mismatches[:_MAX_ROWS]],
         "gate": {
             "fail_on": list(r.options.fail_on),
             "failures": [asdict(failure) for failure in r.failures],

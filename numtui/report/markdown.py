@@ -12,6 +12,7 @@ from typing import Final, TextIO
 
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, RowFacts, plural
+from numtui.report.recomputation import MismatchFacts
 from numtui.text.safe import safe_text
 
 __all__ = ["code", "plain", "row_markdown", "write"]
@@ -91,12 +92,22 @@ def _lines(r: Report) -> Iterator[str]:
     if not r.red and r.certificate:
         yield from _list("Compared", map(plain, r.certificate))
     yield from _causes(r)
+    if r.mismatch_groups:
+        yield from _list("Recompute mismatches", map(_mismatch, r.mismatch_groups[:_MAX_ROWS]))
     yield from _table(r)
     yield from _drift(r)
     yield from _rules(r)
     yield from _excluded(r)
     yield ""
     yield f"numtui {r.version}"
+
+
+def _mismatch(group: tuple[MismatchFacts, int, str]) -> str:
+    found, n, told = group
+    place = f" ({code(found.location)})" if found.location else ""
+    more = f" and {n - 1:,} more" if n > 1 else ""
+    error = f", error {found.error}" if found.error else ""
+    return f"{found.side}: {code(found.key)}{more}{place}: {plain(told)}{error}"
 
 
 def _failures(r: Report) -> Iterator[str]:

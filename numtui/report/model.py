@@ -35,6 +35,7 @@ from numtui.report.parts import (
     log_trouble,
     plural,
 )
+from numtui.report.recomputation import MismatchFacts, mismatch_facts, mismatch_groups
 
 __all__ = ["Report"]
 
@@ -195,6 +196,16 @@ class Report:
         """Rows within tolerance whose inputs are bitwise equal: origins of rounding, or of a small bug."""
         c = self.comparison
         return np.flatnonzero((c.status == Status.CLOSE) & c.inputs_equal & ~c.unread)
+
+    @cached_property
+    def mismatches(self) -> tuple[MismatchFacts, ...]:
+        """Recomputed copies that do not repeat what they did in the forward pass."""
+        return mismatch_facts(self.comparison)
+
+    @cached_property
+    def mismatch_groups(self) -> tuple[tuple[MismatchFacts, int, str], ...]:
+        """The same by source line: the first, their number, and what is said of the first."""
+        return tuple(mismatch_groups(self.comparison))
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """Describe one row; `explained` adds a sentence, which takes most of the time."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from numtui.report.known_differences import AllowList
 
-__all__ = ["CONDITIONS", "FAIL_ON", "FORMATS", "SUFFIXES", "ReportOptions", "Target", "format_of"]
+__all__ = ["CONDITIONS", "FAIL_ON", "FORMATS", "OF_ONE_LOG", "SUFFIXES", "ReportOptions", "Target", "format_of"]
 
 FORMATS = MappingProxyType(
     {
@@ -50,9 +50,13 @@ CONDITIONS = MappingProxyType(
         "incomplete": "a log is cut off or damaged",
         "not-compared": "half of a log, a phase or a module was not compared",
         "not-comparable": "the two runs cannot be compared",
+        "recompute-mismatch": "a recomputed copy differs from its original",
     }
 )
 """Conditions on which a comparison can fail, with their meaning."""
+
+OF_ONE_LOG = ("diverged", "incomplete", "recompute-mismatch")
+"""The conditions that hold for one log, too."""
 
 FAIL_ON = ("diverged", "incomplete", "not-compared")
 """The conditions unless the user names others. Where nothing was compared, a comparison fails in any case."""

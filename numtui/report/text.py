@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, Log, RowFacts, plural
+from numtui.report.recomputation import MismatchFacts
 from numtui.text.safe import safe_text
 
-__all__ = ["write_text"]
+__all__ = ["recompute_lines", "write_text"]
 
 _MAX_CAUSES = 5
 _MAX_BEGINNINGS = 3
+_MAX_MISMATCHES = 6
 _MAX_REALIGNMENTS = 3
 _MAX_PROBLEMS = 3
 _MAX_RULE_HINTS = 2
@@ -57,6 +59,7 @@ def _lines(r: Report, paint: _Paint) -> Iterator[str]:
         _first_difference(r),
         _realignments(r),
         _causes(r, paint),
+        _recomputed(r),
         _beginnings(r),
         _certificate(r),
         _certainty(r),
@@ -135,6 +138,25 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
     left = r.comparison.consequences.unexplained if causes else 0
     if left:
         yield f"  {plural(left, 'red row')} {'lies' if left == 1 else 'lie'} upstream of all of them"
+
+
+def _recomputed(r: Report) -> Iterator[str]:
+    groups = r.mismatch_groups
+    if groups:
+        yield "Recompute mismatches"
+        yield from recompute_lines(groups)
+
+
+def recompute_lines(groups: Sequence[tuple[MismatchFacts, int, str]], *, sides: bool = True) -> Iterator[str]:
+    """Yield the recompute mismatches by source line: the operation, the line, the reason."""
+    for found, n, told in groups[:_MAX_MISMATCHES]:
+        more = f" and {n - 1:,} more" if n > 1 else ""
+        side = f"{found.side}  " if sides else ""
+        place = f"   {safe_text(found.location, _MAX_KEY)}" if found.location else ""
+        yield f"  {side}{safe_text(found.key, _MAX_KEY)}{more}{place}"
+        yield from _wrapped(_plain(f"{told} (error {found.error})" if found.error else told), "     ", "     ")
+    if len(groups) > _MAX_MISMATCHES:
+        yield f"  ... and {len(groups) - _MAX_MISMATCHES:,} more"
 
 
 def _certificate(r: Report) -> Iterator[str]:

@@ -77,6 +77,8 @@ def _facts(session: Session) -> Iterator[str]:
             yield f"{side.compared:,} of {side.operations:,} compared (I)"
     if not c.counts[Status.PENDING] and c.comparability.grave:
         yield "not comparable (!)" if c.comparability.severity == Severity.FATAL else "compare with care (!)"
+    if copies := sum(found.stays for found in c.recompute_mismatches):
+        yield f"{copies:,} recompute mismatch{'es' * (copies != 1)} (o)"
     logs = [log for _, log in c.logs]
     for name in ("rank", "step"):
         one, *others = (_of_path(log.path, name) for log in logs)

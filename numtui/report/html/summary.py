@@ -60,6 +60,12 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
         [(r.row(row), "") for row in r.beginning_rows[:_MAX_REDS].tolist()],
         len(r.beginning_rows),
     )
+    copies = (
+        f"{found.side}: {_button(r.row(found.row, explained=False))}{f' and {n - 1:,} more' if n > 1 else ''} "
+        f"{text(found.location)}<br>{text(told)}" + (f", error {found.error}" if found.error else "")
+        for found, n, told in r.mismatch_groups
+    )
+    yield from _list("Recompute mismatches", copies)
     yield from _list("The comparison fails on", (f"{f.condition}: {text(f.text)}" for f in r.failures))
     yield from _list("The two runs as a whole", (f"{note.weight}: {text(note.text)}" for note in r.notes))
     if (d := r.doubt) is not None:

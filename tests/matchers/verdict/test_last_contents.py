@@ -191,6 +191,37 @@ class TestDifference:
         assert not c.red.any()
 
 
+class TestStates:
+    """A state of an optimizer that differs before the step."""
+
+    @staticmethod
+    def with_counts(counted: float, form: Any, lr: float) -> list[Step]:
+        """A step that counts, and whose size depends on the count."""
+        count = Step(
+            key="optimizer/op_9__foreach_add_" if form is fused else "embedding/op_9_add_",
+            gives=[] if form is fused else [np.float32(counted + 1)],
+            reads=[np.float32(counted)],
+            changed={0: np.float32(counted + 1)} if form is fused else {},
+            fields={"phase": "optimizer", "parameters": ["emb.weight.step"], "location": "train.py:7"},
+        )
+        return [*backward(), count, *form(lr)]
+
+    def test_it_is_the_cause_of_what_the_step_makes_of_it(self) -> None:
+        c = compare(log(self.with_counts(5.0, fused, 0.1)), log(self.with_counts(1.0, looped, 0.3)))
+        roles = {
+            content.name: Role(c.role[c.at_a[content.a] if side == "a" else c.at_b[content.b]])
+            for (side, _), contents in c.last_contents.at.items()
+            for content in contents
+        }
+        assert roles["emb.weight.step"] == Role.ORIGIN
+        assert c.last_contents.contents["emb.weight"].given
+        assert not c.last_contents.contents["emb.weight.step"].given
+
+    def test_the_same_count(self) -> None:
+        c = compare(log(self.with_counts(5.0, fused, 0.1)), log(self.with_counts(5.0, looped, 0.1)))
+        assert not c.red.any()
+
+
 class TestLists:
     """Operations on lists of tensors: another order of parameters, other groups."""
 

@@ -1,0 +1,261 @@
+"""Recomputed operations of one log that do not repeat what they did in the forward pass.
+
+Activation checkpointing runs a part of the forward pass again; each copy must give the same bits. It does not if random
+state was not restored, if the first pass had changed a buffer that it reads, or if a kernel is not deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from matchers.arrays import Bool, Hash, Int64
+from matchers.logs.hashing import fingerprint, mix
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.collectives import collective
+from matchers.ops.last_contents import LastContents
+from matchers.ops.module_path import canonical
+from matchers.ops.outputs import Result, first_output, further_output, mutated
+
+__all__ = ["Mismatch", "Reason", "recompute_mismatches"]
+
+
+class Reason(Enum):
+    """Why a recomputed copy differs from its original; the value is said of it."""
+
+    RANDOM = "other random numbers: the random state was not restored"
+    IN_PLACE = "written to in the forward pass and again in the copy"
+    KERNEL = "other bits from equal inputs: the kernel is not deterministic"
+    INPUT = "an input has changed since the forward pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A recomputed copy that differs from its original, although what it reads from other copies does not.
+
+    Attributes:
+        row, original: the copy and the forward operation that it repeats.
+        reason: why they differ.
+        name: the tensor that is written to twice, `input k` if the log does not name it; else empty.
+        error: relative difference of the norms of the results; NaN if unknown.
+        undone: the later record after which the tensor holds what the first pass had left; -1 for none.
+    """
+
+    row: int
+    original: int
+    reason: Reason
+    name: str = ""
+    error: float = float("nan")
+    undone: int = -1
+
+    @property
+    def text(self) -> str:
+        """The reason in words, with the name of what is written to."""
+        return f"{self.name} was {self.reason.value}" if self.name else self.reason.value
+
+
+_RANDOM = (  # words in the names of operations that draw numbers
+    "bernoulli", "dropout", "rand", "normal", "uniform", "exponential", "multinomial", "geometric", "cauchy", "poisson",
+    "_scaled_dot_product", "rrelu",
+)  # fmt: skip
+
+
+def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:
+    """The copies that do not repeat their originals, in the order of the log; without those that follow from others."""
+    copies = (log.recompute if log.ours else log.phase == Phase.BACKWARD) & ~collective(log)
+    forward = (log.phase == Phase.FORWARD) & ~log.recompute & ~collective(log)
+    if not copies.any() or not forward.any():
+        return ()
+    original = _Originals(log, copies, forward)
+    found: list[Mismatch] = []
+    made: set[float] = set()
+    for row, first in original.of_unlike():
+        mismatch = _judged(log, row, first, made)
+        if mismatch is not None:
+            found.append(mismatch)
+    return tuple(found)
+
+
+class _Originals:
+    """The forward operation that each copy repeats.
+
+    Copies with the bits of a forward operation, inputs included, are its copies. Between them, the others follow in the
+    order of the forward pass. A log that does not mark copies has them where others surround them.
+    """
+
+    def __init__(self, log: OpLog, copies: Bool, forward: Bool) -> None:
+        self._log = log
+        by_digest = bool(len(log.digests.value))
+        outputs, inputs = (log.digests, log.input_digests) if by_digest else (log.outputs, log.inputs)
+        kind = mix(((log.op.astype(np.int64) + 1) * (len(log.shapes) + 2) + log.shape + 1).astype(np.uint64))
+        content = mix(kind ^ mix(fingerprint(outputs) + mix(fingerprint(inputs))))
+        if log.ours:
+            content = mix(content ^ mix(log.module.astype(np.uint64)))
+        self._copies, self._forward = np.flatnonzero(copies), np.flatnonzero(forward)
+        self._kind = kind
+        # what is run again without a backward operation in between
+        self._region = np.cumsum(~(copies | collective(log)))
+        self.of = np.full(len(log), -1, np.int64)
+        order = self._forward[np.argsort(content[self._forward], kind="stable")]
+        at = np.minimum(np.searchsorted(content[order], content[self._copies]), len(order) - 1)
+        same = content[order[at]] == content[self._copies]
+        telling = np.nan_to_num(log.outputs.first(self._copies)) != 0
+        self.of[self._copies[same & telling]] = order[at[same & telling]]
+
+    def of_unlike(self) -> Iterator[tuple[int, int]]:
+        """The copies without the bits of a forward operation, with the operation whose place they have."""
+        of, log = self.of, self._log
+        known = of >= 0
+        unlike = self._copies[~known[self._copies]]
+        # the nearest copies with known bits on both sides; -1 and len(log) for none
+        rows = np.arange(len(log))
+        after = np.append(np.minimum.accumulate(np.where(known, rows, len(log))[::-1])[::-1], len(log))[unlike]
+        region = np.append(self._region, -1)
+        near = (after < len(log)) & (after - unlike <= _NEAR) & (region[after] == region[unlike])
+        last = np.where(near, np.append(of, -1)[after], -1)
+        if not log.ours:
+            earlier = np.maximum.accumulate(np.where(known, rows, -1))[unlike]
+            start = np.append(of, -1)[earlier]
+            inside = near & (earlier >= 0) & (unlike - earlier <= _NEAR) & (last - start > 1) & (last - start <= _NEAR)
+            unlike, last = unlike[inside], last[inside]
+        if not len(unlike):
+            return
+        by_kind = _by(self._kind, self._forward)
+        for row, end in zip(unlike.tolist(), last.tolist(), strict=True):
+            before = self._before(row)
+            places = by_kind.get(int(self._kind[row]), _NONE)
+            places = places[places < row]
+            places = places[self._of_module(row, places)]
+            inside = places[(places > before) & (places < (end if end > before else row))] if before >= 0 else _NONE
+            if len(inside) or (len(places) and log.ours):
+                first = int(inside[0]) if len(inside) else self._first(row, places)
+                of[row] = first
+                yield row, first
+
+    def _before(self, row: int) -> int:
+        """The original of the copy just before in the region, -1 without one."""
+        near = slice(max(row - _NEAR, 0), row)
+        at = np.flatnonzero((self.of[near] >= 0) & (self._region[near] == self._region[row]))
+        return int(self.of[near][at[-1]]) if len(at) else -1
+
+    def _of_module(self, row: int, places: Int64) -> Bool:
+        """bool: the module is the copy's; a log that does not mark copies names it without its parents."""
+        log = self._log
+        if log.ours:
+            return np.asarray(
+                (log.module[places] == log.module[row]) & (log.micro_batch[places] == log.micro_batch[row])
+            )
+        name = log.module_name(row)
+        return np.array([f".{log.module_name(place)}".endswith(f".{name}") for place in places.tolist()], bool)
+
+    def _first(self, row: int, places: Int64) -> int:
+        """The original of the first copy of a region: with the same inputs, else the last (backward goes back)."""
+        for place in places[::-1].tolist():
+            if np.array_equal(self._log.input_digests[place], self._log.input_digests[row]):
+                return int(place)
+        return int(places[-1])
+
+
+_NEAR = 64
+"""Maximum distance of neighbours in one region that is run again."""
+_NONE = np.zeros(0, np.int64)
+
+
+def _by(code: Hash, rows: Int64) -> dict[int, Int64]:
+    """Rows by their code, ascending."""
+    order = rows[np.argsort(code[rows], kind="stable")]
+    first = np.flatnonzero(np.concatenate(([True], code[order[1:]] != code[order[:-1]])))
+    return dict(zip(code[order[first]].tolist(), np.split(order, first[1:]), strict=True))
+
+
+def _judged(log: OpLog, row: int, first: int, made: set[float]) -> Mismatch | None:
+    """A mismatch of a copy and its original; None if there is none, or if it follows from another.
+
+    `made`: the norms of what copies made that differ from their originals; those of this copy are added.
+    """
+    one, other = _contents(log, row), _contents(log, first)
+    unlike = [slot for slot in one if slot in other and _differ(one[slot], other[slot])]
+    if not unlike:
+        return None
+    read = _differing_inputs(log, row, first)
+    follows = any(float(log.inputs[row][slot]) in made for slot in read if slot < len(log.inputs[row]))
+    made.update(one[slot].l1 for slot in unlike)
+    if follows:
+        return None
+    written = [slot for slot in read if slot in one]
+    in_place = written[0] if written and len(written) == len(read) else -1
+    x, y = (one[in_place], other[in_place]) if in_place >= 0 else (one[unlike[0]], other[unlike[0]])
+    error = _relative(x.l1, y.l1)
+    if in_place >= 0:
+        name = x.name
+        return Mismatch(row, first, Reason.IN_PLACE, name, error, _undone(log, row, name, x, y))
+    if read:
+        return Mismatch(row, first, Reason.INPUT, "", error)
+    random = any(word in log.op_name(row) for word in _RANDOM)
+    return Mismatch(row, first, Reason.RANDOM if random else Reason.KERNEL, "", error)
+
+
+_OUTPUT = -1
+"""The first output, where it is no input changed in place; -2, -3, … are those after it."""
+
+
+def _contents(log: OpLog, row: int) -> dict[int, Result]:
+    """What an operation made: the inputs that it changed, by slot, and its outputs."""
+    found = mutated(log, row)
+    if len(log.outputs[row]):
+        in_place = log.op_name(row).endswith("_") and len(log.outputs[row]) == 1
+        found[0 if in_place else _OUTPUT] = first_output(log, row)
+    for k in range(1, len(log.outputs[row])):
+        result = further_output(log, row, k)
+        if result is not None and result.digest is not None and _is_read(log, result.digest):
+            found[_OUTPUT - k] = result
+    return found
+
+
+def _is_read(log: OpLog, digest: int) -> bool:
+    return bool((log.input_digests.value == np.uint64(digest)).any())
+
+
+def _differ(x: Result, y: Result) -> bool:
+    if x.digest is not None and y.digest is not None:
+        return x.digest != y.digest
+    return not (x.l1 == y.l1 or math.isnan(x.l1) or math.isnan(y.l1))
+
+
+def _differing_inputs(log: OpLog, row: int, first: int) -> list[int]:
+    """The slots of inputs that are known and differ."""
+    one, other = log.input_digests[row], log.input_digests[first]
+    if len(one) and len(other):
+        n = min(len(one), len(other))
+        unlike = (one[:n] != other[:n]) & (one[:n] != NO_DIGEST) & (other[:n] != NO_DIGEST)
+    else:
+        x, y = log.inputs[row], log.inputs[first]
+        n = min(len(x), len(y))
+        unlike = (x[:n] != y[:n]) & ~np.isnan(x[:n]) & ~np.isnan(y[:n])
+    return [int(slot) for slot in np.flatnonzero(unlike)]
+
+
+def _undone(log: OpLog, row: int, name: str, twice: Result, once: Result) -> int:
+    """The later record that makes what the first pass had left of what the copy left; -1 for none."""
+    if not (once.l1 > 0 and twice.l1 > 0):
+        return -1
+    reads = log.inputs.row[log.inputs.value == twice.l1]
+    reads = reads[(reads > row) & ~log.recompute[reads]]
+    made = reads[log.outputs.first(reads) == once.l1]
+    if len(made):
+        return int(made[0])
+    contents = LastContents(log, tuple(log.modules))
+    touch = contents.last.get(canonical(name))
+    if touch is None or touch.row <= row or once.digest is None or contents.after(touch).digest != once.digest:
+        return -1
+    return contents.writer(canonical(name))
+
+
+def _relative(x: float, y: float) -> float:
+    """The relative difference of two norms; NaN if one is unknown."""
+    largest = max(abs(x), abs(y))
+    return abs(x - y) / largest if largest > 0 else 0.0 if largest == 0 else math.nan
