@@ -201,7 +201,7 @@ def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: 
         elif any(names_a):
             # names that the other run has, too: a renamed module is no other tensor
             here, there = ([n for n in names if n in x.last] for names, x in ((names_a, b), (names_b, a)))
-            found[k] = here != there
+            found[k] = here != there or (bool(here) and len(names_a) != len(names_b))
         else:  # temporary tensors, in the order of those they were made from
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]

@@ -50,7 +50,7 @@ exit codes:
 
 def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
-    formats, conditions = ("\n".join(f"     {k:<15} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
+    formats, conditions = ("\n".join(f"     {k:<18} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
     parser = add_command(commands, "diff", _run, _DESCRIPTION.format(formats=formats, conditions=conditions), help="")
     add_logs(parser, or_one=True)
     add_log_options(parser)
