@@ -159,7 +159,7 @@ def test_trouble_is_one_line_and_2(arguments: list[str], message: str, capsys: p
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["diff", "one"],
+        ["diff"],
         ["a", "b", "c"],
         ["diff", "a", "b", "--format", "x"],
         ["a", "b", "--rank", "-1"],
