@@ -75,7 +75,7 @@ def judge_parts(
     if divided is not None and divided.by_all and parts.any():
         slots |= other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
     # the scalars of a pair that agrees can differ, too: by less than the tolerance
-    judgeable = (parts | (verdicts.status == Status.CLOSE)) & np.isnan(rtol)
+    judgeable = (parts | (verdicts.status == Status.CLOSE)) & np.isnan(rtol) & ~(_folded(a)[i] | _folded(b)[j])
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
     verdicts, settled[list(slots)] = _entered(verdicts, slots), True
     if not parts.any():
@@ -85,6 +85,14 @@ def judge_parts(
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
     return PartVerdicts(verdicts, apart, settled, i, j)
+
+
+def _folded(log: OpLog) -> Bool:
+    """bool[n]: the record stands for several micro-batches, each with scalars of its own."""
+    folded = np.zeros(len(log), bool)
+    if log.folding is not None:
+        folded[log.folding.into[log.folding.into >= 0]] = True
+    return folded
 
 
 def _without_result(log: OpLog, rows: Int64) -> Bool:
