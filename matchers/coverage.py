@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import communicating
+from matchers.ops.collectives import collective, communicating
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.rows import Rows
@@ -44,12 +44,14 @@ _REASONS: Final = (
     ("has no values", "have no values"),
     ("was not judged", "were not judged"),
     ("is sharded", "are sharded"),
+    ("is a term of a micro-batch", "are terms of micro-batches"),
     ("only communicates", "only communicate"),
 )
 """Why an operation was not compared, for one and for several."""
-_UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _COMMUNICATES = range(len(_REASONS))
+_UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _MICRO_BATCH, _COMMUNICATES = range(len(_REASONS))
 """Shards that are read by the optimizer alone cannot be compared with the log of one rank: they are missing from a log,
-but from no phase or module. Communication makes no values: what it passes on is compared where it is used.
+but from no phase or module. Terms of micro-batches of another size are compared as their sums. Communication makes no
+values: what it passes on is compared where it is used. They are missing nowhere.
 """
 _REASON_OF: Final = np.full(len(Status), _NOT_JUDGED)
 _REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
@@ -65,6 +67,8 @@ _CONSTANTS_AND_COPIES: Final = frozenset(
 )
 """Made for a log or a metric as a rule, where nothing reads them."""
 
+
+_FILLS: Final = frozenset({"copy_", "div", "div_", "mul", "mul_"})
 
 _ALL, _MOST = "all", "most"
 
@@ -198,7 +202,9 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
     why = _REASON_OF[c.verdict]
     for log, at in ((c.a, c.at_a), (c.b, c.at_b)):
-        why[at[communicating(log)]] = _COMMUNICATES
+        why[at[communicating(log) | _into_buckets(log, c)]] = _COMMUNICATES
+        if log.folding is not None:
+            why[at[log.folding.terms]] = _MICRO_BATCH
     many = np.bincount(why[cover == Cover.UNCOVERED], minlength=len(_REASONS)).tolist()
     return Coverage(
         cover=cover,
@@ -207,6 +213,14 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
         left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
     )
+
+
+def _into_buckets(log: OpLog, c: Rows) -> Bool:
+    """bool[n]: records that scale or copy gradients into buckets, which only this run sends: nothing reads them."""
+    if not collective(log).any() or all(collective(other).any() for other in (c.a, c.b)):
+        return np.zeros(len(log), bool)
+    fills = np.array([name in _FILLS for name in log.ops] + [False])[log.op]
+    return np.asarray(fills & (log.phase == Phase.BACKWARD))
 
 
 def _side(cover: NDArray[np.int8]) -> Side:
@@ -278,7 +292,7 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterat
     Args:
         why: by record, an index into `_REASONS`.
     """
-    missing = (cover == Cover.UNCOVERED) & (why != _COMMUNICATES)
+    missing = (cover == Cover.UNCOVERED) & ~np.isin(why, (_COMMUNICATES, _MICRO_BATCH))
     if not missing.any():
         return
     counted = missing | (cover == Cover.COMPARED) | (cover == Cover.COVERED)

@@ -138,6 +138,13 @@ def test_rows_that_the_user_allows_are_no_missing_part() -> None:
     assert not c.coverage_but(c.status == Status.EQUAL).enough
 
 
+def test_a_part_that_only_communicates_is_missing_nowhere() -> None:
+    sent = [op(f"comm/op_{k}_all_gather_into_tensor", 50.0 + k, shape=[32, 8]) for k in range(3)]
+    known = compared(STEP, [*STEP[:26], *sent, *STEP[26:]]).coverage
+    assert known.enough
+    assert known.sentence == "32 of 35 operations compared; 3 only communicate"
+
+
 def test_recomputed_copies_are_not_counted() -> None:
     again = [replace(o, extra={"Recompute": "true"}) for o in STEP[1:5]]
     known = compared(STEP, [*STEP[:26], *again, *STEP[26:]]).coverage
@@ -207,7 +214,11 @@ def test_another_number_of_tensors_updated_in_place_is_a_difference() -> None:
 
 def test_rows_within_a_tolerance_of_rules_only() -> None:
     a = chain("mm", "relu", "sum")
-    b = [a[0], replace(a[1], outputs=[a[1].outputs[0] * 1.05]), replace(a[2], outputs=[a[2].outputs[0] * (1 + 4e-6)])]  # type: ignore[operator]
+    b = [
+        a[0],
+        replace(a[1], outputs=[float(a[1].outputs[0]) * 1.05]),
+        replace(a[2], outputs=[float(a[2].outputs[0]) * (1 + 4e-6)]),
+    ]
     c = compared(a, b, RuleSet((ToleranceRule(match="*", rtol=0.1),)))
     assert not c.red.any()
     assert c.within_rules_only.tolist() == [False, True, False]
