@@ -94,11 +94,11 @@ class LogSide:
         clean = [m for m in makers if not self.is_blocked(m)]
         error = max(map(self.error_of, clean), default=0.0)
         name = self._log.op_name(record)
-        # a collective adds a term per rank, or only moves data
-        by_element = elementwise(name) or is_collective(name)
+        by_element = elementwise(name)
         dtype = self._log.dtype_text(record)
         dtype = dtype if dtype in self._dtypes else self._instead
-        own = 0.0 if moves(name) else rounding(dtype, by_element, self._log.ours, self._coarsest)
+        # a collective moves data, or adds a term per rank: the fixed tolerance has room for that
+        own = 0.0 if moves(name) or is_collective(name) else rounding(dtype, by_element, self._log.ours, self._coarsest)
         self._errors[record] = error + own
         self._norms[record] = max(map(self.norm_of, clean), default=0.0)
         if len(clean) < len(makers):
