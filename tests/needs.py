@@ -23,7 +23,12 @@ TORCH_FOLDERS = ("capture", "examples", "truth")
 
 _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}
 _COMPILED = (("capture", "test_statistics.py"), ("capture", "test_kernel_build.py"))
-_MARK_OF_FIXTURE = {"two_ranks": "torch", "path_with_numtui": "torch", "chromium": "browser"}
+_MARK_OF_FIXTURE = {
+    "two_ranks": "torch",
+    "path_with_numtui": "torch",
+    "implementation": "torch",
+    "chromium": "browser",
+}
 
 
 def marks_of(path: PurePath, fixtures: Collection[str]) -> set[str]:

@@ -11,7 +11,8 @@ of something else), and the row that reads it is unknown wherever it is.
 
 First causes are the red rows that no other red row explains: origins and unknowns. Unpaired operations are first causes
 too, if their own inputs are sound and a red row reads their result in place of another value (an inserted `neg` leaves
-every norm unchanged), or if they produce the first NaN or Inf that a red row reads.
+every norm unchanged), or if they produce the first NaN or Inf that a red row reads. So is a draw of random numbers
+behind such an input, if only one run draws there: dropout that is off in the other.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
+from matchers.ops.random_draws import drawing
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
@@ -103,6 +105,14 @@ def find_origins(
 
     from_red = (_at(red_a, reads.maker_a) | _at(red_b, reads.maker_b)) & ~reads.equal
     explained = _any(reads.pair[from_red], len(pairing))
+
+    # random numbers that one run alone draws
+    drawn_a, drawn_b = _draws(a, flow_a, pairing.of_a), _draws(b, flow_b, pairing.of_b)
+    draw_a, draw_b = drawn_a[reads.maker_a], drawn_b[reads.maker_b]
+    random = ((draw_a >= 0) != (draw_b >= 0)) & ~reads.equal & ~explained[reads.pair]
+    cause_a[draw_a[random & (draw_a >= 0)]] = True
+    cause_b[draw_b[random & (draw_b >= 0)]] = True
+    explained |= _any(reads.pair[random], len(pairing))
 
     # unpaired producers: suspects if the value differs, or agrees in L1 only
     extra_a = _extra(reads.maker_a, reads.maker_b, pairing.of_a, pairing.of_b)
@@ -322,6 +332,23 @@ def _extra(maker: Int64, other: Int64, of: Int32, of_other: Int32) -> Bool:
 def _alone(maker: Int64, of: Int32) -> Bool:
     """bool: the input's producer is unpaired."""
     return np.asarray((maker >= 0) & (of[np.maximum(maker, 0)] < 0)) if len(of) else np.zeros(len(maker), bool)
+
+
+def _draws(log: OpLog, flow: Ragged, of: Int32) -> Int64:
+    """int64[n + 1]: the draw of random numbers behind each unpaired record, itself or over unpaired ones; -1 for none.
+
+    The last entry stands for "no record".
+    """
+    own = drawing(log) & (of < 0)
+    if not own.any():
+        return np.full(len(log) + 1, -1)
+    draw = np.where(own, np.arange(len(log)), -1).tolist()
+    further = (flow.value >= 0) & (of[flow.row] < 0)
+    # in dispatch order, so that one pass follows chains of any length
+    for row, made in zip(flow.row[further].tolist(), flow.value[further].tolist(), strict=True):
+        if draw[row] < 0:
+            draw[row] = draw[made]
+    return np.array([*draw, -1], np.int64)
 
 
 def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Float64) -> Bool:

@@ -16,6 +16,7 @@ from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
 from matchers.verdict.expectation import Expect
+from matchers.verdict.fused import are_parts, folded
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, judge_slots
@@ -131,6 +132,10 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
             agrees = None if not x or not y else x == y
             facts.append(Fact(name, x, y, "" if agrees is not False else "≠", agrees))
 
+    parts = _together(c, row)
+    for name, x, y in parts:
+        scale = max(abs(z) for _, *both in parts[2:] for z in both) if name in ("min", "max") else math.nan
+        number(f"{name} together", x, y, scale)
     outputs_a = c.a.outputs[i].tolist() if i >= 0 else []
     outputs_b = c.b.outputs[j].tolist() if j >= 0 else []
     for k in range(min(max(len(outputs_a), len(outputs_b)), _MAX_OUTPUTS)):
@@ -159,6 +164,18 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
         name = "stack" if k == 0 else f"called from {k}"
         text(name, frames_a[k] if k < len(frames_a) else "", frames_b[k] if k < len(frames_b) else "")
     return facts
+
+
+def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
+    """L1, L2, min and max of an operation and of its parts together; empty for other rows."""
+    pair = int(c.pair[row])
+    if pair < 0 or not c.pairing.grouped[pair]:
+        return []
+    rows_a, rows_b = c.pairing.members(pair)
+    if not are_parts(c.a, c.b, rows_a, rows_b):
+        return []
+    x, y = folded(c.a, rows_a).tolist(), folded(c.b, rows_b).tolist()
+    return list(zip(("L1", "L2 norm", "min", "max"), x, y, strict=False))
 
 
 def _get(values: list[float], k: int) -> float | None:

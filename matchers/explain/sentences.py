@@ -24,13 +24,15 @@ from matchers.explain.facts import (
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.notes import notes_of
 from matchers.explain.unjudged import why_not_judged
-from matchers.logs.op_log import Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import consumers
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import describe_placement, parse_placement
+from matchers.ops.random_draws import draws
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
+from matchers.verdict.fused import are_parts
 from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.list_lengths import length
 from matchers.verdict.loss_scale import scaled_pairs
@@ -78,6 +80,7 @@ _HOW = {
     Method.VALUES: "paired by their inputs, whose norms are equal",
     Method.DATAFLOW: "paired as recomputed copies of partners",
     Method.RELAXED: "paired as the last ones of this name on both sides",
+    Method.PARTS: "paired as one operation and its parts: the results side by side have its shape",
 }
 
 _HOW_BY_BITS = {
@@ -174,6 +177,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             log, record = (c.a, int(c.row_a[row])) if side == "a" else (c.b, int(c.row_b[row]))
             if odd := broken_text(log, record):
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
+            if draws(log.op_name(record)):
+                return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
             return f"FIRST CAUSE: only {side} has this operation; its consumers diverge"
         return f"only {side} has this operation"
     return {
@@ -213,6 +218,12 @@ def recomputed(c: Comparison, row: int) -> str:
     log = c.a if found.side == "a" else c.b
     size = format_error(found.mismatch.error, True)
     return f"the recomputed copy differs from {log.keys[found.mismatch.original]} by {size}; {found.mismatch.text}"
+
+
+def _op_at(log: OpLog, record: int) -> str:
+    """`bernoulli_ at model.py:12`."""
+    place = log.location_text(record)
+    return log.op_name(record) + (f" at {place}" if place else "")
 
 
 def _role(c: Comparison, row: int) -> str:
@@ -298,6 +309,8 @@ def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str
         return "no inputs"
     if c.parts[row]:
         return "the inputs are not judged"
+    if c.pairing.assembled[c.pair[row]]:  # the two sides list other inputs
+        return "no input comes from a diverged operation"
     more = int(c.b.inputs.count[c.row_b[row]]) - int(c.a.inputs.count[c.row_a[row]]) if c.pair[row] >= 0 else 0
     beside = f"; {'b' if more > 0 else 'a'} has {abs(more):,} more" if more else ""
     n = len(inputs) - abs(more)
@@ -346,8 +359,19 @@ def _what_shape(c: Comparison, row: int) -> str:
     return ", ".join(differing)
 
 
+def _read_instead(c: Comparison, fact: InputFact) -> str:
+    """`a reads X, b reads Y`, for an input whose producers are known and no partners; else empty."""
+    i, j = fact.producer_a, fact.producer_b
+    if i < 0 or j < 0 or c.at_a[i] == c.at_b[j]:
+        return ""
+    return f"a reads {c.a.keys[i]}, b reads {c.b.keys[j]}"
+
+
 def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
+    for fact in differing:
+        if read := _read_instead(c, fact):
+            return f"input {fact.position} already differs: {read}"
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
@@ -370,6 +394,8 @@ def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
     if differing:
         first = differing[0]
+        if read := _read_instead(c, first):
+            return f"input {first.position} already differs: {read}"
         if first.difference == OTHER_BITS:
             return f"input {first.position} already differs bitwise"
         return f"input {first.position} already differs by {first.difference}"
@@ -429,7 +455,8 @@ def _pairing(c: Comparison, row: int) -> str:
         a, b = c.pairing.members(pair)
         log, side = (c.a, a) if len(a) > 1 else (c.b, b)
         names = " + ".join(log.op_name(record) for record in side)
-        text += f"; {names} together form this operation, compared at the last one"
+        how = "as one tensor" if are_parts(c.a, c.b, a, b) else "at the last one"
+        text += f"; {names} together form this operation, compared {how}"
     return text
 
 

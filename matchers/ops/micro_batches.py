@@ -29,17 +29,12 @@ from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.module_path import canonical
+from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import dimensions, numel
 
 __all__ = ["fold_micro_batches", "micro_batch_numbers", "of_other_ranks"]
 
 _ADDITIONS = frozenset({"add", "add_"})
-_RANDOM = frozenset(
-    {
-        *("bernoulli", "bernoulli_", "native_dropout", "rand", "rand_like", "randn", "randn_like", "randint", "normal"),
-        *("normal_", "uniform", "uniform_", "random_", "randperm", "multinomial", "exponential_", "dropout"),
-    }
-)
 _OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
 _SAME_SIZE = 0.5
 """Share of equal shapes from which on the micro-batches of two runs have one size."""
@@ -201,7 +196,7 @@ class _Parts:
         of_whole = (self.flow.value >= 0) & whole[self.flow.value]
         inputs, input_digests = self._lists(log.inputs, log.input_digests, self.size > 1, of_whole, unknown)
         outputs.value[outputs.start[scalar]] = stats[0, scalar]
-        drawn = np.array([name in _RANDOM for name in log.ops] + [False])[log.op[k]]
+        drawn = drawing(log)[k]
         mean = np.array(["batch_norm" in name for name in log.ops] + [False])[log.op[k]]
         whole_shape = log.shape.copy()
         whole_shape[k] = shape

@@ -16,7 +16,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.placement import Part, parse_placement, part_of
 from matchers.ops.shapes import dimensions
 
-__all__ = ["Result", "first_output", "further_output", "mutated", "unchanged"]
+__all__ = ["Result", "first_output", "further_output", "mutated", "results", "unchanged"]
 
 _NO_DIGEST = int(NO_DIGEST)
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
@@ -91,6 +91,13 @@ def mutated(log: OpLog, row: int) -> dict[int, Result]:
             if found is not None:
                 out[slot] = found
     return out
+
+
+def results(log: OpLog, row: int) -> list[Result]:
+    """Everything that a record returned or changed in place, as far as the log describes it."""
+    found: list[Result | None] = [first_output(log, row)] if log.outputs.count[row] else []
+    found += [further_output(log, row, k) for k in range(1, int(log.outputs.count[row]))]
+    return [result for result in (*found, *mutated(log, row).values()) if result is not None]
 
 
 def parameter_name(log: OpLog, row: int, slot: int) -> str:

@@ -20,6 +20,7 @@ from matchers.ops.collectives import collective
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, further_output, mutated
+from matchers.ops.random_draws import draws
 
 __all__ = ["Mismatch", "Reason", "recompute_mismatches"]
 
@@ -56,12 +57,6 @@ class Mismatch:
     def text(self) -> str:
         """The reason in words, with the name of what is written to."""
         return f"{self.name} was {self.reason.value}" if self.name else self.reason.value
-
-
-_RANDOM = (  # words in the names of operations that draw numbers
-    "bernoulli", "dropout", "rand", "normal", "uniform", "exponential", "multinomial", "geometric", "cauchy", "poisson",
-    "_scaled_dot_product", "rrelu",
-)  # fmt: skip
 
 
 def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:
@@ -195,7 +190,7 @@ def _judged(log: OpLog, row: int, first: int, made: set[float]) -> Mismatch | No
         return Mismatch(row, first, Reason.IN_PLACE, name, error, _undone(log, row, name, x, y))
     if read:
         return Mismatch(row, first, Reason.INPUT, "", error)
-    random = any(word in log.op_name(row) for word in _RANDOM)
+    random = draws(name := log.op_name(row)) or name.startswith("_scaled_dot_product")  # that may drop out
     return Mismatch(row, first, Reason.RANDOM if random else Reason.KERNEL, "", error)
 
 

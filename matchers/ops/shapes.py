@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import collective
 
-__all__ = ["dimensions", "is_shard", "numel", "reduction_length", "sharded_runs"]
+__all__ = ["dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
 
 
 def dimensions(text: str) -> tuple[int, ...]:
@@ -17,9 +19,27 @@ def dimensions(text: str) -> tuple[int, ...]:
     return tuple(int(part) if len(part) < 16 else 0 for part in parts if part.isdigit())
 
 
+def side_by_side(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The shapes that tensors can have put together along one dimension, the one in which they differ."""
+    first = shapes[0]
+    if any(len(shape) != len(first) for shape in shapes):
+        return []
+    along = [k for k in range(len(first)) if any(shape[k] != first[k] for shape in shapes)]
+    if len(along) > 1:
+        return []
+    return [
+        (*first[:k], sum(shape[k] for shape in shapes), *first[k + 1 :]) for k in along or range(len(first) - 1, -1, -1)
+    ]
+
+
+def elements(shapes: Iterable[str]) -> Float64:
+    """float64, number of elements of each shape, in a row; NaN at the end, for "no shape"."""
+    return np.array([*(float(np.prod(dimensions(text), dtype=np.float64)) for text in shapes), np.nan])
+
+
 def numel(log: OpLog) -> Float64:
     """float64[shapes + 1], number of elements of each entry of the shape table; NaN for "no shape"."""
-    return np.array([*(float(np.prod(dimensions(text), dtype=np.float64)) for text in log.shapes), np.nan])
+    return elements(log.shapes)
 
 
 def is_shard(x: tuple[int, ...], y: tuple[int, ...]) -> bool:

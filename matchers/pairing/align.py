@@ -28,6 +28,7 @@ from matchers.pairing.anchors import (
     same_values,
 )
 from matchers.pairing.assignment import NEAREST, UNPAIRED, WINDOW, State, chances, compete, leftovers, nearest_of_kind
+from matchers.pairing.detours import detours
 from matchers.pairing.evidence import (
     Lesson,
     Observed,
@@ -40,6 +41,8 @@ from matchers.pairing.evidence import (
 )
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
+from matchers.pairing.parts import find_parts
+from matchers.pairing.twins import surplus, twins
 
 __all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
@@ -55,6 +58,11 @@ _COPY = 0.99
 """Confidence of recomputed rows that repeat partners."""
 _READ = 0.98
 """Confidence of collectives that read the same tensor."""
+_TWIN = 0.95
+"""Confidence of operations of different names or layouts with the same numbers."""
+_PARTS, _FITTING = 0.95, 0.8
+"""Confidence of an operation and its parts: whose norms add up, and which only fit in shape, place, and what they read.
+"""
 _BLIND = 0.6
 """Least probability of a pair whose numbers cannot be compared: names and order alone drift."""
 _SURE = 0.9
@@ -101,7 +109,7 @@ def align(f: Features) -> Alignment:
     state = State(len(f.a), len(f.b))
     i, j = same_values(f)
     state.pair(i, j, Method.EXACT, 1.0)
-    i, j = same_results(f, state.of_a < 0, state.of_b < 0)
+    i, j = same_results(f, state.free_a, state.free_b)
     state.pair(i, j, Method.VALUES, _RESULT)
     order = expected(f, state)
     # our own capture logs the phase of a collective
@@ -111,7 +119,15 @@ def align(f: Features) -> Alignment:
         near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
         free = near & (state.of_a[i] < 0) & (state.of_b[j] < 0)
         state.pair(i[free], j[free], Method.VALUES, _READ)
-    if not ((state.of_a < 0).any() and (state.of_b < 0).any()):
+    i, j = twins(f, state.free_a, state.free_b)
+    near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
+    state.pair(i[near], j[near], Method.VALUES, _TWIN)
+    parts = []
+    if all(more.any() for more in surplus(f, state.free_a, state.free_b)):
+        parts = find_parts(f, (state.free_a, state.free_b), order, same=True)
+    for group in parts:
+        state.pair_parts(group.rows, group.whole, group.side, _PARTS)
+    if not (state.free_a.any() and state.free_b.any()):
         return Alignment(state, order, None)
     weights = _learn(f, state, order)
     copies = (f.a.original >= 0).any() and (f.b.original >= 0).any()
@@ -120,14 +136,21 @@ def align(f: Features) -> Alignment:
             i, j = same_copies(f, state.of_a, state.of_b)
             state.pair(i, j, Method.DATAFLOW, _COPY)
             order = expected(f, state)
-        rows_a, rows_b = np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0)
+        rows_a, rows_b = np.flatnonzero(state.free_a), np.flatnonzero(state.free_b)
         if turn == 0 and copies:  # originals come first: they are the best evidence about their copies
             rows_a, rows_b = rows_a[f.a.original[rows_a] < 0], rows_b[f.b.original[rows_b] < 0]
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         score, blind = _weighed(f, state, order, weights, i, j)
         compete(state, i, j, score, np.where(blind, max(least, _BLIND), least))
+    apart = detours(f, state)
+    alone_a, alone_b = state.free_a, state.free_b
     order = expected(f, state)
-    i, j = leftovers(f, order, np.flatnonzero(state.of_a < 0), np.flatnonzero(state.of_b < 0))
+    for group in find_parts(f, (alone_a, alone_b), order, parts):
+        state.pair_parts(group.rows, group.whole, group.side, _FITTING)
+    alone_a, alone_b = state.free_a, state.free_b
+    state.free(apart)
+    order = expected(f, state)
+    i, j = leftovers(f, order, np.flatnonzero(alone_a), np.flatnonzero(alone_b))
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, order, weights)
 
@@ -135,9 +158,10 @@ def align(f: Features) -> Alignment:
 def _weighed(f: Features, state: State, order: Order, weights: Weights, i: Int64, j: Int64) -> tuple[Float64, Bool]:
     """(score, no number of the two can be compared) of candidates; in slices, to save memory."""
     score, blind = np.zeros(len(i)), np.zeros(len(i), bool)
+    partners = state.partners()
     for start in range(0, len(i), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        seen = observe(f, i[part], j[part], order, state.of_a, state.of_b)
+        seen = observe(f, i[part], j[part], order, *partners)
         score[part], blind[part] = weights.score(seen), seen.without_values
     return score, blind
 
@@ -151,9 +175,9 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
     state = found
     rows = _Rows(f.a), _Rows(f.b)
     seeds = by_names = _named_seeds(f, found)
-    i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.of_b < 0), order)
+    i, j = nearest_of_kind(f, _sample(found), np.flatnonzero(found.free_b), order)
     for _ in range(_TURNS):
-        seen = observe(f, i, j, order, state.of_a, state.of_b)
+        seen = observe(f, i, j, order, *state.partners())
         values = ValueEvidence(*_plain_lesson(f, *rows, *by_names))
         value_score = values.score(seen)
         # repeated layers have much the same numbers: only near rows compete
@@ -174,7 +198,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
 
 def _sample(state: State) -> Int64:
     """Unpaired rows of a to learn from: all of a small log, stretches from all over a large one."""
-    free = np.flatnonzero(state.of_a < 0)
+    free = np.flatnonzero(state.free_a)
     if len(free) <= _SAMPLE:
         return free
     stretches = _SAMPLE // _STRETCH
@@ -197,7 +221,7 @@ def expected(f: Features, state: State) -> Order:
 
 def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
     """Unpaired rows whose names occur equally often on both sides and whose order agrees with their neighbours'."""
-    i, j = same_names(f, state.of_a < 0, state.of_b < 0)
+    i, j = same_names(f, state.free_a, state.free_b)
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
     keep = near_others(i, j)
@@ -246,9 +270,8 @@ def _lesson(f: Features, order: Order, state: State, i: Int64, j: Int64) -> Less
     partner[i] = j
     ci, cj = nearest_of_kind(f, np.sort(i), np.arange(len(f.b)), order)
     wrong = partner[ci] != cj
-    return Lesson(
-        observe(f, i, j, order, state.of_a, state.of_b), observe(f, ci[wrong], cj[wrong], order, state.of_a, state.of_b)
-    )
+    partners = state.partners()
+    return Lesson(observe(f, i, j, order, *partners), observe(f, ci[wrong], cj[wrong], order, *partners))
 
 
 def _joined(*pairs: tuple[Int64, Int64]) -> tuple[Int64, Int64]:

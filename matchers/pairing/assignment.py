@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from matchers.arrays import Float64, Int64
+from matchers.arrays import Bool, Float64, Int64
 from matchers.ops.collectives import collective
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features
@@ -32,11 +34,17 @@ class State:
         self.confidence = np.zeros(n_a)
         self.runner_up = np.full(n_a, -1, np.int64)
         self.runner_up_score = np.zeros(n_a)
+        # the last part of each other part of an operation of the other log, -1 elsewhere
+        self.part_a = np.full(n_a, -1, np.int64)
+        self.part_b = np.full(n_b, -1, np.int64)
 
     def free(self, rows: Int64) -> None:
         """Separate rows of a from their partners."""
         partners = self.of_a[rows]
         self.of_b[partners[partners >= 0]] = -1
+        if (self.method[rows] == Method.PARTS).any():
+            self.part_a[np.isin(self.part_a, rows)] = -1
+            self.part_b[np.isin(self.part_b, partners)] = -1
         self.of_a[rows], self.method[rows], self.confidence[rows] = -1, Method.NONE, 0.0
         self.runner_up[rows], self.runner_up_score[rows] = -1, 0.0
 
@@ -50,6 +58,33 @@ class State:
         self.of_a[i], self.of_b[j] = j, i
         self.method[i], self.confidence[i] = method, confidence
         self.runner_up[i], self.runner_up_score[i] = -1, 0.0
+
+    def pair_parts(self, rows: Sequence[int], whole: int, side: str, confidence: float) -> None:
+        """Pair rows of one side (`a` or `b`), the parts, with one row of the other."""
+        last = rows[-1]
+        i, j = (last, whole) if side == "a" else (whole, last)
+        self.pair(np.array([i]), np.array([j]), Method.PARTS, confidence)
+        (self.part_a if side == "a" else self.part_b)[list(rows[:-1])] = last
+
+    @property
+    def free_a(self) -> Bool:
+        """bool[n_a]: the row has no partner and is no part."""
+        return np.asarray((self.of_a < 0) & (self.part_a < 0))
+
+    @property
+    def free_b(self) -> Bool:
+        """bool[n_b]: the row has no partner and is no part."""
+        return np.asarray((self.of_b < 0) & (self.part_b < 0))
+
+    def partners(self) -> tuple[Int64, Int64]:
+        """`of_a` and `of_b` as evidence: a part, or a whole, is a partner of no single row."""
+        whole = np.flatnonzero(self.method == Method.PARTS)
+        if not len(whole):
+            return self.of_a, self.of_b
+        of_a, of_b = self.of_a.copy(), self.of_b.copy()
+        of_b[of_a[whole]], of_a[whole] = len(of_a), len(of_b)
+        of_a[self.part_a >= 0], of_b[self.part_b >= 0] = len(of_b), len(of_a)
+        return of_a, of_b
 
 
 def nearest_of_kind(
@@ -138,5 +173,7 @@ def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[
     single = np.flatnonzero(high - low == 1)
     i, j = rows_a[single], rows_b[by_name[low[single]]]
     wanted = np.bincount(j, minlength=len(f.b))
-    only = (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
+    # of several tensors at once: another number of them is another operation, but for lists of parameters
+    many = (f.a.arity[i] == f.b.arity[j]) | (f.a.log.outputs.count[i] != 1) | (f.b.log.outputs.count[j] != 1)
+    only = many & (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
     return i[only], j[only]

@@ -46,6 +46,8 @@ _CATEGORY_PRIOR = {
     "site": np.linspace(-2.5, 2.5, len(_SITE_EDGES) + 1),
     "context": np.linspace(-1.5, 1.5, len(_CONTEXT_EDGES) + 1),
     "name": np.array([1.5, -2.0, -1.5, -3.0, 0.0, -2.0, -0.3]),
+    "words": np.array([-0.7, -0.3, 0.3, 1.0, 0.0]),
+    "form": np.array([0.2, -1.5, -0.7, -2.0]),
     "location": np.array([0.7, -1.0, 0.0]),
     "shift": np.array([1.5, 1.0, 0.7, 0.3, 0.0, -0.3, -0.6, -1.0, -1.5, -2.0]),
     "repeat": np.array([0.0, 0.3, -1.0, 4.0, -4.0]),
@@ -126,6 +128,8 @@ class Observed:
     context: Int64
     same_pattern: Bool
     name: Int64
+    words: Int64
+    form: Int64
     location: Int64
     shift: Int64
     repeat: Int64
@@ -172,6 +176,8 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
         context=_bucket(a.context[i], b.context[j]),
         same_pattern=a.pattern[i] == b.pattern[j],
         name=_name(a, b, i, j),
+        words=f.words.bins(a.pattern[i], b.pattern[j]),
+        form=_form(a, b, i, j),
         location=location,
         shift=np.searchsorted(_SHIFT_EDGES, shift, side="right"),
         repeat=_repeat(a, b, i, j, of_a, of_b),
@@ -193,6 +199,13 @@ def _name(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
     other = np.where((known_a > 0) & (known_b > 0), 2, 4) + elsewhere
     name = np.where(a.pattern[i] == b.pattern[j], np.where(place_a == place_b, 0, 1), other)
     return np.where((known_a < 0) != (known_b < 0), 6, name)
+
+
+def _form(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
+    """0 the same number of inputs and the same shape, 1 another number of inputs, 2 another shape, 3 both."""
+    arity_a, arity_b = a.arity[i], b.arity[j]
+    other = (arity_a != arity_b) & (arity_a > 0) & (arity_b > 0)
+    return np.asarray(other + 2 * (a.shape[i] != b.shape[j]))
 
 
 def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
@@ -336,7 +349,19 @@ class StructureEvidence:
 
     def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int64]:
         site, context = self._sites.bins(seen, right, wrong)
-        return [site, context, seen.name, seen.location, seen.shift, seen.repeat, seen.flow, seen.near, seen.around]
+        return [
+            site,
+            context,
+            seen.name,
+            seen.words,
+            seen.form,
+            seen.location,
+            seen.shift,
+            seen.repeat,
+            seen.flow,
+            seen.near,
+            seen.around,
+        ]
 
     def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by everything but its numbers."""

@@ -19,11 +19,12 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
+from matchers.ops.shapes import elements
 from matchers.ops.shards import Shards, global_shapes
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
-__all__ = ["Features", "LogFeatures"]
+__all__ = ["Features", "LogFeatures", "more_often"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ class LogFeatures:
 
     Attributes:
         kind: (op, shape, phase) in one id, with the micro-batch where that separates rows; only rows of one kind are
-            candidates for each other at first. A shard has the shape of its whole tensor, where that is known.
+            candidates for each other at first. A shard has the shape of its whole tensor, where that is known. Where
+            each run has results of an op in a shape that the other has less often, and both have one number of elements
+            (two layouts of one tensor), these shapes are one.
         op, shape, phase, location: shared ids; -1 for none.
         module: id of the canonical module path, which is empty where the log names none.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
@@ -43,6 +46,7 @@ class LogFeatures:
         stats: float32[4, n], logarithm of the magnitude of the first output's L1, L2, Min, Max; NaN where absent.
         signs: uint8[n], bit k is set where the k-th of these is negative.
         inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
+        arity: int64[n], number of inputs; 0 where the log lists none.
         producers: int32[3, n], rows that made them; -1 where unknown.
         exact: hash of all digests of the row, or of its printed values where one of the logs has no digests;
             `telling` is False where they identify nothing (no values, or all zero).
@@ -70,6 +74,7 @@ class LogFeatures:
     stats: NDArray[np.float32]
     signs: NDArray[np.uint8]
     inputs: NDArray[np.float32]
+    arity: Int64
     producers: Int32
     exact: Hash
     result: Hash
@@ -155,6 +160,46 @@ def _name_columns(log: OpLog, names: NameColumns, op: Int64, ops: int) -> dict[s
     }
 
 
+def _layouts_merged(a: LogFeatures, b: LogFeatures, size: Float64) -> tuple[Int64, Int64]:
+    """The kinds, where shapes that are layouts of one tensor are one: (batch, heads, …) in a, (…, heads, …) in b.
+
+    These are kinds of one op, phase and number of elements of which each run has one that the other has less often.
+    `size`: number of elements by id of the shape; NaN for none.
+    """
+    kind_a, kind_b = a.kind.copy(), b.kind.copy()
+    more_a, more_b = more_often(kind_a, kind_b)
+    rows_a, rows_b = (np.flatnonzero(more & (size[side.shape] > 1)) for side, more in ((a, more_a), (b, more_b)))
+    if not (len(rows_a) and len(rows_b)):
+        return kind_a, kind_b
+
+    # one kind for all shapes of an op, phase and size of which both runs have more in one shape
+    seen: dict[tuple[int, int, float], list[set[int]]] = {}
+    for k, (side, rows) in enumerate(((a, rows_a), (b, rows_b))):
+        kinds, at = np.unique(side.kind[rows], return_index=True)
+        for kind, row in zip(kinds.tolist(), rows[at].tolist(), strict=True):
+            tensor = int(side.op[row]), int(side.phase[row]), float(size[side.shape[row]])
+            seen.setdefault(tensor, [set(), set()])[k].add(kind)
+    merged = {kind: min(one) for one, two in seen.values() if one and two for kind in one | two}
+    if merged:
+        old = np.array(sorted(merged))
+        new = np.array([merged[kind] for kind in old.tolist()])
+        for of in (kind_a, kind_b):
+            at = np.minimum(np.searchsorted(old, of), len(old) - 1)
+            of[:] = np.where(old[at] == of, new[at], of)
+    return kind_a, kind_b
+
+
+_KINDS = 1_048_573
+"""A prime number: kinds are counted modulo this."""
+
+
+def more_often(kind_a: Int64, kind_b: Int64) -> tuple[Bool, Bool]:
+    """The rows of each side whose kind their own side has more often than the other."""
+    bucket_a, bucket_b = kind_a % _KINDS, kind_b % _KINDS
+    more = np.bincount(bucket_a, minlength=_KINDS) - np.bincount(bucket_b, minlength=_KINDS)
+    return (more > 0)[bucket_a] & (kind_a >= 0), (more < 0)[bucket_b] & (kind_b >= 0)
+
+
 def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:
     """`LogFeatures.known`, given the other side."""
     occurs = np.zeros(max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2, bool)
@@ -200,11 +245,13 @@ class Features:
         self.names = ModuleNames(
             a.modules if modules_a is None else modules_a, b.modules if modules_b is None else modules_b
         )
+        self.words = self.names.words
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
         one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest)
         two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
-        kind_a, kind_b = split_kinds(one.kind, two.kind, batch_a, batch_b)
+        size = elements(dict.fromkeys([*tables[0][1], *tables[1][1]]))
+        kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
         if a.ours and b.ours:  # both logs mark recomputed copies
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
         known_a, known_b = _known(one, two), _known(two, one)
@@ -218,6 +265,7 @@ class Features:
         """
         out = copy(self)
         out.names = self.names.renamed(modules_a, which)
+        out.words = out.names.words
         out.a = replace(self.a, **_name_columns(self.a.log, out.names.a, self.a.op, self.ops))
         out.a, out.b = replace(out.a, known=_known(out.a, self.b)), replace(self.b, known=_known(self.b, out.a))
         return out
@@ -274,6 +322,7 @@ class Features:
             stats=_log(stats),
             signs=np.packbits(np.signbit(stats), axis=0, bitorder="little")[0],
             inputs=_log(inputs),
+            arity=log.inputs.count,
             producers=np.maximum(_columns(log.producers, 3, -1), -1),
             exact=exact,
             result=result,

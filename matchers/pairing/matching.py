@@ -15,7 +15,7 @@ from matchers.ops.shards import Shards
 from matchers.pairing.align import Alignment, align
 from matchers.pairing.assignment import State
 from matchers.pairing.features import Features
-from matchers.pairing.pairing import Pairing
+from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, realigned
 from matchers.rules.resolve import Resolved
 
@@ -99,8 +99,9 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
     of_b = np.full(len(f.b), -1, np.int32)
     of_a[lead_a] = np.arange(len(lead_a))
     of_b[lead_b] = np.arange(len(lead_a))
-    _join(f.a.lead, of_a)
-    _join(f.b.lead, of_b)
+    in_parts = np.append(state.method[lead_a] == Method.PARTS, False)
+    for side, of, part in ((f.a, of_a, state.part_a), (f.b, of_b, state.part_b)):
+        _join(np.where(in_parts[of[part]], part, side.lead), of)
     for i, j in apart:  # a rule keeps this step of a chain apart from the chain's partner
         if of_a[i] >= 0 and of_a[i] == of_b[j]:
             (of_a if f.a.lead[i] >= 0 else of_b)[i if f.a.lead[i] >= 0 else j] = -1

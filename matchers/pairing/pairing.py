@@ -29,6 +29,7 @@ class Method(LabelledEnum):
     VALUES = 5
     DATAFLOW = 6
     RELAXED = 7
+    PARTS = 8
 
 
 @dataclass(frozen=True, slots=True)

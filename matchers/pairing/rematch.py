@@ -85,17 +85,19 @@ def apply_rules(
     paired = np.flatnonzero(state.of_a >= 0)
     partner = state.of_a[paired]
     loose = (again_a[paired] | again_b[partner]) & (state.method[paired] != Method.EXACT)
-    # rows that a rule names lose their previous partners, even exact ones
+    # rows that a rule names lose their previous partners, even exact ones; a part takes its group along
+    named_a[state.part_a[named_a & (state.part_a >= 0)]] = True
+    named_b[state.part_b[named_b & (state.part_b >= 0)]] = True
     state.free(np.union1d(paired[loose | named_a[paired] | named_b[partner]], np.array(cut, np.int64)))
     for pair in forced:
         state.pair(np.array([pair.a[-1]]), np.array([pair.b[-1]]), pair.method, 1.0)
 
-    free_a = np.flatnonzero((state.of_a < 0) & again_a & ~named_a)
-    free_b = np.flatnonzero((state.of_b < 0) & ~named_b)
+    free_a = np.flatnonzero(state.free_a & again_a & ~named_a)
+    free_b = np.flatnonzero(state.free_b & ~named_b)
     if auto.weights is not None:
         i, j = _allowed(*nearest_of_kind(f, free_a, free_b, auto.order), apart, idle)
         if len(i):
-            seen = observe(f, i, j, auto.order, state.of_a, state.of_b)
+            seen = observe(f, i, j, auto.order, *state.partners())
             compete(state, i, j, auto.weights.score(seen), 0.0)
     free_a, free_b = free_a[state.of_a[free_a] < 0], free_b[state.of_b[free_b] < 0]
     i, j = _allowed(*leftovers(f, auto.order, free_a, free_b), apart, idle)
@@ -179,11 +181,11 @@ def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
     touched[paired[again]] = True
     state.free(paired[again])
 
-    rows_a, rows_b = np.flatnonzero(touched & (state.of_a < 0)), np.flatnonzero(state.of_b < 0)
+    rows_a, rows_b = np.flatnonzero(touched & state.free_a), np.flatnonzero(state.free_b)
     if auto.weights is not None:
         i, j = nearest_of_kind(f, rows_a, rows_b, auto.order)
         if len(i):
-            score = auto.weights.score(observe(f, i, j, auto.order, state.of_a, state.of_b))
+            score = auto.weights.score(observe(f, i, j, auto.order, *state.partners()))
             word = np.where(f.a.module[i] == f.b.module[j], _WORD, -_WORD)
             compete(state, i, j, score + np.where(renamed[i], word, 0.0), 0.0)
     i, j = leftovers(f, auto.order, rows_a[state.of_a[rows_a] < 0], rows_b[state.of_b[rows_b] < 0])

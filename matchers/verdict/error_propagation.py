@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.op_names import additions
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.noise_floor import NoiseFloor
-from matchers.verdict.partial_sums import additions
 from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.propagated import LogSide, PropagatedError
 from matchers.verdict.propagation_columns import PropagationColumns

@@ -31,7 +31,7 @@ from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
-from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
+from matchers.verdict.slots import Limits, SlotVerdict, in_another_order, judge_slots, worst
 from matchers.verdict.tolerance import (
     ACCUMULATED,
     EPSILON,
@@ -44,7 +44,16 @@ from matchers.verdict.tolerance import (
 )
 from matchers.verdict.user_hash import user_differences
 
-__all__ = ["Verdicts", "dtype_policy", "judge", "longer_sums", "other_dtypes", "replaced", "whole_numbers"]
+__all__ = [
+    "Verdicts",
+    "dtype_policy",
+    "judge",
+    "longer_sums",
+    "other_dtypes",
+    "other_layouts",
+    "replaced",
+    "whole_numbers",
+]
 
 
 def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
@@ -113,12 +122,21 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False)
     return tuple(out)
 
 
-def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, policy: DtypePolicy = ()) -> Verdicts:
+def judge(
+    a: OpLog,
+    b: OpLog,
+    i: Int64,
+    j: Int64,
+    rtol: Float64 | None = None,
+    policy: DtypePolicy = (),
+    layouts: bool = False,
+) -> Verdicts:
     """Judge the pairs (i[k], j[k]).
 
     Args:
         rtol: tolerances from the user's rules per pair, NaN for the default.
         policy: combinations of dtypes that are expected, see `dtype_policy`; judged at the coarser ε.
+        layouts: the runs lay tensors out differently, see `other_layouts`.
     """
     bits = compare_digests(a, b, i, j)
     alone = bits.inputs_equal | altered_by_one_run(a, b, i, j, bits.inputs_equal)
@@ -145,23 +163,38 @@ def judge(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64 | None = None, p
 
     status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
     elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
+    op_a, op_b, _ = shared_ids(a.ops, b.ops)
+    # two ops are partners for the sake of their numbers
+    moved = (op_a[a.op[i]] != op_b[b.op[j]]) | layouts
+    if moved.any():
+        moved &= _rearranged(a, b, i, j)
+    with np.errstate(invalid="ignore"):
+        moved |= _reads_in_another_order(a, b, i, j, (estimate > far) & ~beyond)
+    estimate[moved & ~(estimate <= far)] = np.nan  # a sketch depends on the order of the elements
     with np.errstate(invalid="ignore"):
         measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
         status[measured] = np.where(estimate > far, Status.DIVERGED, Status.CLOSE)[measured]
     error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
     compared |= measured
     # integers do not round: any difference is real
-    status[bits.first_differs & whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]] & ~given] = Status.DIVERGED
+    whole = whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]]
+    status[bits.first_differs & whole & ~given & ~moved] = Status.DIVERGED
     status[bits.equal] = Status.EQUAL
     error[bits.equal], bound[bits.equal] = 0.0, False
 
     status[columns.nonfinite] = Status.NAN
     error[columns.nonfinite] = np.inf
     other_dtype = other_dtypes(a, b, i, j, policy)
-    status = _shapes(a, b, i, j, status, other_dtype)
+    status = _shapes(a, b, i, j, status, other_dtype, moved)
     shards = elsewhere & ~other_dtype & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
+    several = np.array([name.startswith(("_foreach_", "_fused_")) for name in a.ops] + [False])[a.op[i]]
     slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
+    for k in np.flatnonzero(np.isin(status, (Status.DIVERGED, Status.SHAPE)) & several).tolist():
+        same = in_another_order(a, b, int(i[k]), int(j[k]), Limits(float(rtol[k]), bool(alone[k]), True, policy))
+        if same is not None:
+            status[k], error[k], bound[k], limit[k] = Status.CLOSE, same, True, tolerance[k]
+            slots.pop(k, None)
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
@@ -371,12 +404,65 @@ class ErrorColumns:
         self.compared |= known
 
 
-def _shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], other_dtype: Bool) -> NDArray[np.int8]:
-    """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor."""
+_ORDERLESS = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max"))
+"""Bits of `OpLog.present`: statistics that do not depend on the order of the elements."""
+
+
+_ALIKE = 1e-3
+"""Largest relative difference of numbers that are the same in two layouts."""
+_LAYOUTS = 3
+"""Least number of pairs with other shapes and the same numbers that show another layout throughout."""
+
+
+def other_layouts(a: OpLog, b: OpLog, i: Int64, j: Int64) -> bool:
+    """True if tensors have one layout in a and another in b: several pairs have other shapes and the same numbers.
+
+    Then numbers decide where shapes of one size differ. A single shape that changed is a difference.
+    """
+    k = np.flatnonzero(_rearranged(a, b, i, j))
+    if len(k) < _LAYOUTS:
+        return False
+    columns = ErrorColumns(a, b, i[k], j[k])
+    columns.add_statistics()
+    alike = columns.compared & ~columns.nonfinite & (np.maximum(columns.norms, columns.extremes) <= _ALIKE)
+    return int(np.count_nonzero(alike)) >= _LAYOUTS
+
+
+def _reads_in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Bool:
+    """bool[p]: the two read the same tensors, three or more, in another order: a stack of all gradients' norms."""
+    out = np.zeros(len(i), bool)
+    for k in np.flatnonzero(among & (a.inputs.count[i] >= _LAYOUTS)).tolist():
+        x, y = a.inputs[int(i[k])], b.inputs[int(j[k])]
+        if len(x) == len(y) and not np.allclose(x, y, _ALIKE, 0.0):
+            out[k] = np.allclose(np.sort(x), np.sort(y), _ALIKE, 0.0)
+    return out
+
+
+def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: another shape with as many elements, such as (batch, heads, …) and (…, heads, …).
+
+    These may be layouts of one tensor. Numbers that do not depend on the order of the elements decide.
+    """
+    shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
+    out = shape_a[a.shape[i]] != shape_b[b.shape[j]]
+    k = np.flatnonzero(out)
+    if len(k):
+        same_size = numel(a)[a.shape[i[k]]] == numel(b)[b.shape[j[k]]]
+        out[k] = same_size & (a.present[i[k]] & b.present[j[k]] & _ORDERLESS == _ORDERLESS)
+    return np.asarray(out)
+
+
+def _shapes(
+    a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], other_dtype: Bool, moved: Bool
+) -> NDArray[np.int8]:
+    """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor.
+
+    `moved`: pairs that may be layouts of one tensor.
+    """
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
     both = (shape_a >= 0) & (shape_b >= 0)
-    other_shape = both & (shape_a != shape_b)
+    other_shape = both & (shape_a != shape_b) & ~moved
     shard = np.zeros(len(i), bool)
     if other_shape.any() and sharded_runs(a, b):
         dims = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])]

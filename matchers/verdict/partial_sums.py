@@ -13,23 +13,18 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
+from matchers.ops.op_names import ADDITIONS, additions, rows_named
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.relative_error import relative
 
-__all__ = ["additions", "partial_sums"]
+__all__ = ["partial_sums"]
 
-_ADDITIONS = frozenset({"add", "add_"})
 _CASTS = frozenset({"_to_copy"})
 _TERMS = 6
 """Maximum number of additions followed per sum; in practice no more gradients meet."""
 _CAST = 2.0**-8
 """Maximum relative change of a norm by a cast to bfloat16."""
-
-
-def additions(log: OpLog) -> Bool:
-    """bool[n]: the row adds two tensors."""
-    return _named(log, _ADDITIONS)
 
 
 def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
@@ -65,7 +60,7 @@ class _Sums:
 
     def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
         self._log, self._flow, self._unread = log, flow, readers.none
-        self._into = np.where(np.append(_named(log, _ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
+        self._into = np.where(np.append(rows_named(log, ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
 
     def totals(self, rows: Int32) -> list[Int64]:
         """The chain of additions that each row's result flows into, as long as nothing else reads it."""
@@ -88,8 +83,3 @@ class _Sums:
             read = self._log.inputs.value[at][self._flow.value[at] < 0]
             out[k] = bool((relative(read, np.full_like(read, made[k])) <= _CAST).any())
         return out
-
-
-def _named(log: OpLog, ops: frozenset[str]) -> Bool:
-    """bool[n]: the row is one of these ops."""
-    return np.asarray(np.array([name in ops for name in log.ops] + [False])[log.op])

@@ -16,7 +16,8 @@ from matchers.status import Status
 from matchers.verdict.cancellation import without_noise
 from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
 from matchers.verdict.expectation import Expect, Expectation
-from matchers.verdict.judge import Verdicts, dtype_policy, judge
+from matchers.verdict.fused import judge_fused
+from matchers.verdict.judge import Verdicts, dtype_policy, judge, other_layouts
 from matchers.verdict.loss_scale import without_scale
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
@@ -70,11 +71,12 @@ def judge_all(
     fixed = ~np.isnan(rtol)
     preset = expectation.preset
     policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
-    judged = judge_again(a, b, i, j, rtol, policy, before)
+    judged = judge_again(a, b, i, j, rtol, policy, other_layouts(a, b, i, j), before)
     verdicts, noise, scale = judged.verdicts, frozenset[str](), 1.0
     if preset != Expect.BITWISE:
         verdicts, b, scale = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
         verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
+    verdicts = judge_fused(a, b, pairing, verdicts)
     found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
         return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), b, found.parts, policy, None, judged)
@@ -116,21 +118,29 @@ def _epsilons(log: OpLog) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Pairs (i[k], j[k]), i ascending, with the verdict on each by itself; `rtol` as passed to `judge`."""
+    """Pairs (i[k], j[k]), i ascending, with the verdict on each by itself; the others as passed to `judge`."""
 
     i: Int64
     j: Int64
     rtol: Float64
     policy: DtypePolicy
+    layouts: bool
     verdicts: Verdicts
 
 
 def judge_again(
-    a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: DtypePolicy, before: Judged | None
+    a: OpLog,
+    b: OpLog,
+    i: Int64,
+    j: Int64,
+    rtol: Float64,
+    policy: DtypePolicy,
+    layouts: bool = False,
+    before: Judged | None = None,
 ) -> Judged:
     """Like `judge`, but reuse verdicts that still apply from `before`, which is about the same logs."""
-    if before is None or before.policy != policy:
-        return Judged(i, j, rtol, policy, judge(a, b, i, j, rtol, policy))
+    if before is None or before.policy != policy or before.layouts != layouts:
+        return Judged(i, j, rtol, policy, layouts, judge(a, b, i, j, rtol, policy, layouts))
     was = np.full(len(a), -1, np.int64)
     was[before.i] = np.arange(len(before.i))
     old = was[i]
@@ -138,8 +148,8 @@ def judge_again(
     holds[holds] = _same(before.rtol[old[holds]], rtol[holds])
     new = np.flatnonzero(~holds)
     if not len(new) and len(i) == len(before.i):
-        return Judged(i, j, rtol, policy, before.verdicts)
-    fresh = judge(a, b, i[new], j[new], rtol[new], policy)
+        return Judged(i, j, rtol, policy, layouts, before.verdicts)
+    fresh = judge(a, b, i[new], j[new], rtol[new], policy, layouts)
     columns: dict[str, NDArray[np.generic]] = {}
     for column in fields(Verdicts):
         if column.name != "slots":
@@ -152,7 +162,7 @@ def judge_again(
         now[old[holds]] = np.flatnonzero(holds)
         slots |= {int(now[k]): slot for k, slot in before.verdicts.slots.items() if now[k] >= 0}
     verdicts = Verdicts(**columns, slots=dict(sorted(slots.items())))  # type: ignore[arg-type]
-    return Judged(i, j, rtol, policy, verdicts)
+    return Judged(i, j, rtol, policy, layouts, verdicts)
 
 
 def _same(x: Float64, y: Float64) -> Bool:

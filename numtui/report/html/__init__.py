@@ -68,6 +68,7 @@ _PAIRED_BY: Final = {
     Method.VALUES: "input or output values",
     Method.DATAFLOW: "data flow",
     Method.RELAXED: "last one left of its name: doubtful",
+    Method.PARTS: "parts of one operation, which read the same tensor",
 }
 
 

@@ -376,3 +376,37 @@ def test_a_clone_that_only_one_run_has_may_be_to_blame() -> None:
     plain: list[Step] = [("embedding", 1.0, [50.0]), ("mm", 3.0, ["embedding"])]
     extra: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 9.0, ["embedding"]), ("mm", 3.3, ["clone"])]
     assert told(compared(flow(plain), flow(extra))) == {"clone": (Role.NONE, True), "mm": RECEIVER}
+
+
+# ---------------------------------------------------------------------- random numbers, producers that are no partners
+
+
+def with_dropout(name: str) -> tuple[Step, ...]:
+    """The chain, in which a mask made of `name` is multiplied into the softmax."""
+    mask: tuple[Step, ...] = (("empty", 7.0, []), (name, 8.0, ["empty"]), ("div", 9.0, ["softmax", name]))
+    return (*CHAIN[:4], *mask, ("bmm", 5.5, ["div", "mul"]))
+
+
+def test_a_draw_that_only_one_run_makes_is_the_cause() -> None:
+    c = compare(made_up_log(flow(CHAIN)), made_up_log(flow(with_dropout("bernoulli_"))))
+    assert {name for name, (_, cause) in told(c).items() if cause} == {"bernoulli_"}
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert explain(c, row).headline == "FIRST CAUSE: only b draws random numbers here: bernoulli_ at model.py:1"
+
+
+def test_what_draws_nothing_is_blamed_where_its_result_is_read() -> None:
+    c = compare(made_up_log(flow(CHAIN)), made_up_log(flow(with_dropout("cos"))))
+    assert {name for name, (_, cause) in told(c).items() if cause} == {"div"}
+
+
+def test_an_input_of_two_operations_without_partners_names_both() -> None:
+    one = (*CHAIN[:4], ("clone", 8.0, ["softmax"]), ("bmm", 5.0, ["clone", "mul"]))
+    two = (*CHAIN[:4], ("repeat", 9.0, ["softmax"]), ("bmm", 5.5, ["repeat", "mul"]))
+    c = compare(made_up_log(flow(one)), made_up_log(flow(two)))
+    row = next(row for row in np.flatnonzero(c.red).tolist() if c.a.op_name(int(c.row_a[row])) == "bmm")
+    assert "input 0 already differs: a reads m/op_4_clone, b reads m/op_4_repeat" in explain(c, row).headline
+
+
+def test_an_input_of_partners_names_no_two_operations() -> None:
+    c = compare(made_up_log(flow(CHAIN)), made_up_log(flow(changed(CHAIN, {"softmax": 4.5, "bmm": 5.5}))))
+    assert not any("b reads" in explain(c, row).headline for row in np.flatnonzero(c.red).tolist())

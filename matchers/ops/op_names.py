@@ -1,0 +1,26 @@
+"""Records by the names of their operations: additions, norms."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+
+from matchers.arrays import Bool
+from matchers.logs.op_log import OpLog
+
+__all__ = ["ADDITIONS", "NORMS", "additions", "rows_named"]
+
+ADDITIONS = frozenset({"add", "add_"})
+NORMS = frozenset({"linalg_vector_norm"})
+"""Euclidean norms of whole tensors, if the result is a scalar."""
+
+
+def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
+    """bool[n]: the row is one of these ops."""
+    return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
+
+
+def additions(log: OpLog) -> Bool:
+    """bool[n]: the row adds two tensors."""
+    return rows_named(log, ADDITIONS)

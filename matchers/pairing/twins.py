@@ -1,0 +1,121 @@
+"""Twins: operations of different names, or with results in different layouts, that return the same numbers.
+
+Two implementations of one model compute x² by `pow` or by `mul`, mask scores by `add` or by `masked_fill`. Such
+operations are of different kinds, so they would never compete for each other; worse, each would compete for operations
+of its own kind that compute something else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.ops.collectives import collective
+from matchers.ops.shapes import numel
+from matchers.pairing.anchors import ranked_join
+from matchers.pairing.features import Features, LogFeatures, more_often
+
+__all__ = ["surplus", "tolerance", "twins"]
+
+_SAME, _SAME_HALF = 2e-5, 1e-2
+"""Relative difference up to which two norms are one; the second for dtypes of 16 bits."""
+
+
+def surplus(f: Features, free_a: Bool, free_b: Bool) -> tuple[Bool, Bool]:
+    """The free rows of kinds that their own run has more often than the other.
+
+    The others have their partners among themselves. Without collectives: what one returns the other run may have
+    computed itself, but that is no step of the same program.
+    """
+    rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
+    out = np.zeros(len(free_a), bool), np.zeros(len(free_b), bool)
+    out[0][rows_a], out[1][rows_b] = more_often(f.a.kind[rows_a], f.b.kind[rows_b])
+    return out[0] & ~collective(f.a.log), out[1] & ~collective(f.b.log)
+
+
+def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
+    """Free rows of different kinds with the same numbers, where no row of their own kind has these numbers.
+
+    One of the two is of a kind that one run has more often than the other.
+    """
+    odd_a, odd_b = surplus(f, free_a, free_b)
+    rows_a, rows_b = (
+        np.flatnonzero(free & (side.kind >= 0) & ~collective(side.log)) for side, free in ((f.a, free_a), (f.b, free_b))
+    )
+    none = rows_a[:0], rows_b[:0]
+    if not (len(rows_a) and len(rows_b) and (odd_a.any() or odd_b.any())):
+        return none
+    of_a = np.arange(len(rows_a) + len(rows_b)) < len(rows_a)
+    odd = np.concatenate((odd_a[rows_a], odd_b[rows_b]))
+
+    def both(name: str) -> Int64:
+        return np.concatenate((getattr(f.a, name)[rows_a], getattr(f.b, name)[rows_b]))
+
+    size = np.concatenate([numel(side.log)[side.log.shape[rows]] for side, rows in ((f.a, rows_a), (f.b, rows_b))])
+    numbers = np.concatenate((_numbers(f.a, rows_a), _numbers(f.b, rows_b)), axis=1)
+    place = np.unique(size, return_inverse=True)[1] * 4 + both("phase")
+    known = ~np.isnan(numbers).any(axis=0) & (numbers[0] > -300.0) & (size > 1)
+    at = np.flatnonzero(known & np.isin(place, place[odd & known]))
+    alike = np.full(len(of_a), -1, np.int64)
+    alike[at] = _alike(place[at], numbers[:, at], tolerance(f))
+
+    rows = np.concatenate((rows_a, rows_b))
+    found_a, found_b = [rows_a[:0]], [rows_b[:0]]
+    _, kind = np.unique(both("kind"), return_inverse=True)
+    alone = (alike >= 0) & ~_shared(alike * len(of_a) + kind, of_a)
+    op = both("op")
+    for key in (alike * (int(op.max()) + 2) + op + 1, alike):
+        left, right = np.flatnonzero(alone & of_a), np.flatnonzero(alone & ~of_a)
+        if not len(left) or not len(right):
+            break
+        i, j = ranked_join(key[left].astype(np.uint64), key[right].astype(np.uint64))
+        i, j = left[i], right[j]
+        if key is alike:
+            # several operations with one result are told apart by their names only; and where each run has an op that
+            # the other never uses, a rule says that the two are one (drift/unpaired_ops.py)
+            keep = ~_several_ops(alike[alone], op[alone], of_a[alone])[alike[i]]
+            keep &= np.isin(op[i], f.b.op) | np.isin(op[j], f.a.op)
+            i, j = i[keep], j[keep]
+        alone[i], alone[j] = False, False
+        found_a.append(rows[i])
+        found_b.append(rows[j])
+    i, j = np.concatenate(found_a), np.concatenate(found_b)
+    return i, j
+
+
+def tolerance(f: Features) -> float:
+    """The relative difference up to which two norms are one in these logs."""
+    half = any(name.endswith("16") for log in (f.a.log, f.b.log) for name in log.dtypes if "float" in name)
+    return _SAME_HALF if half else _SAME
+
+
+def _numbers(side: LogFeatures, rows: Int64) -> Float64:
+    """float64[3, m]: logarithms of L1, L2, and of the largest magnitude, whose sign the last digit tells."""
+    l1, l2, low, high = side.stats[:, rows].astype(np.float64)
+    return np.stack((l1, l2, np.where(low > high, low + 1000.0, high)))
+
+
+def _alike(place: Int64, numbers: Float64, tolerance: float) -> Int64:
+    """Number rows so that those with the same numbers at one place have the same number."""
+    group = place
+    for row in numbers:
+        order = np.lexsort((row, group))
+        new = (np.diff(group[order]) != 0) | (np.diff(row[order]) > tolerance)
+        group = np.empty(len(order), np.int64)
+        group[order] = np.concatenate(([0], np.cumsum(new)))
+    return group
+
+
+def _shared(key: Int64, of_a: Bool) -> Bool:
+    """bool: rows whose key occurs on both sides."""
+    return np.isin(key, np.intersect1d(key[of_a], key[~of_a]))
+
+
+def _several_ops(alike: Int64, op: Int64, of_a: Bool) -> Bool:
+    """Bool by number of `alike`: on one side the rows have more than one op."""
+    out = np.zeros(int(alike.max()) + 1, bool)
+    for side in (of_a, ~of_a):
+        width = int(op.max()) + 2
+        pairs = np.unique(alike[side] * width + op[side] + 1) // width
+        out |= np.bincount(pairs, minlength=len(out)) > 1
+    return out

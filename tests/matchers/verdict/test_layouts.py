@@ -1,0 +1,76 @@
+"""Layouts and lists in another order: numbers that do not depend on the order decide, where the runs show another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.status import Status
+from tests.captured import Step, captured_log
+
+RNG = np.random.default_rng(5)
+HEADS = [RNG.normal(size=(2, 3, 4, 5)) for _ in range(4)]
+GRADS = [RNG.normal(size=(2, 3)), RNG.normal(size=(4,)), RNG.normal(size=(3, 5))]
+
+
+def laid_out(turned: bool, times: float = 1.0, many: int = 4) -> Comparison:
+    """Products of two runs, of which the second has them (…, heads, …) where `turned`; the last is `times` as large."""
+    logs = []
+    for side in "ab":
+        steps = []
+        for k, x in enumerate(HEADS[:many]):
+            y = x * (times if side == "b" and k == many - 1 else 1.0)
+            value = np.ascontiguousarray(y.transpose(0, 2, 1, 3)) if side == "b" and turned else y
+            steps.append(Step(key=f"layers.{k}.attention/op_0_mul", reads=[value / 2], gives=[value], made=[""]))
+        logs.append(captured_log(steps))
+    return compare(logs[0], logs[1])
+
+
+def test_another_layout_throughout_is_not_red() -> None:
+    c = laid_out(turned=True)
+    assert c.status.tolist() == [Status.CLOSE] * 4
+
+
+def test_another_shape_once_is_red() -> None:
+    """One shape that changed is a change of the program."""
+    assert laid_out(turned=True, many=1).status.tolist() == [Status.SHAPE]
+
+
+def test_other_numbers_in_another_layout_are_red() -> None:
+    assert laid_out(turned=True, times=1.01).status.tolist() == [Status.CLOSE] * 3 + [Status.DIVERGED]
+
+
+def lists(order: list[int], times: float = 1.0) -> Comparison:
+    """An operation on a list of tensors; in b in this order, and the first of them `times` as large."""
+    given = [GRADS[0] * times, *GRADS[1:]]
+    logs = [
+        captured_log([Step(key="optimizer/op_0__foreach_sqrt", reads=some, gives=some, made=[""] * 3)])
+        for some in (GRADS, [given[k] for k in order])
+    ]
+    return compare(logs[0], logs[1])
+
+
+@pytest.mark.parametrize(
+    ("order", "times", "status"),
+    [
+        ([0, 1, 2], 1.0, Status.EQUAL),
+        ([2, 0, 1], 1.0, Status.CLOSE),
+        ([0, 1, 2], 1.01, Status.DIVERGED),
+        ([2, 0, 1], 1.01, Status.SHAPE),
+    ],
+)
+def test_a_list_in_another_order_is_not_red_if_it_holds_the_same(
+    order: list[int], times: float, status: Status
+) -> None:
+    assert lists(order, times).status.tolist() == [status]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_stack_of_the_same_in_another_order(factor: float) -> None:
+    values = [np.array(float(k)) for k in (3, 1, 2)]
+    logs = []
+    for order, times in (([0, 1, 2], 1.0), ([1, 2, 0], factor)):
+        read = [values[k] * times for k in order]
+        logs.append(captured_log([Step(key="clip/op_0_stack", reads=read, gives=[np.stack(read)], made=[""] * 3)]))
+    assert compare(logs[0], logs[1]).red.tolist() == [factor > 1]
