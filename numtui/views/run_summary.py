@@ -25,6 +25,8 @@ __all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "r
 
 _MIN_MODULE_PATH = 12
 """Cells that a source line leaves to the module path."""
+_WIDE = 100
+"""Minimum width to name the first difference, whose sign stands before its row anyway."""
 _MAX_LOCATION = 60
 """Characters shown of a source line."""
 _MAX_PROBLEMS = 200
@@ -218,7 +220,7 @@ def breadcrumb(listing: Listing, width: int) -> Line:
         right.append(("folded  ", "dim"))
     if phase:
         right.append((f"{phase}  ", "dim"))
-    if (found := c.first_difference) is not None and found.row == row:
+    if width >= _WIDE and (found := c.first_difference) is not None and found.row == row:
         right.append(("first difference  ", "close"))
     reds = listing.view.reds
     if len(reds):
