@@ -129,7 +129,8 @@ class Coverage:
         cover: int8[r] of `Cover`, by row.
         a, b: numbers of operations of each log.
         parts: the parts that were not compared, the largest first.
-        left: why rows are neither compared nor covered: (for one, for several, number of rows).
+        left: why operations of the log with more of them are neither compared nor covered: (for one, for several,
+            number).
     """
 
     cover: NDArray[np.int8]
@@ -205,11 +206,13 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         why[at[communicating(log) | _into_buckets(log, c)]] = _COMMUNICATES
         if log.folding is not None:
             why[at[log.folding.terms]] = _MICRO_BATCH
-    many = np.bincount(why[cover == Cover.UNCOVERED], minlength=len(_REASONS)).tolist()
+    a, b = _side(cover[c.at_a]), _side(cover[c.at_b])
+    at = max(((a, c.at_a), (b, c.at_b)), key=lambda side: side[0].operations)[1]
+    many = np.bincount(why[at][cover[at] == Cover.UNCOVERED], minlength=len(_REASONS)).tolist()
     return Coverage(
         cover=cover,
-        a=_side(cover[c.at_a]),
-        b=_side(cover[c.at_b]),
+        a=a,
+        b=b,
         parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
         left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
     )
