@@ -85,7 +85,13 @@ BUGS = (
     Bug(name="shortcut-scale", model="conv", module=r"blocks\.1"),
     Bug(name="label-smoothing", model="conv", phase=""),
     Bug(name="dampening", model="conv", phase="optimizer", parameters=r".*\.momentum_buffer", ops=r".*add.*"),
-    Bug(name="decay-of-vectors", model="conv", phase="optimizer", parameters=_VECTORS, ops=r".*add.*"),
+    Bug(
+        name="decay-of-vectors",
+        model="conv",
+        phase="optimizer",
+        parameters=_VECTORS + r"(\.momentum_buffer)?",
+        ops=r".*add.*",
+    ),
     Bug(name="ema-decay", model="conv", phase=""),
     Bug(name="bn-recomputed", model="conv", module=r"blocks\.\d.*", phase="", only=("ac",)),
     # -- encoder and decoder
@@ -129,7 +135,13 @@ BUGS = (
         ops=r".*addcdiv.*",
         never=("bf16",),
     ),
-    Bug(name="second-beta", model="packed", phase="optimizer", parameters=r".*\.exp_avg_sq", ops=r".*(mul|addcmul).*"),
+    Bug(
+        name="second-beta",
+        model="packed",
+        phase="optimizer",
+        parameters=r".*\.exp_avg_sq",
+        ops=r".*(mul|addcmul|div).*",
+    ),
     Bug(name="adam-eps", model="packed", phase="optimizer", parameters=r".*\.weight", ops=r".*(add|div).*"),
     Bug(name="step-count", model="packed", phase="optimizer", parameters=r".*\.step", ops=r".*add_"),
     Bug(name="accumulation-scale", model="packed", phase="", only=("micro", "micro4", "dp2")),
@@ -146,7 +158,7 @@ BUGS = (
     Bug(name="counter-recomputed", model="moe", module=r"layers\.1\.moe", phase="", only=("ac",)),
     Bug(name="balance-of-one-layer", model="moe", phase=""),
     Bug(name="balance-weight", model="moe", phase=""),
-    Bug(name="second-beta", model="moe", phase="optimizer", parameters=r".*\.exp_avg_sq", ops=r".*(mul|addcmul).*"),
+    Bug(name="second-beta", model="moe", phase="optimizer", parameters=r".*\.exp_avg_sq", ops=r".*(mul|addcmul|div).*"),
     # -- recurrent
     Bug(name="reset-misplaced", model="recurrent", module="cell"),
     Bug(name="gates-swapped", model="recurrent", module="cell"),

@@ -24,7 +24,7 @@ class Form:
         models: the models that can run so.
         exact: those whose two runs have equal bits where they have the same operations: nothing is expected of the
             comparison. For the others, `--expect reduction-order`.
-        by_module: any operation of the bug's module is right: a rank has only parts of what its lines compute.
+        by_module: any operation of the bug's module is right, or of one in it: a rank has parts of what lines make.
     """
 
     name: str

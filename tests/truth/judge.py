@@ -30,9 +30,9 @@ __all__ = ["Found", "Outcome", "compared", "judged", "judged_all"]
 class Outcome(Enum):
     """What the tool said first about a planted bug.
 
-    RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, or its line in another
-    phase or module. WRONG: something else, or red rows without a first cause. MISSED: exit code 0. QUIET, RED: an
-    agreeing pair without and with red rows (or exit code 1).
+    RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, the end of a chain of
+    unpaired operations that it begins, or its line in another phase or module. WRONG: something else, or red rows
+    without a first cause. MISSED: exit code 0. QUIET, RED: an agreeing pair without and with red rows (or exit code 1).
     """
 
     RIGHT = "right"
@@ -140,9 +140,10 @@ class _Truth:
         return any(self._is(log, record) for log, record in self._records(row))
 
     def near(self, row: int) -> bool:
-        """True if a row reads the bug's result, makes what it reads, or is the bug's line in another role."""
+        """True for `Outcome.HOP`."""
         for log, record in self._records(row):
-            if any(self._is(log, other) for other in self._neighbours(log, record)):
+            near = [*self._neighbours(log, record), *self._chain(log, record)]
+            if any(self._is(log, other) for other in near):
                 return True
             if log.location_text(record) in self._bug.lines or self._writes(log, record):
                 return True
@@ -160,6 +161,22 @@ class _Truth:
         yield from (int(made) for made in flow[record] if made >= 0)
         yield from flow.row[flow.value == record].tolist()
 
+    def _chain(self, log: OpLog, record: int) -> Iterator[int]:
+        """The unpaired operations from which an unpaired one is made, without a paired one between."""
+        c = self._c
+        if c.flow is None:
+            return
+        at, flow = (c.at_a, c.flow.a) if log is c.a else (c.at_b, c.flow.b)
+        waiting, seen = [record], {record}
+        while waiting:
+            last = waiting.pop()
+            if c.pair[at[last]] >= 0:
+                continue
+            yield last
+            made = {int(maker) for maker in flow[last] if maker >= 0} - seen
+            seen |= made
+            waiting += made
+
     def _is(self, log: OpLog, record: int) -> bool:
         bug = self._bug
         if bug.phase and Phase(log.phase[record]).label != bug.phase:
@@ -168,9 +185,14 @@ class _Truth:
             if bug.ops and self._same and not re.fullmatch(bug.ops, log.op_name(record)):
                 return False
             return self._writes(log, record) or (bool(bug.ops) and self._same and not _parameters(log, record))
-        if bug.module and not re.fullmatch(bug.module, canonical(log.module_name(record))):
+        name = canonical(log.module_name(record))
+        if self._by_module and bug.module:
+            # with the modules in it, unless it is a whole layer
+            inside = r"(\..*)?" if not bug.module[-1].isdigit() else ""
+            return re.fullmatch(bug.module + inside, name) is not None
+        if bug.module and not re.fullmatch(bug.module, name):
             return False
-        return (self._by_module and bool(bug.module)) or log.location_text(record) in bug.lines
+        return log.location_text(record) in bug.lines
 
     def _writes(self, log: OpLog, record: int) -> bool:
         """True if the record changes one of the bug's parameters, or works on it."""

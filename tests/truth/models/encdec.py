@@ -87,7 +87,7 @@ class DecoderLayer(nn.Module):
         self.bug = bug
         self.norm1 = nn.LayerNorm(DIM)
         self.attention = Attention(run)
-        self.norm2 = nn.LayerNorm(DIM, eps=1e-4 if bug == "norm-eps" else 1e-5)
+        self.norm2 = nn.LayerNorm(DIM, eps=1e-3 if bug == "norm-eps" else 1e-5)
         self.cross = Attention(run, bug)
         self.norm3 = nn.LayerNorm(DIM)
         self.ffn = FeedForward(run, bug)
@@ -118,6 +118,8 @@ class Translator(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(run, run.bug if i == 1 else "") for i in range(2))
         self.encoder_norm = nn.LayerNorm(DIM)
         self.decoder_norm = nn.LayerNorm(DIM)
+        nn.init.normal_(self.embedding.weight, std=DIM**-0.5)
+        nn.init.normal_(self.places.weight, std=DIM**-0.5)
 
     def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Embeddings of tokens and their places."""
