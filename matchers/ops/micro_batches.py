@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,9 +47,9 @@ def fold_micro_batches(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     batch_a, batch_b = micro_batch_numbers(a), micro_batch_numbers(b)
     if int(batch_a.max(initial=0)) == int(batch_b.max(initial=0)):
         return a, b
-    one, other = _Parts.of(a, batch_a), _Parts.of(b, batch_b)
-    if _same_size(one, other):
+    if _same_size(a, b, batch_a, batch_b):
         return a, b
+    one, other = _Parts.of(a, batch_a), _Parts.of(b, batch_b)
     # two unknown digests must not look equal
     return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else _OTHER_UNKNOWN)
 
@@ -396,15 +396,17 @@ def _divided(dims: tuple[int, ...], many: int, there: Iterable[tuple[tuple[int, 
     return None
 
 
-def _same_size(one: _Parts, other: _Parts) -> bool:
-    """True if most results of the forward pass have shapes that both logs have: the micro-batches have one size."""
+def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
+    """True if most results of a micro-batch's forward pass have shapes that both logs have: the sizes are the same."""
+    ops_a, ops_b, _ = shared_ids(a.ops, b.ops)
+    shapes_a, shapes_b, shapes = shared_ids(a.shapes, b.shapes)
     sides = []
-    for parts in (one, other):
-        log = parts.log
-        rows = parts.lead[(log.phase[parts.lead] == Phase.FORWARD) & (numel(log)[log.shape[parts.lead]] > 1)]
-        sides.append(Counter((log.op_name(row), log.shape_text(row)) for row in rows.tolist()))
-    common = sum((sides[0] & sides[1]).values())
-    return common > _SAME_SIZE * min(side.total() for side in sides)
+    for log, batch, op, shape in ((a, batch_a, ops_a, shapes_a), (b, batch_b, ops_b, shapes_b)):
+        rows = np.flatnonzero((log.phase == Phase.FORWARD) & (numel(log)[log.shape] > 1) & (batch <= 0))
+        sides.append(np.bincount((op[log.op[rows]] + 1) * (shapes + 1) + shape[log.shape[rows]] + 1, minlength=1))
+    n = min(map(len, sides))
+    common = int(np.minimum(sides[0][:n], sides[1][:n]).sum())
+    return common > _SAME_SIZE * min(int(side.sum()) for side in sides)
 
 
 def _accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:

@@ -55,8 +55,11 @@ def find_parts(f: Features, free: Sides, order: Order, known: Sequence[Parts] = 
         known: groups that were found before.
         same: only parts whose norms together are that of the whole. Otherwise the nearest that fit.
     """
+    # where a module has as many operations of a name in both runs, none is in parts
+    sites = int(max(f.a.site.max(initial=-1), f.b.site.max(initial=-1))) + 2
+    uneven = np.bincount(f.a.site + 1, minlength=sites) != np.bincount(f.b.site + 1, minlength=sites)
     free_a, free_b = (
-        rows & (side.kind >= 0) & (side.log.shape >= 0) & ~collective(side.log)
+        rows & uneven[side.site + 1] & (side.kind >= 0) & (side.log.shape >= 0) & ~collective(side.log)
         for side, rows in zip((f.a, f.b), free, strict=True)
     )
     if not (free_a.any() and free_b.any()):
