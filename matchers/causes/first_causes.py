@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.causes.handed_on import Causes, acquit_copies
-from matchers.causes.unjudged_stretch import Side, Stretches, behind_parts
+from matchers.causes.unjudged_stretch import Stretches, behind_parts
+from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
@@ -120,7 +121,10 @@ def find_origins(
     sides = Side("a", a, pairing.of_a.astype(np.int64), flow_a), Side("b", b, pairing.of_b.astype(np.int64), flow_b)
     by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
     reads, reads_parts = _without_parts(reads, parts, by_weight, *sides)
-    suspect = (extra_a | extra_b) & ~reads.equal & ~explained[reads.pair] & ~reads_parts
+    # other operations made it in each run: what differs is known by its value only
+    both = _alone(reads.maker_a, pairing.of_a) & _alone(reads.maker_b, pairing.of_b) & reads.differs
+    both &= verdicts.status[reads.pair] != Status.NAN
+    suspect = (extra_a | extra_b | both) & ~reads.equal & ~explained[reads.pair] & ~reads_parts
     alike = np.flatnonzero(suspect & ~reads.differs)
     maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
     suspect[alike] = _altered(a, b, maker_a, maker_b, verdicts.tolerance[reads.pair[alike]])
@@ -128,17 +132,21 @@ def find_origins(
         # the norms of micro-batches do not show that elements were moved
         suspect[alike] |= (extra_a[alike] & _at(~_copies(a), maker_a)) | (extra_b[alike] & _at(~_copies(b), maker_b))
     suspect &= ~(
-        extra_a & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)]
+        (extra_a | both) & _fed_by_red(a, flow_a, red_a, _passive(verdicts, pairing.of_a))[np.maximum(reads.maker_a, 0)]
     )
     suspect &= ~(
-        extra_b & _fed_by_red(b, flow_b, red_b, _passive(verdicts, pairing.of_b))[np.maximum(reads.maker_b, 0)]
+        (extra_b | both) & _fed_by_red(b, flow_b, red_b, _passive(verdicts, pairing.of_b))[np.maximum(reads.maker_b, 0)]
     )
     explained |= _any(reads.pair[suspect], len(pairing))
     # a row that reads hundreds of tensors (an optimizer's) names one suspect, not hundreds
     named = np.flatnonzero(suspect)
     named = named[np.unique(reads.pair[named], return_index=True)[1]]
-    cause_a[reads.maker_a[named[extra_a[named]]]] = True
-    cause_b[reads.maker_b[named[extra_b[named]]]] = True
+    branches = Branches(*sides)
+    for k in named.tolist():
+        ends = [("a", int(reads.maker_a[k]))] * bool(extra_a[k] | both[k])
+        ends += [("b", int(reads.maker_b[k]))] * bool(extra_b[k] | both[k])
+        name, begin = branches.start(*ends)
+        (cause_a if name == "a" else cause_b)[begin] = True
     wanted = (verdicts.status == Status.NAN) & ~explained
     if wanted.any():
         odd_a, odd_b = (np.logical_or(*broken(log)) for log in (a, b))

@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.columns import Ragged
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.causes.unpaired_branches import Branches, Side, like
+from matchers.logs.op_log import NO_DIGEST
 from matchers.ops.collectives import is_collective, moves
-from matchers.ops.module_path import canonical, template
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Stretch
@@ -27,7 +26,7 @@ from matchers.status import Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.tolerance import COPIES, EPSILON
 
-__all__ = ["Side", "Stretches", "behind_parts"]
+__all__ = ["Stretches", "behind_parts"]
 
 _JUMP: Final = 8.0
 """Least factor by which an error exceeds that of all it came from, where a cause lies in between."""
@@ -37,16 +36,6 @@ _SAME_SIZE: Final = 0.01
 """Largest relative difference of the norms of a tensor and another of its size."""
 _Node = tuple[str, int]
 """A pair as `("", pair)`, an unpaired record as its side and row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One log: its records, their pairs (-1: none), and the producers of their inputs."""
-
-    name: str
-    log: OpLog
-    of: Int64
-    flow: Ragged
 
 
 def behind_parts(side: Side, parts: Bool) -> Bool:
@@ -82,6 +71,10 @@ class Stretches:
     causes: list[_Node] = field(default_factory=list)
     unjudged: dict[int, Stretch] = field(default_factory=dict)
     _tainted: set[_Node] = field(default_factory=set)
+
+    @cached_property
+    def _branches(self) -> Branches:
+        return Branches(self.a, self.b)
 
     def follow(self, pairs: Int64) -> None:
         """Find what made these pairs red, the earliest first."""
@@ -174,7 +167,9 @@ class Stretches:
 
     def _telling(self, stretch: set[_Node]) -> list[_Node]:
         """The operations that only one run has, and only here, or that read another tensor; in order."""
-        found = [node for node in stretch if (self._is_odd(node) if node[0] else self._reads_other(node[1]) >= 0)]
+        found = [
+            node for node in stretch if (self._branches.is_odd(*node) if node[0] else self._reads_other(node[1]) >= 0)
+        ]
         return sorted(found, key=self._order)
 
     def _first(self, stretch: set[_Node]) -> list[_Node]:
@@ -189,25 +184,6 @@ class Stretches:
         name = side.log.op_name(record)
         return name in COPIES or moves(name) or is_collective(name)
 
-    def _is_odd(self, node: _Node) -> bool:
-        """True for an unpaired operation that is no part of moving data, and whose like in other layers is paired."""
-        log = (self.a if node[0] == "a" else self.b).log
-        name = log.op_name(node[1])
-        if moves(name) or is_collective(name) or log.dtype_text(node[1]) not in EPSILON:
-            return False
-        module, op, phase, _ = _like(log, node[1])
-        return len(self._places[node[0], module, op, phase]) == 1
-
-    @cached_property
-    def _places(self) -> dict[tuple[str, str, str, int], set[str]]:
-        """The layers of unpaired operations, by side, module in the layer, op and phase."""
-        out: dict[tuple[str, str, str, int], set[str]] = {}
-        for side in (self.a, self.b):
-            for record in np.flatnonzero(side.of < 0).tolist():
-                module, op, phase, place = _like(side.log, record)
-                out.setdefault((side.name, module, op, phase), set()).add(place)
-        return out
-
     def _reads_other(self, pair: int) -> int:
         """The place of an input that no operation made and that differs, unlike in other layers; -1 for none."""
         kind = self._kind(pair)
@@ -221,7 +197,7 @@ class Stretches:
         return -1
 
     def _kind(self, pair: int) -> tuple[str, str, int, str]:
-        return _like(self.a.log, int(self.pairing.lead_a[pair]))
+        return like(self.a.log, int(self.pairing.lead_a[pair]))
 
     @cached_property
     def _alike(self) -> dict[tuple[str, str, int], list[int]]:
@@ -244,9 +220,3 @@ class Stretches:
                 x, y = float(norms[0][k]), float(norms[1][k])
                 out[k] = digests[0][k] == digests[1][k], abs(x - y) <= _SAME_SIZE * max(abs(x), abs(y))
         return out
-
-
-def _like(log: OpLog, record: int) -> tuple[str, str, int, str]:
-    """The module within its layer, op, phase, and the layer."""
-    split = template(canonical(log.module_name(record)))
-    return split.pattern, log.op_name(record), int(log.phase[record]), split.place

@@ -392,6 +392,8 @@ def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
                     return (
                         f"input {fact.position} comes from a diverged op, although its norm matches: {log.keys[record]}"
                     )
+                if read := _read_instead(c, fact):
+                    return f"input {fact.position} already differs: {read}"
                 return f"input {fact.position} already differs, from {log.keys[record]}"
     differing = [fact for fact in inputs if fact.agrees is False]
     if differing:

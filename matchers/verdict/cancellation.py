@@ -124,7 +124,7 @@ def _silenced(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts, flow: 
     if not (noise_a.any() or noise_b.any()):
         return None
     of_a, of_b = _Noise(a, noise_a), _Noise(b, noise_b)
-    differs = verdicts.status > Status.EQUAL
+    differs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN)
     pairs = differs & (of_a.reads[i] | of_b.reads[j])
     patched = _patched(a, b, i[pairs], j[pairs], of_a, of_b)
     return _Silenced(patched, pairs, excused, limit, frozenset((*of_a.names(), *of_b.names())))

@@ -1,0 +1,62 @@
+"""Branches that only one run has: the operation with which they begin is named, not the one that joins them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matchers.comparison import Comparison, compare
+from tests.captured import Step, captured_log
+
+X = np.arange(1.0, 33.0, dtype=np.float32).reshape(4, 8)
+
+
+def branching(*, branch: bool, layers: int = 2, other: str = "") -> list[Step]:
+    """Layers of a `mul` and a `sum`; in the last layer a branch of two products is added between them."""
+    steps: list[Step] = []
+    x, made = X, ""
+    for layer in range(layers):
+        y = x * np.float32(1.5)
+        steps.append(Step(key=f"layers.{layer}.m/op_0_mul", gives=[y], reads=[x], made=[made]))
+        read, value = steps[-1].key, y
+        if branch and layer == layers - 1:
+            first, second = y @ np.eye(8, dtype=np.float32)[::-1], np.sin(y)
+            keys = [f"layers.{layer}.m/op_{k}_{name}" for k, name in ((1, "mm"), (2, "sin"), (3, "add"))]
+            steps.append(Step(key=keys[0], gives=[first], reads=[y], made=[read]))
+            steps.append(Step(key=keys[1], gives=[second], reads=[first], made=[keys[0]]))
+            value = y + second
+            steps.append(Step(key=keys[2], gives=[value], reads=[y, second], made=[read, keys[1]]))
+            read = keys[2]
+        elif other:
+            value = np.tanh(y) if other == "tanh" else np.abs(np.tanh(y)) + np.float32(0.5)
+            steps.append(Step(key=f"layers.{layer}.m/op_1_{other}", gives=[value], reads=[y], made=[read]))
+            read = steps[-1].key
+        x = value.sum(0, keepdims=True) + X
+        made = f"layers.{layer}.m/op_9_sum"
+        steps.append(Step(key=made, gives=[x], reads=[value], made=[read]))
+    return steps
+
+
+def causes(c: Comparison) -> list[str]:
+    return [
+        c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
+        for row in np.flatnonzero(c.cause).tolist()
+    ]
+
+
+def test_the_start_of_a_branch_is_the_cause() -> None:
+    for a, b in ((False, True), (True, False)):
+        c = compare(captured_log(branching(branch=a)), captured_log(branching(branch=b)))
+        assert causes(c) == ["layers.1.m/op_1_mm"]
+
+
+def test_of_two_operations_in_the_place_of_each_other_one_is_the_cause() -> None:
+    c = compare(
+        captured_log(branching(branch=False, layers=1, other="tanh")),
+        captured_log(branching(branch=False, layers=1, other="gelu")),
+    )
+    assert causes(c) == ["layers.0.m/op_1_tanh"]
+
+
+def test_other_operations_with_the_same_result_are_no_cause() -> None:
+    c = compare(captured_log(branching(branch=False)), captured_log(branching(branch=False)))
+    assert causes(c) == []
