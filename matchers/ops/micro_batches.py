@@ -72,11 +72,17 @@ def micro_batch_numbers(log: OpLog) -> Int64:
         return none
     number = np.searchsorted(begins, np.arange(len(log)), side="right")
     number[ends[0] if len(ends) else len(log) :] = -1
-    modules = [set(log.module[forward & (number == k)].tolist()) for k in range(len(begins) + 1)]
-    if not modules[-1] & modules[0]:  # what follows the last backward pass, such as clipping
-        number[number == len(begins)] = -1
-        modules.pop()
-    return number if len(modules) > 1 and all(found == modules[0] for found in modules) else none
+    # the modules of each micro-batch, in one ascending row of codes
+    rows, width = np.flatnonzero(forward & (number >= 0)), len(log.modules)
+    runs = np.unique(number[rows] * width + log.module[rows])
+    first, last = runs[runs < width], runs[runs >= len(begins) * width] - len(begins) * width
+    # what follows the last backward pass, such as clipping, is none
+    batches = len(begins) + bool(np.isin(last, first).any())
+    number[number >= batches] = -1
+    runs = runs[runs < batches * width]
+    if batches == 1 or len(runs) != batches * len(first):
+        return none
+    return number if (runs.reshape(batches, -1) == first + np.arange(batches)[:, None] * width).all() else none
 
 
 def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:

@@ -7,6 +7,7 @@ layer. `canonical` removes wrapper segments; `Template` separates the repeated s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["NO_MODULE", "Template", "canonical", "template"]
 
@@ -16,6 +17,7 @@ NO_MODULE = "<none>"
 _WRAPPERS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module", "module"})
 
 
+@lru_cache(1 << 16)
 def canonical(module: str) -> str:
     """The path without wrapper segments and the root's class name; empty for `<none>`.
 

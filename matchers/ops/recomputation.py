@@ -92,6 +92,8 @@ class _Originals:
             content = mix(content ^ mix(log.module.astype(np.uint64)))
         self._copies, self._forward = np.flatnonzero(copies), np.flatnonzero(forward)
         self._kind = kind
+        self._below: dict[int, Bool] = {}
+        """By module: which modules of the log have its name as their last part."""
         # what is run again without a backward operation in between
         self._region = np.cumsum(~(copies | collective(log)))
         self.of = np.full(len(log), -1, np.int64)
@@ -144,8 +146,11 @@ class _Originals:
             return np.asarray(
                 (log.module[places] == log.module[row]) & (log.micro_batch[places] == log.micro_batch[row])
             )
-        name = log.module_name(row)
-        return np.array([f".{log.module_name(place)}".endswith(f".{name}") for place in places.tolist()], bool)
+        module = int(log.module[row])
+        if module not in self._below:
+            name = f".{log.modules[module]}"
+            self._below[module] = np.array([f".{path}".endswith(name) for path in (*log.modules, "")])
+        return self._below[module][log.module[places]]
 
     def _first(self, row: int, places: Int64) -> int:
         """The original of the first copy of a region: with the same inputs, else the last (backward goes back)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from matchers.ops.collectives import collective
 __all__ = ["dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
 
 
+@lru_cache(1 << 16)
 def dimensions(text: str) -> tuple[int, ...]:
     """Parse `[256, 768]`; a dimension too large for any tensor counts as 0."""
     parts = (part.strip() for part in text.strip("[]").split(","))
@@ -34,7 +37,7 @@ def side_by_side(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 def elements(shapes: Iterable[str]) -> Float64:
     """float64, number of elements of each shape, in a row; NaN at the end, for "no shape"."""
-    return np.array([*(float(np.prod(dimensions(text), dtype=np.float64)) for text in shapes), np.nan])
+    return np.array([*(prod(map(float, dimensions(text))) for text in shapes), np.nan])
 
 
 def numel(log: OpLog) -> Float64:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Hash, Int64
 from matchers.logs.hashing import float_bits, mix
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import NORMS
-from matchers.ops.shapes import dimensions, side_by_side
+from matchers.ops.shapes import dimensions, numel, side_by_side
 from matchers.pairing.assignment import WINDOW
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, LogFeatures
@@ -97,40 +97,49 @@ class _Search:
         self._known = [group for group in known if group.side == side]
         self._found = self._known.copy()
         self._sums: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        self._by_form: dict[tuple[int, int, tuple[int, ...]], list[int]] = defaultdict(list)
-        for row in np.flatnonzero(free_wholes).tolist():
-            self._by_form[self._form(wholes, row, self._whole_shapes[wholes.log.shape[row]])].append(row)
+        self._candidates = np.flatnonzero(free_wholes)
+        self._by_form: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
 
     def groups(self) -> list[Parts]:
         """What was not known before."""
-        if self._by_form:
-            for slot in range(_READ):
-                for rows in self._readers(slot):
-                    self._add(rows, slot)
+        size = numel(self._wholes.log)[self._wholes.log.shape[self._candidates]]
+        sizes = np.unique(_code(self._wholes, self._candidates) + float_bits(size))
+        for slot in range(_READ):
+            for rows in self._readers(slot, sizes):
+                self._add(rows, slot)
         if self._found:
             self._by_modules()
             self._by_flow()
         return self._found[len(self._known) :]
 
-    @staticmethod
-    def _form(side: LogFeatures, row: int, shape: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        return int(side.op[row]), int(side.phase[row]), shape
+    def _wholes_like(self, row: int, shape: tuple[int, ...]) -> list[int]:
+        """The rows that may be wholes, of the op and phase of a part and of this shape."""
+        op, phase, wholes = int(self._parts.op[row]), int(self._parts.phase[row]), self._wholes
+        if (op, phase, shape) not in self._by_form:
+            rows = self._candidates[(wholes.op == op)[self._candidates]]
+            alike = np.array([dims == shape for dims in self._whole_shapes])[wholes.log.shape[rows]]
+            self._by_form[op, phase, shape] = rows[alike & (wholes.phase[rows] == phase)].tolist()
+        return self._by_form[op, phase, shape]
 
-    def _readers(self, slot: int) -> Iterator[list[int]]:
-        """Free rows of one op that read one tensor in this slot, two or more."""
+    def _readers(self, slot: int, sizes: Hash) -> Iterator[list[int]]:
+        """Free rows of one op that read one tensor in this slot, two or more, together of the size of a whole.
+
+        Args:
+            sizes: the ops of the wholes with their numbers of elements, ascending.
+        """
         log = self._parts.log
         rows = np.flatnonzero(self._free & (log.inputs.count > slot) & (log.outputs.count == 1))
         read = log.inputs.value[log.inputs.start[rows] + slot]
         rows, read = rows[read > 0], read[read > 0]
-        code = self._parts.op[rows] * 4 + self._parts.phase[rows]
-        some = np.isin(code, [op * 4 + phase for op, phase, _ in self._by_form])
-        rows, read, code = rows[some], read[some], code[some]
-        key = mix(code.astype(np.uint64)) + float_bits(read)
+        key = _code(self._parts, rows) + float_bits(read)
         order = np.argsort(key, kind="stable")
         rows, key = rows[order], key[order]
         starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1], [True])))
-        for k in np.flatnonzero(np.diff(starts) > 1).tolist():
-            yield rows[starts[k] : starts[k + 1]].tolist()
+        if len(rows):
+            together = np.add.reduceat(numel(log)[log.shape[rows]], starts[:-1])
+            fits = np.isin(_code(self._parts, rows[starts[:-1]]) + float_bits(together), sizes)
+            for k in np.flatnonzero((np.diff(starts) > 1) & fits).tolist():
+                yield rows[starts[k] : starts[k + 1]].tolist()
 
     def _together(self, rows: Sequence[int]) -> list[tuple[int, ...]]:
         shapes = tuple(self._parts.log.shape[row] for row in rows)
@@ -140,12 +149,9 @@ class _Search:
 
     def _add(self, rows: list[int], slot: int) -> None:
         """Make these rows the parts of the nearest free row of their form that reads a similar tensor."""
-        rows = [row for row in rows if self._free[row]]
-        if len(rows) < 2:
-            return
         expected = int(self._place[rows[-1]])
         for shape in self._together(rows):
-            wholes = self._by_form.get(self._form(self._parts, rows[0], shape), [])
+            wholes = self._wholes_like(rows[0], shape)
             at = bisect_left(wholes, expected)
             near = [row for row in wholes[max(at - _NEAREST, 0) : at + _NEAREST] if self._free_wholes[row]]
             near = [row for row in near if abs(row - expected) <= WINDOW]
@@ -200,6 +206,11 @@ class _Search:
                 norms = shape == () and self._wholes.log.op_name(whole) in NORMS
                 if norms or shape in self._together(rows):
                     self._take(rows, whole)
+
+
+def _code(side: LogFeatures, rows: Int64) -> Hash:
+    """The op and the phase of some rows in one number."""
+    return mix((side.op[rows] * 4 + side.phase[rows]).astype(np.uint64))
 
 
 def _readers(side: LogFeatures, free: Bool) -> dict[int, dict[tuple[int, int], list[int]]]:
