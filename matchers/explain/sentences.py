@@ -279,10 +279,10 @@ def _of_contents(c: Comparison, row: int) -> str:
 def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[str, bool] | None:
     """The largest error of a row's inputs as text, and whether the row's own error is a jump against it.
 
-    None where all inputs are equal, in bits or in print, or hold other parts of their tensors. A jump is several times
-    what operations of the kind make of their inputs' errors.
+    None where all inputs are equal, in bits or in print, hold other parts of their tensors, or where the two sides list
+    other inputs. A jump is several times what operations of the kind make of their inputs' errors.
     """
-    if c.parts[row]:
+    if c.parts[row] or (c.pair[row] >= 0 and c.pairing.assembled[c.pair[row]]):
         return None
     values_a, values_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
     found = [(0.0, True)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, further_output, mutated, results, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
@@ -98,8 +99,11 @@ def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[Slot
 def in_another_order(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> float | None:
     """The largest error if two records have the same results in another order, None if they have others.
 
-    Models that register their parameters in another order give the optimizer such lists.
+    Models that register their parameters in another order give the optimizer such lists. Where the two know tensors by
+    the same names, the names tell which are compared: two parameters that were exchanged are no other order.
     """
+    if _names(a, i) & _names(b, j):
+        return None
     x, y = results(a, i), results(b, j)
     order_x, order_y = _by_content(x), _by_content(y)
     if len(x) != len(y) or order_x == order_y:
@@ -112,6 +116,11 @@ def in_another_order(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> floa
             return None
         error = max(error, found.error)
     return error
+
+
+def _names(log: OpLog, row: int) -> set[str]:
+    """The names of a record's inputs, as far as the log tells them."""
+    return {canonical(name) for name in log.texts("Parameter").get(row, "").split(";") if name}
 
 
 def _by_content(found: list[Result]) -> list[int]:

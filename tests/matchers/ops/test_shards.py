@@ -27,15 +27,16 @@ def shard(values: Array, of: Sequence[int], kind: str = "Shard(1)") -> TensorSum
     return summary(values, placement=placement, sketch=False)
 
 
-def step(key: str, gives: Array | TensorSummary, *made: str, **fields: Any) -> Step:
-    return Step(key=key, gives=[gives], reads=[np.ones(1) * len(key)] * len(made), made=made, fields=fields)
+def step(key: str, gives: Array | TensorSummary, *made: str, reads: Array | None = None, **fields: Any) -> Step:
+    read = np.ones(1) * len(key) if reads is None else reads
+    return Step(key=key, gives=[gives], reads=[read] * len(made), made=made, fields=fields)
 
 
 def rotated(q: Array, k: Array, by: float = 2.0) -> list[Step]:
     """The rotary embedding of two products, which says nothing of who holds what."""
     return [
-        step("layers.0.attention.rope/op_0_mul", q * by, "layers.0.attention.wq/op_0_mm"),
-        step("layers.0.attention.rope/op_1_mul", k * by, "layers.0.attention.wk/op_0_mm"),
+        step("layers.0.attention.rope/op_0_mul", q * by, "layers.0.attention.wq/op_0_mm", reads=q),
+        step("layers.0.attention.rope/op_1_mul", k * by, "layers.0.attention.wk/op_0_mm", reads=k),
     ]
 
 

@@ -242,3 +242,9 @@ class TestLists:
         c = compare(a, log([*backward(), *fused(0.2)]))
         assert c.red.any()
         assert len(c.consequences.starts) == 1
+
+    def test_exchanged_parameters_are_no_other_order(self) -> None:
+        (step,) = fused()
+        exchanged = replace(step, changed={**step.changed, 0: step.changed[1], 1: step.changed[0]})
+        c = compare(log([*backward(), step]), log([*backward(), exchanged]))
+        assert c.red.any()
