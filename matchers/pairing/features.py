@@ -24,7 +24,7 @@ from matchers.ops.shards import Shards, global_shapes
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
-__all__ = ["Features", "LogFeatures", "more_often"]
+__all__ = ["Features", "LogFeatures", "in_both_runs", "more_often"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,14 @@ def more_often(kind_a: Int64, kind_b: Int64) -> tuple[Bool, Bool]:
     bucket_a, bucket_b = kind_a % _KINDS, kind_b % _KINDS
     more = np.bincount(bucket_a, minlength=_KINDS) - np.bincount(bucket_b, minlength=_KINDS)
     return (more > 0)[bucket_a] & (kind_a >= 0), (more < 0)[bucket_b] & (kind_b >= 0)
+
+
+def in_both_runs(a: LogFeatures, b: LogFeatures) -> Bool:
+    """Bool by id of a module: rows of both runs are in it. What is in one such module is not found in another."""
+    occurs = np.zeros((2, int(max(a.module.max(initial=0), b.module.max(initial=0))) + 1), bool)
+    for of, side in zip(occurs, (a, b), strict=True):
+        of[side.module[side.known >= 0]] = True
+    return np.asarray(occurs.all(axis=0))
 
 
 def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:

@@ -21,7 +21,7 @@ from matchers.ops.op_names import NORMS
 from matchers.ops.shapes import dimensions, numel, side_by_side
 from matchers.pairing.assignment import WINDOW
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features, LogFeatures
+from matchers.pairing.features import Features, LogFeatures, in_both_runs
 
 __all__ = ["Parts", "find_parts"]
 
@@ -92,6 +92,7 @@ class _Search:
     ) -> None:
         self._side, self._parts, self._wholes, self._place, self._same = side, parts, wholes, place, same
         self._free, self._free_wholes = free, free_wholes
+        self._in_both = in_both_runs(parts, wholes)
         self._shapes = [dimensions(text) for text in parts.log.shapes]
         self._whole_shapes = [dimensions(text) for text in wholes.log.shapes]
         self._known = [group for group in known if group.side == side]
@@ -154,7 +155,7 @@ class _Search:
             wholes = self._wholes_like(rows[0], shape)
             at = bisect_left(wholes, expected)
             near = [row for row in wholes[max(at - _NEAREST, 0) : at + _NEAREST] if self._free_wholes[row]]
-            near = [row for row in near if abs(row - expected) <= WINDOW]
+            near = [row for row in near if abs(row - expected) <= WINDOW and self._may_be(rows, row)]
             if self._same:
                 near = [row for row in near if self._add_up(rows, row)]
             whole = min(near, key=lambda row: abs(row - expected), default=None)
@@ -166,6 +167,11 @@ class _Search:
             if abs(read - read_whole) <= _ALIKE and len({tuple(inputs[row].tolist()) for row in rows}) == len(rows):
                 self._take(rows, whole)
                 return
+
+    def _may_be(self, rows: Sequence[int], whole: int) -> bool:
+        """False if a part is in another module that the run of the whole has, too: its partner is there."""
+        modules = self._parts.module[list(rows)]
+        return not (self._in_both[modules] & (modules != self._wholes.module[whole])).any()
 
     def _add_up(self, rows: Sequence[int], whole: int) -> bool:
         """True if the norms of the parts together are that of the whole."""
@@ -190,7 +196,8 @@ class _Search:
             columns = [mine.get((name, op, phase), []) for name in modules[module]]
             if all(len(column) == len(wholes) for column in columns):
                 for whole, rows in zip(wholes, zip(*columns, strict=True), strict=True):
-                    if self._whole_shapes[self._wholes.log.shape[whole]] in self._together(rows):
+                    fits = self._whole_shapes[self._wholes.log.shape[whole]] in self._together(rows)
+                    if fits and self._may_be(rows, whole):
                         self._take(sorted(rows), whole)
 
     def _by_flow(self) -> None:
@@ -204,7 +211,7 @@ class _Search:
                 shape = self._whole_shapes[self._wholes.log.shape[whole]]
                 # norms of parts are no parts of a norm, but their squares add up
                 norms = shape == () and self._wholes.log.op_name(whole) in NORMS
-                if norms or shape in self._together(rows):
+                if (norms or shape in self._together(rows)) and self._may_be(rows, whole):
                     self._take(rows, whole)
 
 

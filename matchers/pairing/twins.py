@@ -13,7 +13,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.ops.collectives import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
-from matchers.pairing.features import Features, LogFeatures, more_often
+from matchers.pairing.features import Features, LogFeatures, in_both_runs, more_often
 
 __all__ = ["surplus", "tolerance", "twins"]
 
@@ -36,7 +36,8 @@ def surplus(f: Features, free_a: Bool, free_b: Bool) -> tuple[Bool, Bool]:
 def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     """Free rows of different kinds with the same numbers, where no row of their own kind has these numbers.
 
-    One of the two is of a kind that one run has more often than the other.
+    One of the two is of a kind that one run has more often than the other. They are not in two modules that both runs
+    have: a sum in one layer is no concatenation in the layer before.
     """
     odd_a, odd_b = surplus(f, free_a, free_b)
     rows_a, rows_b = (
@@ -63,7 +64,7 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     found_a, found_b = [rows_a[:0]], [rows_b[:0]]
     _, kind = np.unique(both("kind"), return_inverse=True)
     alone = (alike >= 0) & ~_shared(alike * len(of_a) + kind, of_a)
-    op = both("op")
+    op, in_both = both("op"), in_both_runs(f.a, f.b)
     for key in (alike * (int(op.max()) + 2) + op + 1, alike):
         left, right = np.flatnonzero(alone & of_a), np.flatnonzero(alone & ~of_a)
         if not len(left) or not len(right):
@@ -76,6 +77,9 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
             keep = ~_several_ops(alike[alone], op[alone], of_a[alone])[alike[i]]
             keep &= np.isin(op[i], f.b.op) | np.isin(op[j], f.a.op)
             i, j = i[keep], j[keep]
+        module_a, module_b = f.a.module[rows[i]], f.b.module[rows[j]]
+        apart = (module_a != module_b) & in_both[module_a] & in_both[module_b]
+        i, j = i[~apart], j[~apart]
         alone[i], alone[j] = False, False
         found_a.append(rows[i])
         found_b.append(rows[j])

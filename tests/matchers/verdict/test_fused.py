@@ -77,6 +77,12 @@ def test_readers_of_another_tensor_are_no_parts() -> None:
     assert not c.pairing.grouped.any()
 
 
+def test_a_part_in_a_module_that_both_runs_have_is_none_of_another_module() -> None:
+    in_both = Step(key="attention.wk/op_0_neg", reads=[X], gives=[-X], made=["norm/op_0_mul"])
+    c = compare(captured_log(separate()), captured_log([*fused(), in_both]))
+    assert not c.pairing.grouped.any()
+
+
 def test_side_by_side() -> None:
     assert side_by_side([(4, 5), (4, 3)]) == [(4, 8)]
     assert side_by_side([(4, 5), (4, 5)]) == [(4, 10), (8, 5)]
