@@ -239,7 +239,7 @@ def _out_of_order(values: Sequence[int]) -> Int64:
     at: list[int] = []
     before: list[int] = []
     for position, value in enumerate(values):
-        pile = bisect_left(tops, value)
+        pile = len(tops) if not tops or value > tops[-1] else bisect_left(tops, value)
         before.append(at[pile - 1] if pile else -1)
         if pile == len(tops):
             tops.append(value)

@@ -7,6 +7,7 @@ all micro-batches, encode in steps what the names omit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -117,7 +118,11 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
         return []
     least = max(_LEAST, _SHARE * len(numbers))
     rows = list(map(tuple, numbers.tolist()))
-    at = {row: position for position, row in enumerate(rows)}
+    # a number for each row, such that equal steps are equal differences, also just beyond the rows
+    base = 6 * int(np.abs(numbers).max()) + 1
+    weights = [base**k for k in range(numbers.shape[1])]
+    codes = [sum(map(mul, row, weights)) for row in rows]
+    at = {code: position for position, code in enumerate(codes)}
     free = dict.fromkeys(range(len(rows)))
     found = []
     patience = _PATIENCE
@@ -125,7 +130,7 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
         first = next(iter(free))
         best: list[int] = []
         for second in _some(free, _LOOK_AHEAD):
-            run = _run(rows, at, free, first, second, of_a)
+            run = _run(codes, at, free, first, second)
             if len(run) > len(best):
                 best = run
         if len(best) >= least:
@@ -147,23 +152,14 @@ def _some(free: dict[int, None], most: int) -> list[int]:
     return [row for row, _ in zip(walk, range(most), strict=False)]
 
 
-def _run(
-    rows: list[tuple[int, ...]],
-    at: dict[tuple[int, ...], int],
-    free: dict[int, None],
-    first: int,
-    second: int,
-    of_a: int,
-) -> list[int]:
+def _run(codes: list[int], at: dict[int, int], free: dict[int, None], first: int, second: int) -> list[int]:
     """The pairs from `first` on in the step from `first` to `second`."""
-    step = [two - one for one, two in zip(rows[first], rows[second], strict=True)]
-    if not any(step[:of_a]):
-        return []
     run = [first]
-    following = rows[second]
+    following = codes[second]
+    step = following - codes[first]
     while (row := at.get(following, -1)) in free:
         run.append(row)
-        following = tuple(one + by for one, by in zip(following, step, strict=True))
+        following += step
     return run
 
 

@@ -186,16 +186,15 @@ class _Open:
     """Rows of one op that no chain has taken yet."""
 
     def __init__(self, log: OpLog, op: str) -> None:
-        self._log = log
+        self._producers = log.producers
+        # by row: its module and shape
+        self._place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
         rows = np.flatnonzero(_rows_named(log, {op}))
         self._free = set(rows.tolist())
-        self._by_place: dict[tuple[int, int], list[int]] = {}
-        for row in rows.tolist():
-            self._by_place.setdefault(self._place(row), []).append(row)
-        self._others = frozenset(LOWERED_FROM) - {op}
-
-    def _place(self, row: int) -> tuple[int, int]:
-        return int(self._log.module[row]), int(self._log.shape[row])
+        self._by_place: dict[int, list[int]] = {}
+        for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
+            self._by_place.setdefault(place, []).append(row)
+        self._other = _rows_named(log, frozenset(LOWERED_FROM) - {op})
 
     def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
         """Yield (row, the free row that it reads) for each row that has one.
@@ -204,14 +203,14 @@ class _Open:
         there are as many starts as readers (communication is awaited in the order it was started, even where it was
         logged out of order); otherwise the nearest earlier row counts.
         """
-        unknown: dict[tuple[int, int], list[int]] = {}
-        for row in rows.tolist():
-            producers = self._log.producers[row].tolist()
+        unknown: dict[int, list[int]] = {}
+        for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
+            producers = self._producers[row].tolist()
             mine = next((producer for producer in producers if producer in self._free), None)
             if mine is not None:
                 yield row, mine
-            elif not any(p >= 0 and self._log.ops[self._log.op[p]] in self._others for p in producers):
-                unknown.setdefault(self._place(row), []).append(row)
+            elif not any(p >= 0 and self._other[p] for p in producers):
+                unknown.setdefault(place, []).append(row)
         for place, readers in unknown.items():
             starts = [start for start in self._by_place.get(place, []) if start in self._free]
             if len(starts) == len(readers):
@@ -224,17 +223,17 @@ class _Open:
 
     def before(self, row: int) -> int:
         """The free row that `row` reads: its producer, else the nearest earlier row of its module and shape."""
-        for producer in self._log.producers[row].tolist():
+        for producer in self._producers[row].tolist():
             if producer in self._free:
                 return int(producer)
-        rows = self._by_place.get(self._place(row), [])
+        rows = self._by_place.get(int(self._place[row]), [])
         at = bisect_left(rows, row)
         return rows[at - 1] if at else -1
 
     def take(self, row: int) -> None:
         """Mark a row as taken."""
         self._free.discard(row)
-        rows = self._by_place[self._place(row)]
+        rows = self._by_place[int(self._place[row])]
         at = bisect_left(rows, row)
         if at < len(rows) and rows[at] == row:
             del rows[at]

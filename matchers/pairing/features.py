@@ -195,9 +195,11 @@ _KINDS = 1_048_573
 
 def more_often(kind_a: Int64, kind_b: Int64) -> tuple[Bool, Bool]:
     """The rows of each side whose kind their own side has more often than the other."""
-    bucket_a, bucket_b = kind_a % _KINDS, kind_b % _KINDS
-    more = np.bincount(bucket_a, minlength=_KINDS) - np.bincount(bucket_b, minlength=_KINDS)
-    return (more > 0)[bucket_a] & (kind_a >= 0), (more < 0)[bucket_b] & (kind_b >= 0)
+    bucket_a, bucket_b = (np.where(kind >= 0, kind % _KINDS + 1, 0) for kind in (kind_a, kind_b))
+    buckets = max(bucket_a.max(initial=0), bucket_b.max(initial=0)) + 1
+    more = np.bincount(bucket_a, minlength=buckets) - np.bincount(bucket_b, minlength=buckets)
+    more[0] = 0  # of no kind
+    return (more > 0)[bucket_a], (more < 0)[bucket_b]
 
 
 def in_both_runs(a: LogFeatures, b: LogFeatures) -> Bool:
