@@ -54,9 +54,11 @@ def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> 
     made, maker = float_bits(log.outputs.value[listed]), log.outputs.row[listed]
     if not len(made):
         return np.full(len(value), -1, np.int64)
-    distinct, code = np.unique(made, return_inverse=True)
-    span = np.int64(len(log) + 1)
-    place = np.sort(code * span + maker)
+    order = np.argsort(made, kind="stable")
+    made, maker = made[order], maker[order]
+    new = np.concatenate(([True], made[1:] != made[:-1]))
+    distinct, span = made[new], np.int64(len(log) + 1)
+    place = (np.cumsum(new) - 1) * span + maker  # ascending, as the makers are
     wanted = float_bits(value)
     # ascending order keeps the binary search in cache
     order = np.argsort(wanted)

@@ -70,7 +70,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     begins = begins[begins < ends[0]] if len(ends) else begins
     if not len(begins):
         return none
-    number = np.searchsorted(begins, np.arange(len(log)), side="right")
+    number = np.repeat(np.arange(len(begins) + 1), np.diff(begins, prepend=0, append=len(log)))
     number[ends[0] if len(ends) else len(log) :] = -1
     # the modules of each micro-batch, in one ascending row of codes
     rows, width = np.flatnonzero(forward & (number >= 0)), len(log.modules)

@@ -98,10 +98,12 @@ class _Originals:
         self._region = np.cumsum(~(copies | collective(log)))
         self.of = np.full(len(log), -1, np.int64)
         order = self._forward[np.argsort(content[self._forward], kind="stable")]
-        at = np.minimum(np.searchsorted(content[order], content[self._copies]), len(order) - 1)
-        same = content[order[at]] == content[self._copies]
-        telling = np.nan_to_num(log.outputs.first(self._copies)) != 0
-        self.of[self._copies[same & telling]] = order[at[same & telling]]
+        # ascending order keeps the binary search in cache
+        wanted = self._copies[np.argsort(content[self._copies])]
+        at = np.minimum(np.searchsorted(content[order], content[wanted]), len(order) - 1)
+        same = content[order[at]] == content[wanted]
+        telling = np.nan_to_num(log.outputs.first(wanted)) != 0
+        self.of[wanted[same & telling]] = order[at[same & telling]]
 
     def of_unlike(self) -> Iterator[tuple[int, int]]:
         """The copies without the bits of a forward operation, with the operation whose place they have."""

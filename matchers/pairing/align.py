@@ -145,11 +145,13 @@ def align(f: Features) -> Alignment:
     apart = detours(f, state)
     alone_a, alone_b = state.free_a, state.free_b
     order = expected(f, state)
-    for group in find_parts(f, (alone_a, alone_b), order, parts):
+    more_parts = find_parts(f, (alone_a, alone_b), order, parts)
+    for group in more_parts:
         state.pair_parts(group.rows, group.whole, group.side, _FITTING)
     alone_a, alone_b = state.free_a, state.free_b
     state.free(apart)
-    order = expected(f, state)
+    if more_parts or len(apart):
+        order = expected(f, state)
     i, j = leftovers(f, order, np.flatnonzero(alone_a), np.flatnonzero(alone_b))
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, order, weights)

@@ -137,6 +137,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     if not len(again) or not len(first):
         return original
     order = first[np.argsort(same[first], kind="stable")]
+    again = again[np.argsort(same[again])]  # ascending order keeps the binary search in cache
     at = np.searchsorted(same[order], same[again])
     found = order[np.minimum(at, len(order) - 1)]
     hit = (same[found] == same[again]) & (found < again)
