@@ -19,7 +19,7 @@ from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Role, Status
 
-__all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes"]
+__all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes", "reached"]
 
 _MAX_CAUSES: Final = 62
 """Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
@@ -159,6 +159,11 @@ def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Ha
     start = start.copy()
     start[adrift] = flow[last[adrift]]
     return flow, _downstream(start, reader, maker, stops)
+
+
+def reached(c: Rows, start: Hash) -> Hash:
+    """The bits of `start` (by row) that arrive at each row over rows that are not bitwise equal."""
+    return _downstream(start, *_edges(c), c.status == Status.EQUAL)
 
 
 def _gravity(c: Rows, cause: Cause) -> int:

@@ -51,10 +51,10 @@ class Branches:
         return name, next((r for n, r in found if n == name and self._reads_paired(self._sides[name], r)), end)
 
     def is_odd(self, name: str, record: int) -> bool:
-        """True for an unpaired operation that is no part of moving data, and whose like in other layers is paired."""
+        """True for an unpaired operation that computes something, and whose like in other layers is paired."""
         log = self._sides[name].log
         op = log.op_name(record)
-        if moves(op) or is_collective(op) or log.dtype_text(record) not in EPSILON:
+        if moves(op) or is_collective(op) or log.dtype_text(record) not in EPSILON or not log.inputs.count[record]:
             return False
         module, op, phase, _ = like(log, record)
         return len(self._places[name, module, op, phase]) == 1

@@ -155,28 +155,26 @@ def _cut_gradients(of: _Subject) -> Iterator[str]:
         yield from cut_gradients(of.c.a.header.run, of.c.b.header.run)
 
 
-def _unpaired_upstream(of: _Subject) -> Iterator[str]:
-    """The first of the unpaired operations that lead to an unpaired first cause."""
+def _unpaired_downstream(of: _Subject) -> Iterator[str]:
+    """The last of the unpaired operations that an unpaired first cause leads to."""
     c, row = of.c, of.row
     if not of.is_cause or of.pair >= 0 or c.flow is None:
         return
     side, log, flow, pair_of = (
         ("a", c.a, c.flow.a, c.pairing.of_a) if c.row_a[row] >= 0 else ("b", c.b, c.flow.b, c.pairing.of_b)
     )
-    record = max(of.records)
-    found, left = {record}, [record]
+    found, left = {max(of.records)}, [max(of.records)]
     while left and len(found) <= _MAX_UNPAIRED:
-        makers = {
-            maker for maker in flow[left.pop()].tolist() if maker >= 0 and pair_of[maker] < 0 and maker not in found
-        }
-        found |= makers
-        left += makers
+        readers = flow.row[flow.value == left.pop()].tolist()
+        new = {reader for reader in readers if pair_of[reader] < 0} - found
+        found |= new
+        left += new
     if many := len(found) - 1:
-        first = min(found)
-        place = log.location_text(first)
+        last = max(found)
+        place = log.location_text(last)
         noun = "operation" if many == 1 else "operations"
-        where = f"{log.keys[first]}" + (f" ({place})" if place else "")
-        yield f"{many}{'' if not left else ' or more'} unpaired {noun} of {side} upstream, from {where} on"
+        where = f"{log.keys[last]}" + (f" ({place})" if place else "")
+        yield f"{many}{'' if not left else ' or more'} unpaired {noun} of {side} downstream, up to {where}"
 
 
 def _other_rank(of: _Subject) -> Iterator[str]:
@@ -221,7 +219,7 @@ _NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     _amplification,
     _unfinished,
     _cut_gradients,
-    _unpaired_upstream,
+    _unpaired_downstream,
     _other_rank,
     _crossing_pairs,
     _doubtful_pair,

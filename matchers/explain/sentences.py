@@ -149,6 +149,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
     if c.cause[row] and status in (Status.SAME_PRINT, Status.CLOSE) and row not in c.stretches:
+        if c.inputs_equal[row] and status == Status.CLOSE:
+            return f"FIRST CAUSE: {what} by {by}, {within}; {_inputs_agree(c, row, inputs)}, red rows follow"
         same = "the same printed values" if status == Status.SAME_PRINT else f"differs by {by}, {within}"
         return f"LIKELY CAUSE: {same}; but what is split, cast or copied from its result differs by more"
     found = c.first_difference

@@ -60,7 +60,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     A log that does not number them runs the same modules forward again after each backward pass.
     """
     if (log.micro_batch > 0).any():
-        return log.micro_batch.astype(np.int64)
+        return _with_preparation(log, log.micro_batch.astype(np.int64))
     none = np.full(len(log), -1, np.int64)
     named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
     forward = (log.phase == Phase.FORWARD) & named
@@ -83,6 +83,23 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     if batches == 1 or len(runs) != batches * len(first):
         return none
     return number if (runs.reshape(batches, -1) == first + np.arange(batches)[:, None] * width).all() else none
+
+
+def _with_preparation(log: OpLog, number: Int64) -> Int64:
+    """The micro-batches, where what prepares a forward pass, after the backward pass before it, is of that pass."""
+    number = number.copy()
+    last = 0
+    for batch in range(int(number.max()) + 1):
+        begins = int(np.argmax(log.micro_batch == batch))
+        passed = np.flatnonzero(log.phase[last:begins] != Phase.FORWARD)
+        own = set[int]()
+        if batch == 0 or len(passed):
+            for row in range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins):
+                if all(maker < 0 or maker in own for maker in log.producers[row].tolist()):  # no sum of losses
+                    own.add(row)
+        number[list(own)] = batch
+        last = begins
+    return number
 
 
 def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:

@@ -154,8 +154,9 @@ class _Noise:
         read = log.input_digests.value if self._by_digest else float_bits(log.inputs.value)
         owner = log.inputs.row
         place = np.arange(len(owner)) - log.inputs.start[owner]
-        noise = self._made(np.flatnonzero(begins))
-        seen = np.zeros(len(read), bool)
+        first = np.flatnonzero(begins)
+        noise = self._made(first)
+        seen = owner <= first.min(initial=len(log))  # what was read before has the same bits by chance
         for _ in range(_STEPS):
             hit = np.flatnonzero(np.isin(read, noise) & ~seen)
             if not len(hit):
@@ -177,7 +178,8 @@ class _Noise:
             yield from (canonical(parameter_name(self._log, row, slot)) for slot in slots)
 
     def _made(self, rows: Int64) -> Hash:
-        """The bits by which the first outputs of some records are known."""
+        """The bits by which the first outputs of some records are known; zeros look like any others."""
+        rows = rows[self._log.outputs.first(rows) != 0]
         keys = self._log.digests.first(rows, 0) if self._by_digest else float_bits(self._log.outputs.first(rows))
         return np.asarray(keys[keys != NO_DIGEST])
 
@@ -201,11 +203,13 @@ class _Noise:
         keys = []
         for k in made:
             lists = log.digests if self._by_digest else log.outputs
-            if k < len(lists[row]):
+            if k < len(lists[row]) and log.outputs[row][k] != 0:
                 value = lists[row][k : k + 1]
                 keys.append(int(value[0] if self._by_digest else float_bits(value)[0]))
         for slot in slots:
             result = changed[slot]
+            if result.l1 == 0:
+                continue
             if self._by_digest and result.digest is not None:
                 keys.append(result.digest)
             elif not self._by_digest and result.l1 > 0:

@@ -280,12 +280,14 @@ class _Walk:
             elsewhere |= crossed
             made = part or crossed or (sure and (one.is_alone(a) or other.is_alone(b))) or self._is_part(a, b)
             change = _change(x[at], y[at]) if at < valued and not made else 0.0
-            norm = max(norm, change)
             if a < 0 and b < 0:
                 # a parameter, or an uncaptured tensor: its error can only be guessed from its norm
-                error = max(error, UNSEEN * change if self._sketched else change)
+                guess = UNSEEN * change if self._sketched else change
+                whole = at < valued and float(x[at]).is_integer() and float(y[at]).is_integer()
+                if guess <= MOST_ALLOWED and not whole:  # another batch or mask is no rounding and excuses nothing
+                    error, norm = max(error, guess), max(norm, change)
                 continue
-            error = max(error, change)
+            error, norm = max(error, change), max(norm, change)
             for side, maker in ((one, a), (other, b)):
                 if maker >= 0:
                     error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
