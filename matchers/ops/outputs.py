@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
@@ -81,13 +82,20 @@ def further_output(log: OpLog, row: int, k: int) -> Result | None:
 
 def mutated(log: OpLog, row: int) -> dict[int, Result]:
     """The inputs that a record changed in place, by slot."""
-    entries = _parse(log.texts("Mutated").raw(row))
+    raw = log.texts("Mutated").raw(row)
+    return dict(_mutated(raw, log.texts("Parameter").get(row, ""))) if raw else {}
+
+
+@lru_cache(128)
+def _mutated(raw: bytes, parameters: str) -> dict[int, Result]:
+    """As `mutated`, from the text of the field and the names of the parameters; each is asked for several times."""
+    entries = _parse(raw)
     out: dict[int, Result] = {}
     for entry in entries if isinstance(entries, list) else ():
         slot = entry.get("input") if isinstance(entry, dict) else None
         if type(slot) is int and slot >= 0:
             name = entry.get("name")
-            found = _result(entry, name if isinstance(name, str) and name else parameter_name(log, row, slot))
+            found = _result(entry, name if isinstance(name, str) and name else _name_of(parameters, slot))
             if found is not None:
                 out[slot] = found
     return out
@@ -102,7 +110,11 @@ def results(log: OpLog, row: int) -> list[Result]:
 
 def parameter_name(log: OpLog, row: int, slot: int) -> str:
     """The parameter's name in an input slot; `input 3` if the log names none."""
-    names = log.texts("Parameter").get(row, "").split(";")
+    return _name_of(log.texts("Parameter").get(row, ""), slot)
+
+
+def _name_of(parameters: str, slot: int) -> str:
+    names = parameters.split(";")
     return (names[slot] if slot < len(names) else "") or f"input {slot}"
 
 
