@@ -39,7 +39,7 @@ from matchers.verdict.last_contents import ContentVerdicts, judge_contents, othe
 from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
-from matchers.verdict.partial_sums import partial_sums
+from matchers.verdict.partial_sums import of_other_sizes, partial_sums
 from matchers.verdict.recomputed import RecomputeMismatch, judge_mismatches
 from matchers.verdict.records import on_pairs, unpaired_roles
 from matchers.verdict.tolerance import DtypePolicy
@@ -233,6 +233,7 @@ def _compare(
         contents = LastContents(a, resolved.modules_a), LastContents(b, resolved.modules_b)
     verdict = verdicts.status.copy()
     verdict[other_tensors(*contents, pairing, verdicts, flow)] = Status.NOT_JUDGED
+    verdict[of_other_sizes(a, b, pairing, verdict, flow)] = Status.NOT_JUDGED
     verdicts = replace(verdicts, status=verdict)
     left = judge_contents(
         *contents,

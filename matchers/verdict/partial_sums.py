@@ -14,11 +14,12 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
 from matchers.ops.op_names import ADDITIONS, additions, rows_named
+from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.relative_error import relative
 
-__all__ = ["partial_sums"]
+__all__ = ["of_other_sizes", "partial_sums"]
 
 _CASTS = frozenset({"_to_copy"})
 _TERMS = 6
@@ -53,6 +54,20 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
             left = np.flatnonzero((pair >= 0) & ~found)
             found[left] = sums.may_read(leads[pair[left]], leads[red[left]])
     return red[found]
+
+
+def of_other_sizes(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
+    """Diverged pairs of scalars, computed from unpaired tensors of other sizes: a whole loss, and that of a chunk."""
+    k = np.flatnonzero(status == Status.DIVERGED)
+    size_a, size_b = numel(a), numel(b)
+    i, j = pairing.lead_a[k], pairing.lead_b[k]
+    scalars = (size_a[a.shape[i]] == 1) & (size_b[b.shape[j]] == 1) & (flow.a.count[i] > 0) & (flow.b.count[j] > 0)
+    k, i, j = k[scalars], i[scalars], j[scalars]
+    made_a, made_b = flow.a.value[flow.a.start[i]], flow.b.value[flow.b.start[j]]
+    alone = (made_a >= 0) & (made_b >= 0)
+    alone[alone] = (pairing.of_a[made_a[alone]] < 0) & (pairing.of_b[made_b[alone]] < 0)
+    k, made_a, made_b = k[alone], made_a[alone], made_b[alone]
+    return k[size_a[a.shape[made_a]] != size_b[b.shape[made_b]]]
 
 
 class _Sums:

@@ -423,5 +423,5 @@ def test_empty_logs_make_a_page(page: Page, tmp_path: Path) -> None:
     log = read_log(write_log(tmp_path / "a.log", []))
     browser = page(compare(log, log))
     browser.press("n", "G", "o", "p", "c", "e", "Enter", "=")
-    assert text(browser, "#result") == "Nothing to compare: both logs are empty."
+    assert text(browser, "#result") == "Nothing was compared: both logs are empty."
     assert browser.complaints == []

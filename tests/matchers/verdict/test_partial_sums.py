@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from matchers.comparison import Comparison, compare
 from matchers.status import Status
 from tests.builders import Op, op
+from tests.captured import Step as Captured
+from tests.captured import captured_log
 from tests.matchers.drifted_logs import made_up_log
 
 X, G, H = 1.0, 0.3, 0.5
@@ -76,3 +80,18 @@ def test_infinite_parts_are_no_parts() -> None:
     ]
     c = compared(endless, summed("right"))
     assert status(c, "m/op_3_add") == Status.NAN
+
+
+def test_the_loss_of_a_chunk_is_not_judged_by_that_of_the_whole() -> None:
+    logits = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+
+    def log(rows: int) -> list[Captured]:
+        part = logits[:rows]
+        op = "_log_softmax" if rows == 8 else "sub"
+        scores = Captured(key=f"loss/op_0_{op}", reads=[part], gives=[part - 2])
+        loss = (part - 2).sum(dtype=np.float32)
+        return [scores, Captured(key="loss/op_1_nll_loss_forward", reads=[part - 2], gives=[loss], made=[scores.key])]
+
+    c = compare(captured_log(log(8)), captured_log(log(2)))
+    assert not c.red.any()
+    assert Status.NOT_JUDGED in c.status

@@ -152,14 +152,22 @@ class Comparison {
     if (role !== "receiver") return `${this.isCause(row) ? "LIKELY CAUSE" : "UNKNOWN"}: ${by}; not all inputs are known: suspect the operation just upstream`;
     const guilty = this.guilty(row);
     if (guilty?.agrees) return `CONSEQUENCE: ${by}; input ${guilty.position} comes from a diverged op, although its norm matches: ${guilty.key}`;
-    if (guilty) return `CONSEQUENCE: ${by}; input ${guilty.position} already differs, from ${guilty.key}`;
+    if (guilty) return `CONSEQUENCE: ${by}; input ${guilty.position} already differs${this.readInstead(guilty) || `, from ${guilty.key}`}`;
     const differing = this.inputs(row).find((input) => input.agrees === false);
     return `CONSEQUENCE: ${by}; ${differing ? this.already(differing) : "downstream of an earlier divergence"}`;
   }
 
   /** An input that differs, in words. */
-  already({ position, difference }) {
+  already(input) {
+    const { position, difference } = input, read = this.readInstead(input);
+    if (read) return `input ${position} already differs${read}`;
     return difference === OTHER_BITS ? `input ${position} already differs bitwise` : `input ${position} already differs by ${difference}`;
+  }
+
+  /** The producers of an input where they are no partners; empty otherwise. */
+  readInstead({ a, b }) {
+    if (a.maker < 0 || b.maker < 0 || a.maker === b.maker) return "";
+    return `: a reads ${this.text("keys", "keyA", a.maker)}, b reads ${this.text("keys", "keyB", b.maker)}`;
   }
 
   /** The red or first-cause producer of an input that explains the row. */
@@ -167,7 +175,7 @@ class Comparison {
     for (const { position, a, b, agrees } of this.inputs(row)) {
       for (const [side, { maker }] of [["A", a], ["B", b]]) {
         if (maker < 0 || !(this.isRed(maker) || this.isCause(maker))) continue;
-        return { position, agrees, maker, key: this.text("keys", `key${side}`, maker) };
+        return { position, agrees, a, b, maker, key: this.text("keys", `key${side}`, maker) };
       }
     }
     return null;
