@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.module_path import canonical
@@ -143,11 +144,16 @@ def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result,
         one, two = changed_a.get(slot), changed_b.get(slot)
         if one is not None and two is not None:
             yield one, two, ""
-        else:
+        elif not _returned(one or two, digests_b if one else digests_a):
             before = unchanged(a, i, slot), unchanged(b, j, slot)
             # if it differed before, a change on one side only is no new finding
             same = before[0].digest is not None and before[0].digest == before[1].digest
             yield one or before[0], two or before[1], ("a" if one else "b") if same else ""
+
+
+def _returned(changed: Result | None, outputs: NDArray[np.uint64]) -> bool:
+    """True if the other run returns what this one writes in place: a compiler made the operation a function."""
+    return changed is not None and changed.digest is not None and changed.digest in outputs.tolist()
 
 
 def judge_results(x: Result, y: Result, limits: Limits, only: str = "") -> SlotVerdict:

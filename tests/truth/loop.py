@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import capture
+from matchers.ops.module_path import canonical
 from tests.truth.run import Run
 
 __all__ = ["record"]
@@ -122,7 +123,7 @@ def _warm_up(optimizer: Any, run: Run) -> None:
 
 def skipped(run: Run, name: str) -> bool:
     """True for a parameter that the planted bug keeps from the optimizer."""
-    return run.bug == "skipped-parameter" and name == "encoder.1.ffn.inner.weight"
+    return run.bug == "skipped-parameter" and canonical(name) == "encoder.1.ffn.inner.weight"
 
 
 def _step(task: Any, model: Any, optimizer: Any, data: dict[str, Any], run: Run) -> None:

@@ -118,16 +118,16 @@ class Experts(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)  # bug: weights-not-normalised
         if self.bug == "weights-detached":
             weights = weights.detach()
+        load = functional.one_hot(chosen, EXPERTS).float()
+        if self.bug == "counter-recomputed":
+            self.tokens_per_expert += load.sum((0, 1, 2))  # bug: counter-recomputed
         out = torch.zeros_like(x)
         for index, expert in enumerate(self.experts):
             sample, token, rank = torch.where(chosen == index)
             weight = weights[sample, token, rank, None].to(x.dtype)
             piece = expert(x[sample, token]) * weight  # bug: weights-detached, weights-not-normalised
             out = out.index_put((sample, token), piece, accumulate=True)
-        load = functional.one_hot(chosen, EXPERTS).float()
         balance = EXPERTS * (load.sum(2).mean(1) * scores.mean(1)).sum(-1)
-        if self.bug == "counter-recomputed":
-            self.tokens_per_expert += load.sum((0, 1, 2))  # bug: counter-recomputed
         return out, balance, load.sum((0, 1, 2))
 
 
