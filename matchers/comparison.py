@@ -121,7 +121,7 @@ class Comparison(Rows):
 
     @cached_property
     def coverage(self) -> Coverage:
-        """How much of the two logs was compared; computed on first use."""
+        """The compared and covered operations of both logs; computed on first use."""
         return coverage(self, self.last_contents.agree)
 
     def coverage_but(self, allowed: Bool) -> Coverage:
@@ -150,7 +150,7 @@ class Comparison(Rows):
 
     @cached_property
     def first_difference(self) -> FirstDifference | None:
-        """Where the runs cease to be equal, however small the difference; None where no compared row differs."""
+        """The row at which the runs cease to be equal, however little; None where no compared row differs."""
         return None if self.single or self.flow is None else first_difference(self, self.equality)
 
     def final(self) -> Comparison:

@@ -1,4 +1,4 @@
-"""How much of two logs was compared: what became of each operation, and the parts of a log that nothing vouches for.
+"""The coverage of two logs: compared and covered operations, and the parts of a log that nothing vouches for.
 
 An operation is *compared* if what it returned or wrote was. Any other is *covered* if one that agrees reads its results
 or reads what such an operation makes of them, and no red one does, or if the named tensors that it wrote agree at the
@@ -24,6 +24,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective, communicating
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
+from matchers.ops.op_names import rows_named
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
 
@@ -47,7 +48,7 @@ _REASONS: Final = (
     ("is a term of a micro-batch", "are terms of micro-batches"),
     ("only communicates", "only communicate"),
 )
-"""Why an operation was not compared, for one and for several."""
+"""Reasons for not comparing an operation, for one and for several."""
 _UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _MICRO_BATCH, _COMMUNICATES = range(len(_REASONS))
 """Shards that are read by the optimizer alone cannot be compared with the log of one rank: they are missing from a log,
 but from no phase or module. Terms of micro-batches of another size are compared as their sums. Communication makes no
@@ -74,7 +75,7 @@ _ALL, _MOST = "all", "most"
 
 
 class Cover(IntEnum):
-    """What became of an operation."""
+    """The outcome for one operation."""
 
     NOT_COUNTED = 0
     COMPARED = 1
@@ -161,7 +162,7 @@ class Coverage:
 
     @cached_property
     def sentence(self) -> str:
-        """How much was compared, and what was not."""
+        """The number of compared operations, and the part or the reasons of those that were not."""
         side = self.larger
         told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
         if side.covered and self.left:
@@ -222,7 +223,7 @@ def _into_buckets(log: OpLog, c: Rows) -> Bool:
     """bool[n]: records that scale or copy gradients into buckets, which only this run sends: nothing reads them."""
     if not collective(log).any() or all(collective(other).any() for other in (c.a, c.b)):
         return np.zeros(len(log), bool)
-    fills = np.array([name in _FILLS for name in log.ops] + [False])[log.op]
+    fills = rows_named(log, _FILLS)
     return np.asarray(fills & (log.phase == Phase.BACKWARD))
 
 
@@ -285,7 +286,7 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
         maker, reader = maker[rest], reader[rest]
     read = np.bincount(flow.value[made], minlength=n) > 0
     doubted = np.bincount(flow.row[made][~vouched[flow.value[made]]], minlength=n) > 0
-    simple = np.array([name in _CONSTANTS_AND_COPIES for name in log.ops] + [False])[log.op]
+    simple = rows_named(log, _CONSTANTS_AND_COPIES)
     return vouched | (unknown & simple & ~read & ~doubted)
 
 

@@ -30,6 +30,7 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
+from matchers.ops.op_names import rows_named
 from matchers.ops.random_draws import drawing
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
@@ -404,7 +405,7 @@ def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict
 
 def _copies(log: OpLog) -> Bool:
     """bool[n]: the operation leaves its input as it is."""
-    return np.asarray(np.array([name in _COPIES for name in log.ops] + [False])[log.op])
+    return rows_named(log, _COPIES)
 
 
 def _passive(verdicts: Verdicts, of: Int32) -> Bool:

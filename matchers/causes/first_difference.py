@@ -23,6 +23,7 @@ from matchers.ops.run_info import differing_start
 from matchers.ops.shapes import sharded_runs
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
+from matchers.verdict.comparability import LOOKED_UP, MIN_SHARE_OF_WEIGHTS
 from matchers.verdict.determinism import Determinism, equal_inputs
 
 __all__ = ["Equality", "FirstDifference", "Kind", "first_difference"]
@@ -31,10 +32,6 @@ _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
 _UNINITIALISED = ("empty", "new_empty")
 """Beginnings of the names of operations that return memory as it is."""
-_LOOKED_UP = {"embedding": 1}
-"""Operations that read tokens -> position of the tokens."""
-_MIN_SHARE_OF_WEIGHTS = 0.5
-"""Fraction of the forward pass' external inputs that differ from which on it is the weights, not one buffer."""
 _MAX_ROWS = 2000
 """Differing rows that are looked at: the first of them nearly always is the one."""
 _MAX_UPSTREAM = 4096
@@ -122,7 +119,7 @@ class Equality:
 
     @cached_property
     def determinism(self) -> Determinism:
-        """How often the kinds of operations agree on equal inputs."""
+        """The rate at which each kind of operation agrees on equal inputs."""
         c, rows = self._c, self.rows
         counted = self.inputs & (self.differs | self.same)[rows]
         return Determinism.of(c.a, c.b, self._i, self._j, counted, self.differs[rows])
@@ -321,16 +318,16 @@ class _Search:
         )
 
     def _start(self, row: int, given: _Input) -> str:
-        """What an input is that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""
+        """The kind of an input that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""
         c = self._c
         start = differing_start(c.a.header.run, c.b.header.run)
-        tokens = _LOOKED_UP.get(c.a.op_name(int(c.row_a[row]))) == given.position
+        tokens = LOOKED_UP.get(c.a.op_name(int(c.row_a[row]))) == given.position
         if tokens:
             return "the batch" if start.batch is not False else ""
         if start.weights is None:
             if sharded_runs(c.a, c.b):
                 return ""  # other norms may be those of other shards
-            return "weights" if self._share_of_other_inputs >= _MIN_SHARE_OF_WEIGHTS else ""
+            return "weights" if self._share_of_other_inputs >= MIN_SHARE_OF_WEIGHTS else ""
         return "weights" if start.weights else "the batch" if start.batch else ""
 
     @cached_property
@@ -342,14 +339,14 @@ class _Search:
         i, j = i[read], j[read]
         owner, place = repeated(np.arange(len(i)), c.a.inputs.count[i])
         at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
-        tokens = np.array([_LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])[c.a.op[i[owner]]] == place
+        tokens = np.array([LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])[c.a.op[i[owner]]] == place
         given = (self._flow[0].value[at_a] < 0) & (self._flow[1].value[at_b] < 0) & ~tokens
         x, y = c.a.inputs.value[at_a[given]], c.b.inputs.value[at_b[given]]
         return float(np.mean(x != y)) if len(x) else 0.0
 
 
 def _differ(xs: list[float], ys: list[float], xd: list[int], yd: list[int], k: int) -> bool | None:
-    """Whether the k-th inputs differ, by digest where both are known, else by norm; None where neither is."""
+    """True where the k-th inputs differ, by digest where both are known, else by norm; None where neither is."""
     x, y = xd[k] if k < len(xd) else None, yd[k] if k < len(yd) else None
     if x is not None and y is not None:
         if x == y:

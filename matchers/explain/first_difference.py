@@ -44,7 +44,7 @@ def size_of(c: Comparison, row: int) -> str:
 
 
 def first_difference_reasons(c: Comparison) -> tuple[str, ...]:
-    """How the first difference arises, a sentence each, without capital and full stop but for the advice."""
+    """The origin of the first difference, a sentence each, without capital and full stop but for the advice."""
     return () if c.first_difference is None else tuple(_reasons(c, c.first_difference))
 
 
@@ -106,7 +106,7 @@ def _differ(found: FirstDifference) -> str:
 
 
 def determinism_of(c: Comparison, row: int) -> str:
-    """What the other operations of a row's kind do on equal inputs; the row's own inputs are equal."""
+    """The behaviour of other operations of a row's kind on equal inputs; the row's own inputs are equal."""
     others, differ = c.equality.others(row)
     i = int(c.row_a[row])
     name = c.a.op_name(i)

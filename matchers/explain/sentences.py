@@ -215,7 +215,7 @@ def _is_scaled(c: Comparison, row: int) -> bool:
 
 
 def recomputed(c: Comparison, row: int) -> str:
-    """What is wrong with a recomputed copy that does not repeat its original."""
+    """The mismatch of a recomputed copy and its original, with its size and reason."""
     found = c.mismatch_at[row]
     log = c.a if found.side == "a" else c.b
     size = format_error(found.mismatch.error, True)

@@ -1,4 +1,4 @@
-"""Why a row was not judged, where its logs tell."""
+"""The reason for not judging a row, where its logs tell."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """How a log was read as if it had one micro-batch (`matchers.ops.micro_batches`).
+    """The reading of a log as if it had one micro-batch (`matchers.ops.micro_batches`).
 
     Attributes:
         raw: the log as it was written.

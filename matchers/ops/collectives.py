@@ -15,6 +15,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.op_names import rows_named
 
 __all__ = [
     "Chain",
@@ -96,18 +97,14 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
     return {op: frozenset(shapes) for op, shapes in out.items()}
 
 
-def _rows_named(log: OpLog, names: frozenset[str] | set[str]) -> Bool:
-    return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
-
-
 def collective(log: OpLog) -> Bool:
     """bool[n]: the row starts, performs or awaits a collective."""
-    return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
+    return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
 
 
 def communicating(log: OpLog) -> Bool:
     """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
-    return _rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
+    return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
 
 
 def is_collective(name: str) -> bool:
@@ -122,7 +119,7 @@ def moves(name: str) -> bool:
 
 def awaiting(log: OpLog) -> Bool:
     """bool[n]: the row waits for an earlier collective."""
-    return _rows_named(log, {WAIT})
+    return rows_named(log, {WAIT})
 
 
 def unfinished(log: OpLog) -> Bool:
@@ -131,7 +128,7 @@ def unfinished(log: OpLog) -> Bool:
     torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
     Both read the copied-in buffer before the collective fills it.
     """
-    return _rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
+    return rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
 
 
 def read_by_collective(log: OpLog) -> Float64:
@@ -143,9 +140,9 @@ def read_by_collective(log: OpLog) -> Float64:
     out = np.full(len(log), np.nan)
     count = log.inputs.count
     has = count > 0
-    in_place = _rows_named(log, set(_IN_PLACE)) & has
+    in_place = rows_named(log, set(_IN_PLACE)) & has
     out[in_place] = log.inputs.value[log.inputs.start[1:][in_place] - 1]
-    functional = _rows_named(log, set(LOWERED_FROM)) & has
+    functional = rows_named(log, set(LOWERED_FROM)) & has
     out[functional] = log.inputs.value[log.inputs.start[:-1][functional]]
     return out
 
@@ -158,7 +155,7 @@ def find_chains(log: OpLog, chains: Sequence[Chain]) -> tuple[Int64, Int64]:
     """
     lead, stands_for = np.full(len(log), -1, np.int64), np.full(len(log), -1, np.int64)
     for k, chain in enumerate(chains):
-        ends = _rows_named(log, {chain.ops[-1]}) & (stands_for < 0) & (lead < 0)
+        ends = rows_named(log, {chain.ops[-1]}) & (stands_for < 0) & (lead < 0)
         if chain.shapes is not None:
             ends &= np.array([text in chain.shapes for text in log.shapes] + [False])[log.shape]
         if chain.phase is not None:
@@ -189,12 +186,12 @@ class _Open:
         self._producers = log.producers
         # by row: its module and shape
         self._place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
-        rows = np.flatnonzero(_rows_named(log, {op}))
+        rows = np.flatnonzero(rows_named(log, {op}))
         self._free = set(rows.tolist())
         self._by_place: dict[int, list[int]] = {}
         for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
             self._by_place.setdefault(place, []).append(row)
-        self._other = _rows_named(log, frozenset(LOWERED_FROM) - {op})
+        self._other = rows_named(log, frozenset(LOWERED_FROM) - {op})
 
     def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
         """Yield (row, the free row that it reads) for each row that has one.

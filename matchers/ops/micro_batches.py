@@ -29,12 +29,12 @@ from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.module_path import canonical
+from matchers.ops.op_names import additions
 from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import dimensions, numel
 
 __all__ = ["fold_micro_batches", "micro_batch_numbers", "of_other_ranks"]
 
-_ADDITIONS = frozenset({"add", "add_"})
 _OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
 _SAME_SIZE = 0.5
 """Share of equal shapes from which on the micro-batches of two runs have one size."""
@@ -434,7 +434,7 @@ def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
 
 def _accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
     """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds)."""
-    adds = np.array([name in _ADDITIONS for name in log.ops] + [False])[log.op]
+    adds = additions(log)
     in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
     one = numel(log)[log.shape] == 1
     rows = np.flatnonzero(adds & (number > 0) & (flow.count == 2) & (in_place | one | (log.phase == Phase.BACKWARD)))
@@ -529,7 +529,7 @@ def _digest(log: OpLog, row: int, output: int) -> int:
 
 
 def _whole(parts: list[bytes], twin: bytes, twins: int) -> bytes:
-    """What the log says of an output of all micro-batches, from its text for each; empty if it does not tell.
+    """The text of an output of all micro-batches, from its text for each; empty if the log does not tell.
 
     Args:
         twin: the text of the same output in the other log, of one of as many parts as `twins`.

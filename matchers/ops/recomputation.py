@@ -26,7 +26,7 @@ __all__ = ["Mismatch", "Reason", "recompute_mismatches"]
 
 
 class Reason(Enum):
-    """Why a recomputed copy differs from its original; the value is said of it."""
+    """The reason for a recomputed copy to differ from its original; the value is said of it."""
 
     RANDOM = "other random numbers: the random state was not restored"
     IN_PLACE = "written to in the forward pass and again in the copy"
@@ -206,7 +206,7 @@ _OUTPUT = -1
 
 
 def _contents(log: OpLog, row: int) -> dict[int, Result]:
-    """What an operation made: the inputs that it changed, by slot, and its outputs."""
+    """The results of an operation: the inputs that it changed, by slot, and its outputs."""
     found = mutated(log, row)
     if len(log.outputs[row]):
         in_place = log.op_name(row).endswith("_") and len(log.outputs[row]) == 1

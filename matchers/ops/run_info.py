@@ -72,7 +72,7 @@ class DividedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Whether two runs begin the step with other weights, and with another batch; None where a log does not say."""
+    """True where two runs begin the step with other weights, and with another batch; None where a log does not say."""
 
     weights: bool | None
     batch: bool | None

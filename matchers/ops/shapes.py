@@ -11,6 +11,7 @@ import numpy as np
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import collective
+from matchers.ops.op_names import rows_named
 
 __all__ = ["dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
 
@@ -70,7 +71,7 @@ def reduction_length(log: OpLog) -> Float64:
     1 if unknown, and for operations without a sum.
     """
     position = np.array([_PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
-    product = np.array([name in _PRODUCTS for name in log.ops] + [False])[log.op]
+    product = rows_named(log, _PRODUCTS.keys())
     known = (position >= 0) & (log.producers.count == log.inputs.count) & (log.inputs.count > position)
     rows = np.flatnonzero(known)
     out = np.ones(len(log))

@@ -39,7 +39,7 @@ class NameColumns:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How alike the words of two modules' names are.
+    """Similarity of the words of two modules' names.
 
     Attributes:
         at_a, at_b: int64[patterns + 1], place of a pattern in the table; the last one for a name that both logs have,

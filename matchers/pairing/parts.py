@@ -102,7 +102,7 @@ class _Search:
         self._by_form: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
 
     def groups(self) -> list[Parts]:
-        """What was not known before."""
+        """The groups that were not known before."""
         size = numel(self._wholes.log)[self._wholes.log.shape[self._candidates]]
         sizes = np.unique(_code(self._wholes, self._candidates) + float_bits(size))
         for slot in range(_READ):
@@ -201,7 +201,7 @@ class _Search:
                         self._take(sorted(rows), whole)
 
     def _by_flow(self) -> None:
-        """What reads the parts, against what reads the whole: element by element a part stays a part."""
+        """The readers of the parts, against those of the whole: element by element a part stays a part."""
         readers, readers_of_whole = _readers(self._parts, self._free), _readers(self._wholes, self._free_wholes)
         for group in self._found:  # grows
             for op, (whole, *others) in readers_of_whole.get(group.whole, {}).items():

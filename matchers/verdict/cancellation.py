@@ -21,6 +21,7 @@ from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.module_path import canonical
+from matchers.ops.op_names import rows_named
 from matchers.ops.outputs import mutated, parameter_name
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -45,14 +46,14 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     Rounding in the terms is relative to them, so the error of the sum may be larger by this factor.
     """
     out = np.ones(len(log))
-    rows = np.flatnonzero(np.array([name in _SUMS for name in log.ops] + [False])[log.op] & (log.inputs.count > 0))
+    rows = np.flatnonzero(rows_named(log, _SUMS) & (log.inputs.count > 0))
     at = log.inputs.start[rows]
     maker = flow.value[at]
     # a view has the norm of its base; a slice has another one
     known = (maker >= 0) & (log.outputs.first(np.maximum(maker, 0)) == log.inputs.value[at])
     rows, maker = rows[known], maker[known]
     size = numel(log)
-    mean = np.array([name == "mean" for name in log.ops] + [False])[log.op[rows]]
+    mean = rows_named(log, {"mean"})[rows]
     with np.errstate(divide="ignore", invalid="ignore"):
         # without an L2 norm, as if all elements were of one size
         terms, total = (
@@ -137,7 +138,7 @@ def _meaningless(log: OpLog, factor: Float64) -> Bool:
 
 
 class _Noise:
-    """What is noise in one log, followed by equal bits from the sums that cancel.
+    """The noise in one log, followed by equal bits from the sums that cancel.
 
     Attributes:
         reads: bool[n], an input of the record is noise.

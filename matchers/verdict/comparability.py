@@ -24,11 +24,11 @@ from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
-__all__ = ["Comparability", "Note", "Severity", "comparability"]
+__all__ = ["LOOKED_UP", "MIN_SHARE_OF_WEIGHTS", "Comparability", "Note", "Severity", "comparability"]
 
-_LOOKED_UP = {"embedding": 1}
+LOOKED_UP = {"embedding": 1}
 """Operations that read tokens -> position of the tokens."""
-_MIN_SHARE_OF_WEIGHTS = 0.5
+MIN_SHARE_OF_WEIGHTS = 0.5
 """Minimum fraction of differing external inputs to report that the weights differ; below it, one op may read another
 input.
 """
@@ -190,7 +190,7 @@ class _Given:
         self.record, self.place = i[owner[given]], place[given]
         with np.errstate(invalid="ignore"):
             self.differs = relative(x[given], y[given]) > limit[a.dtype[self.record]]
-        looked_up = np.array([_LOOKED_UP.get(name, -1) for name in a.ops] + [-1])
+        looked_up = np.array([LOOKED_UP.get(name, -1) for name in a.ops] + [-1])
         self.tokens = self.place == looked_up[a.op[self.record]]
 
     def first(self, which: Bool) -> str:
@@ -205,7 +205,7 @@ def _inferred_start(given: _Given) -> Iterator[Note]:
         yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
     weights = ~given.tokens
     n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
-    if n and n >= _MIN_SHARE_OF_WEIGHTS * total:
+    if n and n >= MIN_SHARE_OF_WEIGHTS * total:
         text = f"different weights before the step: {n:,} of {total:,} external inputs of the forward pass differ"
         first = given.first(weights & given.differs)
         yield Note(Severity.FATAL, "parameters", f"{text}, first read by {first}")

@@ -21,13 +21,14 @@ from matchers.ops.last_contents import LastContents, Touch
 from matchers.ops.outputs import Result
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import AGREE, Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.slots import Limits, SlotVerdict, judge_results, worst
 from matchers.verdict.tolerance import (
     EPSILON,
+    MOST_ALLOWED,
     OPTIMIZER_FORMS,
     UNSEEN,
     DtypePolicy,
@@ -39,13 +40,11 @@ __all__ = ["ContentVerdict", "ContentVerdicts", "judge_contents", "other_tensors
 
 GRADIENT = ".grad"
 """Gradients are consumed by the step: what is left of them means nothing."""
-_JUDGEABLE = 0.1
-"""An allowance above this says nothing about a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContentVerdict:
-    """What is known about the last content of one tensor.
+    """The facts about the last content of one tensor.
 
     Attributes:
         name: canonical.
@@ -114,10 +113,7 @@ class ContentVerdicts:
 
     def _agrees(self, name: str) -> bool:
         found = self.contents.get(name)
-        return found is not None and found.verdict is not None and found.verdict.status in _AGREE
-
-
-_AGREE = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
+        return found is not None and found.verdict is not None and found.verdict.status in AGREE
 
 
 def judge_contents(
@@ -296,7 +292,7 @@ class _Judge:
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
         if not verdict.error <= allowed:
             return verdict
-        return replace(verdict, status=Status.CLOSE, limit=allowed) if allowed <= _JUDGEABLE else None
+        return replace(verdict, status=Status.CLOSE, limit=allowed) if allowed <= MOST_ALLOWED else None
 
     def _before(self, name: str) -> Iterator[tuple[str, float]]:
         """The change of the norms of a parameter and its states as the step begins: no operation made it."""
@@ -314,7 +310,7 @@ class _Judge:
         return len(read[0]) > 0 and set(read[0].tolist()) == set(read[1].tolist())
 
     def _read(self, name: str) -> tuple[Result, Result]:
-        """What the step reads of a named tensor, in a and in b: a gradient after it was clipped."""
+        """The content of a named tensor that the step reads, in a and in b: a gradient after it was clipped."""
         x, y = ((c.last if name.endswith(GRADIENT) else c.first)[name] for c in (self._a, self._b))
         return self._a.before(x), self._b.before(y)
 

@@ -114,7 +114,7 @@ class Report:
 
     @property
     def extent(self) -> str:
-        """How much was compared, in one sentence."""
+        """The coverage in one sentence."""
         return extent(self.comparison)
 
     @property
@@ -145,7 +145,7 @@ class Report:
 
     @cached_property
     def first_difference(self) -> DifferenceFacts | None:
-        """Where the runs cease to be equal, however small the difference; None where no compared row differs."""
+        """The row at which the runs cease to be equal, however little; None where no compared row differs."""
         from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 
         c = self.comparison

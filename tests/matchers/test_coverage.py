@@ -1,4 +1,4 @@
-"""How much of two logs was compared: what counts as compared, what vouches for the rest, which parts are missing."""
+"""The coverage of two logs: what counts as compared, what vouches for the rest, which parts are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tool says of a case, against the truth: the first-ranked first cause, the exit code, what else is named."""
+"""The tool's verdict on a case, against the truth: the first-ranked first cause, the exit code, what else is named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Found", "Outcome", "compared", "judged", "judged_all"]
 
 
 class Outcome(Enum):
-    """What the tool said first about a planted bug.
+    """The tool's first answer about a planted bug.
 
     RIGHT: the operation or parameter of the bug. HOP: one that reads from it or that it reads, the end of a chain of
     unpaired operations that it begins, or its line in another phase or module. WRONG: something else, or red rows

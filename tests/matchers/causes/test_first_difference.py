@@ -1,4 +1,4 @@
-"""Where two runs cease to be equal, on steps small enough to follow, with digests and in print."""
+"""The point at which two runs cease to be equal, on steps small enough to follow, with digests and in print."""
 
 from __future__ import annotations
 
