@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capture.determinism import make_deterministic
-    from capture.replay import FQNInterpreter
-    from capture.schedule import ActivationCaptureProfiler, CaptureSchedule, trace
-    from capture.settings import Settings
+    from .determinism import make_deterministic
+    from .replay import FQNInterpreter
+    from .schedule import ActivationCaptureProfiler, CaptureSchedule, trace
+    from .settings import Settings
 
 __all__ = [
     "ActivationCaptureProfiler",
@@ -25,16 +25,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ActivationCaptureProfiler": "capture.schedule",
-    "CaptureSchedule": "capture.schedule",
-    "FQNInterpreter": "capture.replay",
-    "Settings": "capture.settings",
-    "make_deterministic": "capture.determinism",
-    "trace": "capture.schedule",
+    "ActivationCaptureProfiler": ".schedule",
+    "CaptureSchedule": ".schedule",
+    "FQNInterpreter": ".replay",
+    "Settings": ".settings",
+    "make_deterministic": ".determinism",
+    "trace": ".schedule",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

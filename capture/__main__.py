@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from capture.launch import main
+from .launch import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from capture.frames import Frame, GraphLines, Stack, StackTable
-from capture.graph_nodes import Replayed, of_node
-from capture.modules import ModuleNames, ModuleStack
+from .frames import Frame, GraphLines, Stack, StackTable
+from .graph_nodes import Replayed, of_node
+from .modules import ModuleNames, ModuleStack
 
 __all__ = ["BACKWARD", "FORWARD", "OPTIMIZER", "Attribution", "Place"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from capture.op_kind import OpKind
-from capture.subclasses import plain
+from .op_kind import OpKind
+from .subclasses import plain
 
 __all__ = ["flat_inputs", "flat_tensors", "is_view", "place_of"]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from capture.calls import place_of
-from capture.event import Event, Leaf
-from capture.measuring import Measuring
-from capture.process_groups import group_ranks, is_done
-from capture.storages import StorageState
-from capture.subclasses import plain
+from .calls import place_of
+from .event import Event, Leaf
+from .measuring import Measuring
+from .process_groups import group_ranks, is_done
+from .storages import StorageState
+from .subclasses import plain
 
 __all__ = ["Collectives", "Pending", "brought_by_writing"]
 

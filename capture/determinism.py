@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from capture.machine import started_cuda
+from .machine import started_cuda
 
 __all__ = ["Determinism", "make_deterministic"]
 

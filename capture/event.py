@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from capture.attribution import Place
+from .attribution import Place
 
 __all__ = ["Event", "Input", "Leaf", "Slot"]
 

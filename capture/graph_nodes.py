@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from capture.frames import Frame, parse_traceback
-from capture.modules import strip_wrappers
+from .frames import Frame, parse_traceback
+from .modules import strip_wrappers
 
 __all__ = ["Replayed", "of_meta", "of_node"]
 

@@ -94,11 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, command: list[str]) -> int:
     # torch is imported here so that --help and usage errors are answered at once
-    from capture.determinism import make_deterministic
-    from capture.messages import say
-    from capture.schedule import AutomaticSchedule, describe
-    from capture.settings import Settings
-    from capture.weights_schedule import WeightsSchedule
+    from .determinism import make_deterministic
+    from .messages import say
+    from .schedule import AutomaticSchedule, describe
+    from .settings import Settings
+    from .weights_schedule import WeightsSchedule
 
     settings = Settings(
         ops=tuple(args.ops),

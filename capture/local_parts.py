@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from capture.event import Slot
-from capture.log_writer import TensorSummary
-from capture.placement import Placement
-from capture.statistics import Statistics, Unmeasurable
-from capture.subclasses import local_tensors
+from .event import Slot
+from .log_writer import TensorSummary
+from .placement import Placement
+from .statistics import Statistics, Unmeasurable
+from .subclasses import local_tensors
 
 __all__ = ["LocalParts", "dtype_name"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from capture.log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
+from .log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
 
 __all__ = ["Mutation", "Record", "TensorSummary", "atomic_file", "format_digest", "summary_fields", "write_log"]
 

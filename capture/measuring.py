@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from capture.event import Leaf, Slot
-from capture.local_parts import dtype_name
-from capture.messages import warn
-from capture.placement import Placement
-from capture.settings import Settings
-from capture.statistics import Statistics, Unmeasurable
-from capture.storages import StorageState, StorageTable, layout_of
-from capture.subclasses import local_tensors, plain
+from .event import Leaf, Slot
+from .local_parts import dtype_name
+from .messages import warn
+from .placement import Placement
+from .settings import Settings
+from .statistics import Statistics, Unmeasurable
+from .storages import StorageState, StorageTable, layout_of
+from .subclasses import local_tensors, plain
 
 __all__ = ["Measuring"]
 

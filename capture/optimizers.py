@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from capture.event import Event
-from capture.modules import ModuleNames
+from .event import Event
+from .modules import ModuleNames
 
 __all__ = ["OptimizerNames", "name_written", "owned_tensors"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import torch
 
-from capture.kernels.guards import unnoticed
-from capture.subclasses import local_tensors
+from .kernels.guards import unnoticed
+from .subclasses import local_tensors
 
 __all__ = ["perturb"]
 

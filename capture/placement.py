@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
-from capture.kernels.guards import unnoticed
-from capture.sketch import Positions, Runs
+from .kernels.guards import unnoticed
+from .sketch import Positions, Runs
 
 __all__ = ["Placement"]
 

@@ -15,18 +15,18 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from capture.attribution import NO_TASK
-from capture.event import Event
-from capture.log_writer import write_log
-from capture.messages import say, warn
-from capture.modules import ModuleNames, ModuleStack
-from capture.optimizers import OptimizerNames, name_written
-from capture.perturb import perturb
-from capture.run_info import run_info
-from capture.settings import Settings
-from capture.step_log import kept_events, name_events, records
-from capture.step_start import StepStart
-from capture.tracer import StepTracer
+from .attribution import NO_TASK
+from .event import Event
+from .log_writer import write_log
+from .messages import say, warn
+from .modules import ModuleNames, ModuleStack
+from .optimizers import OptimizerNames, name_written
+from .perturb import perturb
+from .run_info import run_info
+from .settings import Settings
+from .step_log import kept_events, name_events, records
+from .step_start import StepStart
+from .tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch.fx
 
-from capture.graph_nodes import Replayed, of_node
-from capture.tracer import active_tracer
+from .graph_nodes import Replayed, of_node
+from .tracer import active_tracer
 
 __all__ = ["FQNInterpreter"]
 

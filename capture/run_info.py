@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from capture import machine
+from . import machine
 
 __all__ = ["run_info"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from capture.messages import say, warn
-from capture.recorder import Recorder
-from capture.settings import Settings
+from .messages import say, warn
+from .recorder import Recorder
+from .settings import Settings
 
 __all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "trace"]
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from capture.kernels import eager
-from capture.kernels.build import attempt
-from capture.kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
-from capture.kernels.native import DIGEST, SKETCH, Native
-from capture.kernels.row import FIELDS, ROW
-from capture.messages import warn
-from capture.sketch import Positions
+from .kernels import eager
+from .kernels.build import attempt
+from .kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
+from .kernels.native import DIGEST, SKETCH, Native
+from .kernels.row import FIELDS, ROW
+from .messages import warn
+from .sketch import Positions
 
 __all__ = ["Statistics", "Summary", "Unmeasurable"]
 
@@ -278,4 +278,4 @@ def _triton_kernel() -> Any:
     """Return the kernel for CUDA devices; None without them, or without triton."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         return None
-    return import_module("capture.kernels.triton_statistics")
+    return import_module(".kernels.triton_statistics", __package__)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from capture.attribution import BACKWARD, Place
-from capture.event import Event, Leaf, Slot
-from capture.frames import Frame, StackTable
-from capture.log_writer import Mutation, Record, TensorSummary
-from capture.placement import Placement
-from capture.statistics import Summary
+from .attribution import BACKWARD, Place
+from .event import Event, Leaf, Slot
+from .frames import Frame, StackTable
+from .log_writer import Mutation, Record, TensorSummary
+from .placement import Placement
+from .statistics import Summary
 
 __all__ = ["kept_events", "name_events", "records"]
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from capture.kernels.guards import unnoticed
-from capture.local_parts import LocalParts, dtype_name
-from capture.log_writer import format_digest
-from capture.machine import started_cuda
-from capture.statistics import Statistics
+from .kernels.guards import unnoticed
+from .local_parts import LocalParts, dtype_name
+from .log_writer import format_digest
+from .machine import started_cuda
+from .statistics import Statistics
 
 __all__ = ["StepStart", "autocast_settings", "combined_digest", "rng_digests"]
 

@@ -18,21 +18,21 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from capture.attribution import FORWARD, OPTIMIZER, Attribution, Place
-from capture.calls import flat_inputs, flat_tensors, is_view, place_of
-from capture.collectives import Collectives, Pending, brought_by_writing
-from capture.event import Event, Input
-from capture.frames import Frame, parse_traceback
-from capture.graph_nodes import Replayed, of_meta
-from capture.local_parts import dtype_name
-from capture.measuring import Measuring
-from capture.messages import warn
-from capture.mode_stack import insert_below, inside_compiled_call, is_tracing, remove
-from capture.modules import ModuleNames, ModuleStack
-from capture.op_kind import OpKind, kind_of
-from capture.process_groups import work_of
-from capture.settings import Settings
-from capture.subclasses import Handling, handling_of, local_tensor_modes, plain
+from .attribution import FORWARD, OPTIMIZER, Attribution, Place
+from .calls import flat_inputs, flat_tensors, is_view, place_of
+from .collectives import Collectives, Pending, brought_by_writing
+from .event import Event, Input
+from .frames import Frame, parse_traceback
+from .graph_nodes import Replayed, of_meta
+from .local_parts import dtype_name
+from .measuring import Measuring
+from .messages import warn
+from .mode_stack import insert_below, inside_compiled_call, is_tracing, remove
+from .modules import ModuleNames, ModuleStack
+from .op_kind import OpKind, kind_of
+from .process_groups import work_of
+from .settings import Settings
+from .subclasses import Handling, handling_of, local_tensor_modes, plain
 
 __all__ = ["StepTracer", "active_tracer"]
 

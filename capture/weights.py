@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from capture.local_parts import LocalParts
-from capture.log_format import json_line, render_weights_footer, render_weights_header
-from capture.log_writer import summary_fields
-from capture.modules import ModuleNames
-from capture.statistics import Statistics
+from .local_parts import LocalParts
+from .log_format import json_line, render_weights_footer, render_weights_header
+from .log_writer import summary_fields
+from .modules import ModuleNames
+from .statistics import Statistics
 
 __all__ = ["WeightsLog", "weight_parts"]
 

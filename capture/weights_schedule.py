@@ -6,11 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from capture.messages import say
-from capture.recorder import Recorder, current_rank
-from capture.run_info import run_info
-from capture.settings import Settings
-from capture.weights import WeightsLog
+from .messages import say
+from .recorder import Recorder, current_rank
+from .run_info import run_info
+from .settings import Settings
+from .weights import WeightsLog
 
 __all__ = ["WeightsSchedule"]
 

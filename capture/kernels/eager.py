@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import torch
 
-from capture.kernels.row import FIELDS, INTEGERS, SKETCH
-from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, Runs
+from ..sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, Runs
+from .row import FIELDS, INTEGERS, SKETCH
 
 __all__ = ["measure"]
 

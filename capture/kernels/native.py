@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from capture.kernels.guards import storage_address, unnoticed
-from capture.sketch import Positions
+from ..sketch import Positions
+from .guards import storage_address, unnoticed
 
 __all__ = ["DIGEST", "SKETCH", "Native"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from capture.sketch import PROJECTIONS
+from ..sketch import PROJECTIONS
 
 __all__ = ["FIELDS", "INTEGERS", "ROW", "SKETCH"]
 

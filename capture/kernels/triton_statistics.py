@@ -11,8 +11,8 @@ from typing import Any, no_type_check
 
 import torch
 
-from capture.kernels.row import FIELDS, INTEGERS, SKETCH
-from capture.sketch import COLUMNS, GAMMA, SEED, Positions
+from ..sketch import COLUMNS, GAMMA, SEED, Positions
+from .row import FIELDS, INTEGERS, SKETCH
 
 __all__ = ["knows", "measure"]
 
