@@ -22,6 +22,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
+from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
 from matchers.pairing.matching import Matching, NameRules, paired_by
@@ -172,7 +173,7 @@ def compare(
 ) -> Comparison:
     """Pair the operations of two logs, judge every pair and find the first causes."""
     rules = rules if rules is not None else RuleSet()
-    a, b = fold_micro_batches(a, b)
+    a, b = fold_micro_batches(*same_phases(a, b))
     return _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress)
 
 

@@ -39,6 +39,9 @@ _PHASES: Final = {
     Phase.BACKWARD: "the backward pass",
     Phase.OPTIMIZER: "the optimizer step",
     Phase.OTHER: "what is outside the passes",
+    Phase.PREPARE: "what prepares the forward pass",
+    Phase.GRADIENTS: "the clipping of gradients",
+    Phase.AFTER: "what follows the optimizer step",
 }
 _REASONS: Final = (
     ("has no partner", "have no partner"),
@@ -247,7 +250,7 @@ def _absent(c: Rows, cover: NDArray[np.int8]) -> Bool:
             if 0 < _ENOUGH * counts.sum() <= counts[end].sum() and not (theirs[end] >= 0).any():
                 absent[end] = True
         of_phase = np.append(log.phase, -1)[mine]
-        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.AFTER):
             rows = of_phase == phase
             if not (other.phase == phase).any() and not (rows & (cover == Cover.COMPARED)).any():
                 absent |= rows

@@ -34,12 +34,19 @@ NO_DIGEST = np.uint64(0x6E6F206469676573)
 
 
 class Phase(LabelledEnum):
-    """Part of the training step that dispatched an operation; clipping gradients belongs to the optimizer's."""
+    """Part of the training step that dispatched an operation.
+
+    PREPARE: before a forward pass. GRADIENTS: clipping, scaling and accumulation before the optimizer's step. AFTER:
+    what follows the last optimizer, such as averaged copies. OTHER: unknown.
+    """
 
     FORWARD = 0
     BACKWARD = 1
     OPTIMIZER = 2
     OTHER = 3
+    PREPARE = 4
+    GRADIENTS = 5
+    AFTER = 6
 
 
 _NO_TEXTS = Texts({})
@@ -161,6 +168,11 @@ class OpLog:
     def ours(self) -> bool:
         """True for logs of our own capture: collectives are read when complete, micro-batches are numbered, …"""
         return self.header.format is not None
+
+    @property
+    def updates(self) -> NDArray[np.bool_]:
+        """bool[n]: records of the phases that change parameters and states: gradients, optimizer, after."""
+        return np.isin(self.phase, (Phase.GRADIENTS, Phase.OPTIMIZER, Phase.AFTER))
 
     def texts(self, field: str) -> Texts:
         """One field of `extra`; empty if no record has it."""

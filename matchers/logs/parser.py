@@ -42,7 +42,7 @@ _MAX_HEADER = 4 << 20
 
 _FOOTER_DIGEST = re.compile(r"End of capture: \d+ records?, digest ([0-9a-f]{16})")
 _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
-_PHASES = {b"forward": Phase.FORWARD, b"backward": Phase.BACKWARD, b"optimizer": Phase.OPTIMIZER}
+_PHASES = {phase.label.encode(): phase for phase in Phase if phase != Phase.OTHER}
 
 
 def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None) -> OpLog:

@@ -13,7 +13,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import decode
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import collective
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
@@ -86,7 +86,7 @@ class LastContents:
     def whole(self) -> bool:
         """True if a parameter that no record names was not written to: the log is whole, and no rank sends weights."""
         log = self.log
-        sent = collective(log) & (log.phase == Phase.OPTIMIZER)
+        sent = collective(log) & log.updates
         return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
     def _touched(self, rows: list[int]) -> dict[str, Touch]:

@@ -66,7 +66,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     forward = (log.phase == Phase.FORWARD) & named
     passes = np.flatnonzero(forward | (log.phase == Phase.BACKWARD))
     begins = passes[1:][forward[passes[1:]] & ~forward[passes[:-1]]]
-    ends = np.flatnonzero(log.phase == Phase.OPTIMIZER)[:1]
+    ends = np.flatnonzero(log.updates)[:1]
     begins = begins[begins < ends[0]] if len(ends) else begins
     if not len(begins):
         return none
@@ -377,7 +377,7 @@ class _Parts:
         for parts, op in ((self, ops[0]), (other, ops[1])):
             log, lead = parts.log, parts.lead
             module = np.array([numbers.setdefault(canonical(name), len(numbers)) for name in log.modules] + [-1])
-            key = ((module[log.module[lead]] + 1) * (ops[2] + 1) + op[log.op[lead]] + 1) * 8 + log.phase[lead] * 2
+            key = ((module[log.module[lead]] + 1) * (ops[2] + 1) + op[log.op[lead]] + 1) * 16 + log.phase[lead] * 2
             key += log.recompute[lead]
             order = np.lexsort((lead, key))
             _, start, count = np.unique(key[order], return_index=True, return_counts=True)

@@ -217,7 +217,7 @@ class _Search:
 
 def _code(side: LogFeatures, rows: Int64) -> Hash:
     """The op and the phase of some rows in one number."""
-    return mix((side.op[rows] * 4 + side.phase[rows]).astype(np.uint64))
+    return mix((side.op[rows] * 8 + side.phase[rows]).astype(np.uint64))
 
 
 def _readers(side: LogFeatures, free: Bool) -> dict[int, dict[tuple[int, int], list[int]]]:

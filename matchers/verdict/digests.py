@@ -9,7 +9,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import fingerprint
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import collective
 
 __all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "returns_nothing"]
@@ -117,7 +117,7 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Boo
     alone_a, alone_b = _unmatched_updates(a, i), _unmatched_updates(b, j)
     if not (alone_a.any() or alone_b.any()):
         return found
-    later = (a.phase[i] == Phase.OPTIMIZER) & (b.phase[j] == Phase.OPTIMIZER) & ~inputs_equal
+    later = a.updates[i] & b.updates[j] & ~inputs_equal
     for k in np.flatnonzero(later).tolist():
         row_a, row_b = int(i[k]), int(j[k])
         digests_a, digests_b = a.input_digests[row_a], b.input_digests[row_b]
@@ -131,7 +131,7 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Boo
 
 
 def _unmatched_updates(log: OpLog, matched: Int64) -> Bool:
-    alone = (log.phase == Phase.OPTIMIZER) & ~collective(log)  # communication alone alters no values
+    alone = log.updates & ~collective(log)  # communication alone alters no values
     alone[matched] = False
     return alone
 

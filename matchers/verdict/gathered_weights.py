@@ -10,7 +10,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import repeated
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.shards import ShardInfo, Shards
 from matchers.pairing.pairing import Pairing
@@ -44,7 +44,7 @@ def _other_weights(
     error, place = np.zeros(len(i)), np.full(len(i), -1)
     tolerance = np.maximum(*(_tolerance(log)[log.dtype[rows]] for log, rows in ((a, i), (b, j))))
     # the optimizer reads shards
-    known = (a.inputs.count[i] == b.inputs.count[j]) & (a.inputs.count[i] > 0) & (a.phase[i] != Phase.OPTIMIZER)
+    known = (a.inputs.count[i] == b.inputs.count[j]) & (a.inputs.count[i] > 0) & ~a.updates[i]
     pairs = np.flatnonzero(known)
     count = a.inputs.count[i[pairs]]
     owner, which = repeated(pairs, count)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shards import Shards, other_parts
@@ -63,7 +63,7 @@ def judge_parts(
     apart = other_parts(shards.a, shards.b, i, j)
     apart |= status == Status.SHARDED
     if shards.a.parts or shards.b.parts:  # an optimizer reads shards, and this operation left them as they are
-        reads = (status == Status.DIVERGED) & (a.phase[i] == Phase.OPTIMIZER)
+        reads = (status == Status.DIVERGED) & a.updates[i]
         apart |= reads & _without_result(a, i) & _without_result(b, j)
     parts = apart & _by_first_output(a, b, i, j, status, policy)
     parts[parts] = ~_impossible(a, b, shards, i[parts], j[parts], status[parts])

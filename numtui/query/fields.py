@@ -227,7 +227,7 @@ _STATUS = Field(
     {word: word for word in (*STATUS_WORDS, "cause", "cast")},
 )
 
-_PHASES = _labels(list(Phase), fwd="FORWARD", bwd="BACKWARD", opt="OPTIMIZER")
+_PHASES = _labels(list(Phase), fwd="FORWARD", bwd="BACKWARD", opt="OPTIMIZER", prep="PREPARE", grad="GRADIENTS")
 _METHODS = _labels(list(Method))
 _ROLES = _labels([r for r in Role if r is not Role.NONE])
 

@@ -203,7 +203,7 @@ templates:
     b: "{x+1}/op_{n}_add"
   - a: "layers.{i}/op_{n}_add"
     b: "layers.{i}/op_{n-1}_add"
-    phase: backwards
+    phase: bwd
   - {a: "good.{i}/{x}", b: "{x}.{i}"}
 modules:
   - a: "M.{rest:paths}"
@@ -239,7 +239,7 @@ r:16:5: expected a rule with 'a: …', 'b: …', found 'x/op_0_add'
 r:18:16: a placeholder is {name}, {name:path}, {name:int}, {n+1}, {4n+1} or {5-n} (in 'a')
 r:21:33: {j} is not captured on the other side, which captures {i} (in 'b')
 r:23:9: {x} is not a number; write {x:int} where it is captured (in 'b')
-r:26:12: 'phase' must be forward, backward, optimizer or other, not 'backwards'; omit it for all
+r:26:12: 'phase' must be forward, backward, optimizer, other, prepare, gradients or after, not 'bwd'; omit it for all
 r:29:11: {rest:paths}: a placeholder is of kind int, name, path (in 'a')
 r:32:5: 'a' or 'b' must be a single op: a chain of ops matches one op, not another chain
 r:36:11: 'side' must be a or b, not 'c'; omit it for both
