@@ -17,9 +17,16 @@ from .frames import Frame, GraphLines, Stack, StackTable
 from .graph_nodes import Replayed, of_node
 from .modules import ModuleNames, ModuleStack
 
-__all__ = ["BACKWARD", "FORWARD", "OPTIMIZER", "Attribution", "Place"]
+__all__ = ["AFTER", "BACKWARD", "FORWARD", "GRADIENTS", "OPTIMIZER", "PHASES", "PREPARE", "Attribution", "Place"]
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+PREPARE = "prepare"
+"""Before a forward pass: batches, noise, targets of other models."""
+GRADIENTS = "gradients"
+"""Between the backward pass and the optimizer: clipping, unscaling, accumulation across ranks."""
+AFTER = "after"
+"""After the last optimizer step: averaged copies, target networks, buffers."""
+PHASES = [PREPARE, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER, AFTER]
 NO_TASK = -1
 
 
@@ -29,9 +36,9 @@ class Place:
 
     Attributes:
         module: path of its module; None when none is running (the call site then names it).
-        phase: `forward`, `backward` or `optimizer`.
+        phase: one of the constants above.
         stack: number of its stack; for a backward operation, that of the forward operation.
-        micro_batch: number of the forward pass of the model in this step, from 0; None before the first.
+        forward_pass: number of the model's forward pass (`Attribution.micro_batches`), None before the first.
         recompute: run again by activation checkpointing.
         running: the running module, to which graph paths are relative, where `module` is more specific.
         frames: the user's frames from a graph node, instead of the stack's.
@@ -42,7 +49,7 @@ class Place:
     module: str | None
     phase: str
     stack: int
-    micro_batch: int | None = None
+    forward_pass: int | None = None
     recompute: bool = False
     running: str | None = None
     frames: tuple[Frame, ...] | None = None
@@ -51,7 +58,12 @@ class Place:
 
 
 class Attribution:
-    """Find the place of each dispatched operation, in order."""
+    """Find the place of each dispatched operation, in order.
+
+    Attributes:
+        stage: phase of what is neither differentiated nor part of an optimizer's step: `prepare` until a forward pass
+            begins, `after` once an optimizer has stepped.
+    """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack) -> None:
         self.names = names
@@ -61,9 +73,10 @@ class Attribution:
         self.optimizer_task = NO_TASK
         self.closure = False
         self.replayed: Replayed | None = None
-        self.micro_batch: int | None = None
+        self.stage = PREPARE
+        self.forward_pass: int | None = None
         self._modules = modules
-        self._passes: dict[int, int] = {}
+        self._passes: list[int] = []
         self._next_node = 0
         self._nodes: dict[int, Place] = {}
         self._nested: dict[int, tuple[int, Place]] = {}
@@ -75,12 +88,37 @@ class Attribution:
         """Forget the autograd nodes made before this step."""
         self._next_node = torch._C._autograd._get_sequence_nr()
 
+    def forget_nodes(self) -> None:
+        """Forget all autograd nodes: their graphs have run."""
+        self._nodes.clear()
+        self._nested.clear()
+
     def entered_root(self, root: Any) -> None:
-        """Count the next micro-batch: a model's forward pass begins outside any backward pass."""
-        self.micro_batch = self._passes[id(root)] = self._passes.get(id(root), -1) + 1
+        """Count a model's forward pass: one that begins outside any backward pass."""
+        if self.stage == PREPARE:
+            return
+        self.forward_pass = len(self._passes)
+        self._passes.append(id(root))
         self._backward_seen = False
         if self.optimizer_depth:
             self.closure = True
+
+    def optimizer_stepped(self) -> None:
+        """Enter the stage between an optimizer's step and the next forward or backward pass."""
+        self.stage, self._backward_seen = AFTER, False
+
+    @property
+    def passes(self) -> int:
+        """Number of forward passes so far."""
+        return len(self._passes)
+
+    def micro_batches(self, first: int = 0) -> dict[int | None, int | None]:
+        """Return forward pass → micro-batch: its number among those of the same model from pass `first` on."""
+        counts: dict[int, int] = {}
+        numbers: dict[int | None, int | None] = {None: None}
+        for number, root in enumerate(self._passes[first:], first):
+            numbers[number] = counts[root] = counts.get(root, -1) + 1
+        return numbers
 
     def place(self, skip: int = 3) -> Place:
         """Return the place of the operation being dispatched, `skip` Python frames up."""
@@ -92,14 +130,14 @@ class Attribution:
             running = self._modules.current
             phase = self._phase(running)
             within = phase == OPTIMIZER and self.optimizer_depth > 0
-            place = Place(running, phase, number, self.micro_batch, running=running, in_optimizer=within)
+            place = Place(running, phase, number, self.forward_pass, running=running, in_optimizer=within)
         else:
-            self._backward_seen = True
+            self._backward_seen, self.stage = True, PREPARE
             place = self._in_backward(number, stack, task)
         if replayed is not None:
             self._apply(replayed, place)
-        if place.phase == OPTIMIZER:
-            place.micro_batch = None
+        if place.phase not in {FORWARD, BACKWARD}:
+            place.forward_pass = None
         self._note_nodes(place, task, stack)
         return place
 
@@ -110,9 +148,11 @@ class Attribution:
 
     def _phase(self, running: str | None) -> str:
         if not self.optimizer_depth:
-            # behind the backward pass, without gradients, outside the model: clipping, unscaling
-            prepares = self._backward_seen and running is None and not torch.is_grad_enabled()
-            return OPTIMIZER if prepares else FORWARD
+            if self._backward_seen and running is None and not torch.is_grad_enabled():
+                return GRADIENTS
+            # a loss may be computed without any module
+            differentiated = torch._C._autograd._get_sequence_nr() != self._next_node
+            return FORWARD if differentiated else self.stage
         if self.closure and self._backward_seen:
             self.closure = False
         return FORWARD if self.closure else OPTIMIZER
@@ -120,16 +160,16 @@ class Attribution:
     def _in_backward(self, number: int, stack: Stack, task: int) -> Place:
         node = torch._C._current_autograd_node()
         origin = self._origin(node, task)
-        micro_batch = origin.micro_batch if origin is not None else self.micro_batch
+        forward_pass = origin.forward_pass if origin is not None else self.forward_pass
         if stack.recompute:
             module = self._modules.current or self._same_line(stack, origin)
-            return Place(module, BACKWARD, number, micro_batch, recompute=True)
+            return Place(module, BACKWARD, number, forward_pass, recompute=True)
         if origin is not None:
             return replace(origin, phase=BACKWARD, recompute=False, derived=True)
         variable = getattr(node, "variable", None)
         parameter = None if variable is None else self.names.parameter(variable)
         module = parameter.rpartition(".")[0] if parameter else self._modules.current
-        return Place(module or None, BACKWARD, number, micro_batch)
+        return Place(module or None, BACKWARD, number, forward_pass)
 
     def _origin(self, node: Any, task: int) -> Place | None:
         """Return the place noted when an autograd node was made."""
@@ -177,7 +217,7 @@ class Attribution:
         if replayed.module is not None:
             place.module = self.names.within(replayed.module, place.running)
         if replayed.backward:
-            self._backward_seen = True
+            self._backward_seen, self.stage = True, PREPARE
             place.phase = BACKWARD
         if replayed.frames is not None:
             place.frames = replayed.frames

@@ -40,13 +40,15 @@ class Input:
     Attributes:
         slot: its statistics before the operation ran; None for fresh memory, whose content means nothing.
         producer: the event that wrote it; None for a parameter, data, or an unrecorded operation.
-        identity: (storage, offset), which identifies parameters, buffers and optimizer state; noted in the optimizer's
-            step, and elsewhere of the inputs that are written to.
+        identity: (storage, offset), which identifies parameters, buffers and optimizer state; noted around and in the
+            optimizer's step, and elsewhere of the inputs that are written to.
+        written: written to, and not fresh memory.
     """
 
     slot: Slot
     producer: Event | None
     identity: tuple[int, int] | None = None
+    written: bool = False
 
 
 @dataclass(slots=True)

@@ -120,8 +120,7 @@ def _run(args: argparse.Namespace, command: list[str]) -> int:
     if args.deterministic is not None:
         say(str(make_deterministic(args.deterministic)))
     weights = WeightsSchedule(args.output, args.weights, settings) if args.weights != () else None
-    after_step = None if weights is None else weights.after_step
-    schedule = AutomaticSchedule(args.output, args.steps, settings, after_step=after_step)
+    schedule = AutomaticSchedule(args.output, args.steps, settings, weights=weights)
     schedule.install()
     _on_terminate(schedule)
     reason = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,13 +58,13 @@ class LocalParts:
     def _slot_rank(self, rank: int) -> int | None:
         return rank if rank in self._slots else next(iter(self._slots))
 
-    def digest(self, rank: int, results: list[Any]) -> int | None:
+    def digest(self, rank: int, results: Mapping[int, Any]) -> int | None:
         """Return the digest of `rank`'s local tensor; `results` are those of the statistics."""
         slot = self._slots[self._slot_rank(rank)]
         digest: int | None = None if slot is None else results[slot].digest
         return digest
 
-    def summary(self, rank: int, results: list[Any]) -> TensorSummary:
+    def summary(self, rank: int, results: Mapping[int, Any]) -> TensorSummary:
         """Return the summary of `rank`'s local tensor; `results` are those of the statistics."""
         key = self._slot_rank(rank)
         summary = TensorSummary(shape=self._shapes[key], dtype=self._dtype)

@@ -25,6 +25,7 @@ __all__ = [
     "UNKNOWN_DIGEST",
     "WEIGHTS_FORMAT",
     "ParsedHeader",
+    "coverage_sentence",
     "escape",
     "field_prefix",
     "json_line",
@@ -80,6 +81,7 @@ UNKNOWN_DIGEST = "-"
 _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"
 _FORMAT = "Format:"
+_COVERAGE = "Coverage:"
 _RUN = "Run:"
 _WEIGHTS_FOOTER = re.compile(r"End of weights: (\d+) steps")
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
@@ -127,12 +129,35 @@ def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any
     lines = [f"{_COUNT} {count}"]
     if excluded:
         lines.append(f"{_EXCLUDED} {', '.join(map(escape, sorted(excluded)))}")
+    lines.append(f"{_FORMAT} numtui 2")
+    if coverage := run.get("coverage"):
+        lines.append(f"{_COVERAGE} {escape(coverage_sentence(run.get('step'), coverage))}")
     lines += [
-        f"{_FORMAT} numtui 2",
         f"{_RUN} {json_line({**run, 'excluded': dict(sorted(excluded.items()))})}",
         SEPARATOR,
     ]
     return "\n".join(lines) + "\n\n"
+
+
+def coverage_sentence(step: Any, coverage: Mapping[str, Any]) -> str:
+    """Return what a log covers in words: `step 1, 2 of 3 optimizers stepped, models G and D, 8 parameters updated`.
+
+    Entries that are missing or of another form are left out.
+    """
+    told = [f"step {step}"] if isinstance(step, int) else []
+    for name, what, done in (("optimizers", "optimizer", "stepped"), ("parameters", "parameter", "updated")):
+        pair = coverage.get(name)
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(n, int) for n in pair):
+            n, of = pair
+            many = f"{n:,} {what}{'s' * (n != 1)}" if n == of else f"{n:,} of {of:,} {what}s"
+            told.append(f"{many} {done}")
+    models = coverage.get("models")
+    if isinstance(models, (list, tuple)) and models:
+        told.insert(1, f"model{'s' * (len(models) > 1)} {', '.join(map(str, models[:_MAX_MODELS]))}")
+    return ", ".join(told)
+
+
+_MAX_MODELS = 8
 
 
 def render_footer(count: int, digest: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import Any
 
 import torch
 
-from .event import Leaf, Slot
+from .event import Event, Leaf, Slot
 from .local_parts import dtype_name
 from .messages import warn
 from .placement import Placement
@@ -87,6 +88,20 @@ class Measuring:
         """Return the DTensor spec whose local tensor this is, None for a plain one."""
         return None if state.specs is None else state.specs.get((local.storage_offset(), tuple(local.shape)))
 
+    def restart(self, events: Iterable[Event]) -> None:
+        """Forget all statistics and writes but those of some events."""
+        events = list(events)
+        slots = [given.slot for event in events for given in event.inputs]
+        slots += [leaf.slot for event in events for leaf in (*event.outputs, *event.mutated)]
+        self.statistics.restart([number for slot in slots for number in _numbers(slot)])
+        self.storages.restart({id(event) for event in events})
+
+    def forget_writes(self, tensor: torch.Tensor, events: Container[int]) -> None:
+        """Forget that events with these ids wrote to a tensor's memory."""
+        state = self.state(getattr(tensor, "_local_tensor", tensor))
+        if state is not None:
+            state.writes = [write for write in state.writes if id(write[2]) not in events]
+
     def learn_spec(self, local: torch.Tensor, spec: Any) -> None:
         """Note that a tensor is the local tensor of a DTensor."""
         state = self.state(local)
@@ -94,6 +109,10 @@ class Measuring:
             if state.specs is None:
                 state.specs = {}
             state.specs[local.storage_offset(), tuple(local.shape)] = spec
+
+
+def _numbers(slot: Slot) -> Iterable[int]:
+    return () if slot is None else slot.values() if isinstance(slot, dict) else (slot,)
 
 
 def _version(tensor: torch.Tensor) -> int:

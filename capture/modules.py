@@ -6,18 +6,23 @@ where the module stack differs, as when activation checkpointing recomputes a la
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["ModuleNames", "ModuleStack", "Running", "strip_wrappers"]
+from .frames import is_user_file
 
+__all__ = ["ModuleNames", "ModuleStack", "Running", "holder_of", "models_with", "strip_wrappers"]
+
+_NO_NAMES = frozenset({"self", "module", "root", "top", "found"})
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
 _WRAPPER_CLASSES = ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "CheckpointWrapper")
 """Modules that only forward to an inner one, named `module` or as one of the segments above."""
@@ -53,9 +58,10 @@ def _class_name(module: nn.Module) -> str:
 class ModuleNames:
     """Names of the modules and parameters of one or more models.
 
-    Modules of the first model have their own paths; so do those of further models while no path is taken. Otherwise
-    (and for a model without parameters, such as a loss) the model's class stands in front. Operations of a root module
-    itself are named by its class.
+    Modules of the first model have their own paths; so do those of further models while no path is taken. Otherwise,
+    and for a model that no optimizer trains (a teacher, a target network), the name of what holds it stands in front:
+    `ref_model`; where there is none, and for a model without parameters, such as a loss, its class. Operations of a
+    root module itself are named by its class.
     """
 
     def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
@@ -63,19 +69,35 @@ class ModuleNames:
         self._names: dict[int, str] = {}
         self._known: set[str] = set()
         self._parameters: dict[int, str] = {}
+        self._held_as: dict[int, tuple[str, bool]] = {}
+        self._first: nn.Module | None = None
         for root in roots:
             self.add_root(root)
 
-    def add_root(self, root: nn.Module) -> None:
-        """Name everything in a model."""
+    def add_root(self, root: nn.Module, holder: str = "", *, trained: Collection[int] | None = None) -> None:
+        """Name everything in a model.
+
+        Args:
+            root: the model.
+            holder: name of the attribute or variable that holds it, "" if unknown.
+            trained: ids of the parameters that optimizers train, None if unknown.
+        """
         if id(root) in self._names:
             return
-        first = not self.roots
+        parameters = {id(p) for p in root.parameters()}
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in root.parameters())
+        apart = bool(trained and parameters and parameters.isdisjoint(trained)) and not learns
+        # a path that begins with a capital letter begins with a class
+        holder = holder[:1].lower() + holder[1:] if parameters else ""
+        holder, apart = self._held_as.setdefault(id(root), (holder, apart))
+        first = self._first is None and not apart
+        if first:
+            self._first = root
         self.roots.append(root)
         top = _unwrapped(root)
         paths = {strip_wrappers(name) for name, _ in top.named_modules()} - {""}
         class_name = _class_name(root)
-        prefix = "" if first or (paths and not paths & self._known) else class_name + "."
+        prefix = "" if first or (paths and not paths & self._known and not apart) else (holder or class_name) + "."
         while prefix and prefix[:-1] in self._known:
             prefix = prefix[:-1] + "_."
         for module in (root, top):
@@ -96,13 +118,18 @@ class ModuleNames:
     def refresh(self) -> None:
         """Refresh all names: modules may have been added or removed, and their ids reused."""
         roots, self.roots = self.roots, []
-        self._names, self._parameters, self._known = {}, {}, set()
+        self._names, self._parameters, self._known, self._first = {}, {}, set(), None
         for root in roots:
             self.add_root(root)
 
     def name(self, module: nn.Module) -> str | None:
         """Return the path of a module, None for one outside the known models."""
         return self._names.get(id(module))
+
+    def title(self, root: nn.Module) -> str:
+        """Return the name of what holds a model, else its class."""
+        holder, _ = self._held_as.get(id(root), ("", False))
+        return holder or _class_name(root)
 
     def within(self, path: str, module: str | None) -> str:
         """Resolve a path that may be relative to `module`: the full path where the module has it."""
@@ -132,7 +159,7 @@ class ModuleNames:
     def _modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Yield the modules of all models, with the prefix of the names of what they own."""
         for root in self.roots:
-            first = (root, _unwrapped(root)) if root is self.roots[0] else ()
+            first = (root, _unwrapped(root)) if root is self._first else ()
             for module in _unwrapped(root).modules():
                 owner = self._names.get(id(module))
                 if owner is not None:
@@ -274,6 +301,43 @@ class ModuleStack:
         if stack and any(running.module is module for running in stack):
             while stack.pop().module is not module:
                 pass
+
+
+def holder_of(module: nn.Module) -> str:
+    """Return the name of a running function's variable, of an object's attribute or of a global that holds a module."""
+    best = ""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        inside = frame.f_code.co_name
+        if is_user_file(frame.f_code.co_filename) and (inside == "<module>" or not inside.startswith("<")):
+            held = frame.f_locals
+            of_self = getattr(held.get("self"), "__dict__", {})
+            # a caller's name says more than an argument's
+            best = _key_of(module, of_self) or _key_of(module, held) or best
+        frame = frame.f_back
+    if best:
+        return best
+    for owner in gc.get_referrers(module):
+        found = owner if isinstance(owner, dict) else getattr(owner, "__dict__", None)
+        if isinstance(found, dict) and (name := _key_of(module, found)):
+            return name
+    return ""
+
+
+def _key_of(module: nn.Module, owner: Mapping[Any, Any]) -> str:
+    names = (name for name, value in list(owner.items()) if value is module and isinstance(name, str))
+    return next((name for name in names if name not in _NO_NAMES and name.isidentifier()), "")
+
+
+def models_with(wanted: Callable[[torch.Tensor], bool]) -> list[nn.Module]:
+    """Return the outermost modules of the process that have a parameter or buffer of some kind.
+
+    Slow: searches all objects. A copy of a model (`deepcopy`) that is never called announces itself in no other way.
+    """
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    inner = {id(child) for module in modules for child in module.children()}
+    tops = [module for module in modules if id(module) not in inner]
+    return [top for top in tops if any(wanted(tensor) for tensor in (*top.parameters(), *top.buffers()))]
 
 
 def _inherited(stack: list[Running], module: nn.Module) -> str:

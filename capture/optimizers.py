@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 
+from .attribution import GRADIENTS, OPTIMIZER
 from .event import Event
 from .modules import ModuleNames
 
-__all__ = ["OptimizerNames", "name_written", "owned_tensors"]
+__all__ = ["OptimizerNames", "OptimizerWatch", "name_written", "owned_tensors"]
 
 
 def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -58,7 +61,7 @@ class OptimizerNames:
         """
         self._learn()
         for event in events:
-            if event.place.phase != "optimizer":
+            if event.place.phase not in {OPTIMIZER, GRADIENTS}:
                 continue
             found = [self._known.get(given.identity, "") if given.identity else "" for given in event.inputs]
             if not any(found):
@@ -79,6 +82,45 @@ def name_written(events: Iterable[Event], names: ModuleNames, identity: Identity
         found = [known.get(given.identity, "") if given.identity else "" for given in event.inputs]
         if any(found):
             event.parameters = found
+
+
+class OptimizerWatch:
+    """All optimizers of the process, told as they are made: nothing else announces them.
+
+    Args:
+        on_made: called with one that has been made.
+    """
+
+    def __init__(self, on_made: Callable[[Any], None]) -> None:
+        self._on_made = on_made
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._original: Any = None
+
+    def install(self) -> None:
+        """Watch the constructor that all optimizers share."""
+        original = self._original = torch.optim.Optimizer.__init__
+
+        @wraps(original)
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            self._made.add(optimizer)
+            self._on_made(optimizer)
+
+        torch.optim.Optimizer.__init__ = made
+
+    def remove(self) -> None:
+        """Leave the constructor as it was."""
+        if self._original is not None:
+            torch.optim.Optimizer.__init__ = self._original
+            self._original = None
+
+    def known(self) -> list[Any]:
+        """Return the optimizers that still exist."""
+        return list(self._made)
+
+    def parameters(self) -> set[int]:
+        """Return the ids of the parameters that an optimizer trains."""
+        return {id(p) for found in self._made for group in found.param_groups for p in group["params"]}
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

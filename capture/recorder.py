@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,18 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .attribution import NO_TASK
+from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .event import Event
 from .log_writer import write_log
 from .messages import say, warn
-from .modules import ModuleNames, ModuleStack
+from .modules import ModuleNames, ModuleStack, holder_of, models_with
 from .optimizers import OptimizerNames, name_written
 from .perturb import perturb
 from .run_info import run_info
 from .settings import Settings
 from .step_log import kept_events, name_events, records
-from .step_start import StepStart
+from .step_start import ModelState, StepStart
+from .step_window import read_by, split_tail
 from .tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank"]
@@ -76,6 +78,8 @@ class Recorder:
         models: the models, if known; otherwise `names` learns them as they are called.
         on_enter: called before an outermost module runs.
         on_optimizer: called before (True) and after (False) an optimizer steps.
+        finds_steps: the owner finds the steps itself, so that what ran before the first forward pass belongs to the
+            step only as far as the step reads it.
     """
 
     def __init__(
@@ -86,18 +90,23 @@ class Recorder:
         *,
         on_enter: Callable[[nn.Module], None] | None = None,
         on_optimizer: Callable[[Any, bool], None] | None = None,
+        finds_steps: bool = False,
     ) -> None:
         self.settings = settings
+        self.optimizers: Callable[[], tuple[int, int]] | None = None
         self.names = ModuleNames(models)
         self.modules = ModuleStack(self.names, self._entered)
         self.tracer: StepTracer | None = None
         self.step = 0
         self.written: list[Path] = []
+        self._unsaid: dict[Path, str] = {}
         self._log_path = log_path
         self._on_enter, self._on_optimizer = on_enter, on_optimizer
         self._optimizers: OptimizerNames | None = None
         self._handles: list[Any] = []
-        self._first_event = 0
+        self.trained: set[int] | None = None
+        self._finds_steps = finds_steps
+        self._window = _Window()
         self._start: StepStart | None = None
         self._perturbed = False
         self._started = 0.0
@@ -135,16 +144,45 @@ class Recorder:
             tracer.attribution.graphs.add(module)
         if torch._C._current_graph_task_id() != -1:
             return
+        # a graph has its backward pass in it and needs no gradients
+        trains = torch.is_grad_enabled() or isinstance(module, torch.fx.GraphModule)
+        if trains:
+            self._forward_pass(tracer)
         if isinstance(module, torch.fx.GraphModule) and self.names.name(module) is None:
             tracer.attribution.entered_root(module)
             return
         if self.names.name(module) is None:
-            self.names.add_root(self.modules.top_of(module))
+            top = self.modules.top_of(module)
+            self.names.add_root(top, holder_of(top), trained=self.trained)
+        if self._window.forward is not None and not self._window.seen.issuperset(map(id, self.names.roots)):
+            self._see_models(tracer)
         if module in self.names.roots and any(True for _ in module.parameters()):
             tracer.attribution.entered_root(module)
+            if not trains:
+                return
             if self._start is None:
                 self._perturb_once()
                 self._start = self._measure_start([args, _keywords()])
+            elif self._window.mark is not None and self._window.start_at_mark is None:
+                self._window.start_at_mark = self._measure_start([args, _keywords()])
+
+    def _forward_pass(self, tracer: StepTracer) -> None:
+        """Note that a forward pass begins whose gradients may be wanted."""
+        tracer.attribution.stage = FORWARD
+        if self._window.forward is None:
+            self._window.forward = len(tracer.events)
+            self.names.refresh()
+            tracer.go_on()
+
+    def _see_models(self, tracer: StepTracer) -> None:
+        """Take the parameters and buffers as they are: how they were made and loaded is no part of the step."""
+        self._window.seen |= set(map(id, self.names.roots))
+        if self._start is not None:
+            self._start.parameters.learn(self.names.parameters())
+            self._start.buffers.learn(self.names.buffers())
+        before = {id(event) for event in tracer.events[: self._window.forward]}
+        for _, tensor in (*self.names.parameters(), *self.names.buffers()):
+            tracer.measuring.forget_writes(tensor, before)
 
     def _broken(self, error: Exception) -> None:
         if self.tracer is None:
@@ -161,13 +199,15 @@ class Recorder:
 
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
-            return StepStart(self.names.parameters(), batch)
+            made = self.tracer.made if self.tracer is not None else lambda _: False
+            return StepStart(self.names.parameters(), self.names.buffers(), batch, made)
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
             say(f"the start of step {self.step} was not recorded: {type(error).__name__}: {error}")
             return None
 
     @_ends_no_run
     def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._sweep()
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, True)
         if self.tracer is not None:
@@ -195,8 +235,12 @@ class Recorder:
             if not tracer.attribution.optimizer_depth:
                 tracer.attribution.optimizer_task = NO_TASK
             if self._optimizers is not None:
-                self._optimizers.name_inputs(tracer.events[self._first_event :])
-                self._first_event = len(tracer.events)
+                self._optimizers.name_inputs(tracer.events[self._window.named :])
+                self._window.named = len(tracer.events)
+            if not tracer.attribution.optimizer_depth:
+                tracer.attribution.optimizer_stepped()
+                self._window.stepped, self._window.mark, self._window.start_at_mark = len(tracer.events), None, None
+                tracer.wait()
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, False)
 
@@ -205,10 +249,64 @@ class Recorder:
     def begin(self, step: int) -> None:
         """Begin to record a step."""
         self.step = step
-        self._start, self._started, self._first_event = None, time.perf_counter(), 0
-        self.names.refresh()
+        self._start, self._started, self._window = None, time.perf_counter(), _Window()
         self.tracer = StepTracer(self.names, self.modules, self.settings)
+        if self._finds_steps:
+            self.tracer.wait()
         self.tracer.start()
+
+    @property
+    def waits(self) -> bool:
+        """True before the first forward pass of the step."""
+        return self.tracer is not None and self._window.forward is None and self._window.stepped is None
+
+    def mark(self) -> None:
+        """Note that a forward pass begins, which may be the first of the next step."""
+        if self.tracer is not None and self._window.mark is None:
+            self._window.mark = len(self.tracer.events), self.tracer.attribution.passes
+            self.tracer.go_on()
+
+    def end(self, following: int | None) -> None:
+        """End the step, at the mark if there is one: write what its last optimizer left to be done, and go on.
+
+        Args:
+            following: the next step if it is to be recorded, which what ran since may belong to; None to stop.
+        """
+        tracer, window = self.tracer, self._window
+        if tracer is None:
+            return
+        tracer.stop()
+        stepped = len(tracer.events) if window.stepped is None else window.stepped
+        cut, passes = window.mark or (len(tracer.events), tracer.attribution.passes)
+        tensors = (*self.names.parameters(), *self.names.buffers())
+        of_models = {found[0] for _, tensor in tensors if (found := tracer.identity(tensor)) is not None}
+        after, rest = split_tail(tracer.events[stepped:cut], of_models)
+        coming = rest + tracer.events[cut:]
+        tracer.events[stepped:] = after
+        if after:
+            self._find_updated(tracer, after)
+            self.save()
+        if following is None:
+            self.drop()
+            return
+        self._tell()
+        for event in rest:
+            if event.place.phase == AFTER:
+                event.place.phase = PREPARE
+        self.step, self._start, self._started = following, window.start_at_mark, time.perf_counter()
+        self._window = _Window(forward=None if window.mark is None else len(rest), first_pass=passes)
+        tracer.restart(coming, forget_nodes=window.mark is None)
+        if window.mark is None:
+            tracer.attribution.stage = PREPARE
+            tracer.wait()
+        tracer.start()
+
+    def _find_updated(self, tracer: StepTracer, after: Sequence[Event]) -> None:
+        """Find models that are never called and whose tensors the operations write to, such as averaged copies."""
+        known = {tracer.identity(t) for _, t in (*self.names.parameters(), *self.names.buffers())}
+        written = {given.identity for event in after for given in event.inputs} - known - {None}
+        for model in models_with(lambda tensor: tracer.identity(tensor) in written) if written else ():
+            self.names.add_root(model, holder_of(model), trained=self.trained)
 
     def pause(self) -> None:
         """Pause the recording; the step may continue."""
@@ -241,7 +339,8 @@ class Recorder:
             say(f"the log of step {self.step} was not written: {type(error).__name__}: {error}")
 
     def drop(self) -> None:
-        """Discard the step."""
+        """Discard the step, whose log, if there is one, does not change any more."""
+        self._tell()
         if self.tracer is not None:
             self.tracer.stop()
             self._left_behind.append(self.tracer)
@@ -254,16 +353,35 @@ class Recorder:
             tracer.stop()
         self._left_behind = [tracer for tracer in self._left_behind if tracer.is_left_behind]
 
+    def _events(self, tracer: StepTracer) -> tuple[list[Event], int]:
+        """Return the operations of the step, and how many were left out that it does not read."""
+        window = self._window
+        begins = 0 if window.forward is None else window.forward
+        for event in tracer.events[: window.stepped]:
+            # what looked like the end was the time between two optimizers
+            if event.place.phase == AFTER:
+                event.place.phase = PREPARE
+            # without a forward pass of a module there is nothing to tell what prepares it
+            if event.place.phase == PREPARE and window.forward is None:
+                event.place.phase = FORWARD
+        if not self._finds_steps:
+            return tracer.events, 0
+        read = read_by(tracer.events[begins:], tracer.events[:begins])
+        return read + tracer.events[begins:], begins - len(read) + tracer.forgotten
+
     def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
         stacks = tracer.attribution.stacks
-        name_written(tracer.events, self.names, tracer.identity)
-        name_events(tracer.events, stacks, self.settings.wants)
-        events = kept_events(tracer.events)
+        of_step, unread = self._events(tracer)
+        name_written(of_step, self.names, tracer.identity)
+        name_events(of_step, stacks, self.settings.wants)
+        events = kept_events(of_step)
+        micro_batches = tracer.attribution.micro_batches(self._window.first_pass)
         excluded = dict(tracer.excluded)
-        for event in tracer.events:
+        for event in of_step:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
         detached = _detached(tracer)
+        parameters, state = ModelState(self.names.parameters()), ModelState(self.names.buffers())
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -281,13 +399,18 @@ class Recorder:
             if detached:
                 run["detached"] = detached
             run["excluded"] = dict(sorted(excluded.items()))
+            run["phases"] = PHASES
+            run["coverage"] = self._coverage(rank, parameters)
+            run["end_state"] = parameters.as_json(rank) | state.as_json(rank)
+            if unread:
+                run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)
             if incomplete:
                 run["incomplete"] = incomplete
             simulated = rank if ranks is not None else None
             write_log(
                 path,
-                records(events, stacks, summaries, simulated),
+                records(events, stacks, summaries, micro_batches, simulated),
                 count=len(events),
                 excluded=excluded,
                 run=run,
@@ -295,11 +418,52 @@ class Recorder:
             )
             if path not in self.written:
                 self.written.append(path)
-            self._tell(path, events, incomplete)
+            note = f" (incomplete: {incomplete})" if incomplete else ""
+            self._unsaid[path] = f"step {self.step}: {len(events)} operations in {path}{note}"
 
-    def _tell(self, path: Path, events: Sequence[Event], incomplete: str | None) -> None:
-        note = f" (incomplete: {incomplete})" if incomplete else ""
-        say(f"step {self.step}: {len(events)} operations in {path}{note}")
+    def _tell(self) -> None:
+        """Name the logs that were written."""
+        for text in self._unsaid.values():
+            say(text)
+        self._unsaid.clear()
+
+    def _is_trained(self, parameter: torch.Tensor) -> bool:
+        return id(parameter) in self.trained if self.trained else bool(parameter.requires_grad)
+
+    def _coverage(self, rank: int, end: ModelState) -> dict[str, Any]:
+        """Return what the log covers: optimizers that stepped, models that ran, parameters that changed."""
+        out: dict[str, Any] = {}
+        if self.optimizers is not None:
+            out["optimizers"] = self.optimizers()
+        out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]
+        if self._start is not None:
+            before, now = self._start.parameters.digests(rank), end.digests(rank)
+            trained = [name for name, p in self.names.parameters() if name in before and self._is_trained(p)]
+            out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)
+        return out
+
+
+@dataclass
+class _Window:
+    """Where a step lies among the events of its tracer.
+
+    Attributes:
+        forward: position of the first forward pass, None before it.
+        stepped: position after the last optimizer that has stepped, None before it.
+        mark: position of, and number of forward passes before, the forward pass that follows it; None if none has.
+        start_at_mark: state of the models there.
+        first_pass: number of forward passes before the step.
+        named: position from which optimizers have named no inputs yet.
+        seen: ids of the models that are taken as they were when they were first called in the step.
+    """
+
+    forward: int | None = None
+    stepped: int | None = None
+    mark: tuple[int, int] | None = None
+    start_at_mark: StepStart | None = None
+    first_pass: int = 0
+    named: int = 0
+    seen: set[int] = field(default_factory=set)
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,10 @@ import torch
 from torch import nn
 
 from .messages import say, warn
+from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
+from .weights_schedule import WeightsSchedule
 
 __all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "trace"]
 
@@ -164,16 +165,18 @@ class ActivationCaptureProfiler(CaptureSchedule):
 class AutomaticSchedule:
     """Record chosen steps of an unmodified training loop.
 
-    A step begins when a model is called with gradients enabled (or an optimizer steps and calls it in a closure) and
-    ends when an optimizer has stepped. Where several optimizers step before the next forward pass, the last one ends
-    it: the log is written after each and grows.
+    A step begins when a model is called with gradients enabled, or an optimizer steps and calls it in a closure. It
+    ends when the next forward pass begins after all optimizers have stepped. Where one of them does not step every
+    time, the second step of another one shows that the next step has begun: with the forward pass that followed the
+    last optimizer step. The log is written after each optimizer step, and again where operations after the last one
+    belong to the step.
 
     Args:
         folder: logs go to `numerics/` in it.
         steps: steps to record, from 1.
         settings: filters and switches.
         models: the models, if known.
-        after_step: called with (step, optimizer) each time an optimizer has stepped.
+        weights: a log of weights to write besides.
     """
 
     def __init__(
@@ -182,48 +185,70 @@ class AutomaticSchedule:
         steps: Sequence[int],
         settings: Settings,
         *,
-        after_step: Callable[[int, Any, Recorder], None] | None = None,
+        weights: WeightsSchedule | None = None,
     ) -> None:
         self.steps = frozenset(steps)
         self.step = 1
         self.recorder = Recorder(
-            log_paths(folder, sorted(self.steps)), settings, on_enter=self._entered, on_optimizer=self._optimizer
+            log_paths(folder, sorted(self.steps)),
+            settings,
+            on_enter=self._entered,
+            on_optimizer=self._optimizer,
+            finds_steps=True,
         )
-        self._after_step = after_step
+        self._optimizers = OptimizerWatch(self._made)
+        self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
+        self._weights = weights
         self._begun = False
         self._stepped: set[int] = set()
+        self._later: set[int] = set()
         self._ever_called = False
         self._refused = False
 
     def install(self) -> None:
         """Install the hooks."""
         self.recorder.install()
+        self._optimizers.install()
 
     def close(self, incomplete: str | None = None) -> None:
         """Write the captured operations and remove all hooks at the end of the script."""
-        if self.recorder.tracer is not None and not self._stepped:
+        if self._stepped:
+            self.recorder.end(None)
+            if self._weights is not None:
+                self._weights.after_all(self.step, self.recorder)
+        elif self._begun:
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.recorder.drop()
+        self._optimizers.remove()
         self.recorder.remove()
         missed = sorted(step for step in self.steps if step > self._done)
         if self._refused:
             return
-        if not self._ever_called and incomplete is None:
-            seen = "only optimizers were recorded" if self.recorder.written else "no log: no step was recognised"
-            say(f"{seen}, because no module was called with gradients enabled; see capture.trace")
-        elif missed and incomplete is None and not self.recorder.written:
+        if self.recorder.written or incomplete is not None:
+            return
+        if not self._ever_called:
+            say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
+        elif missed:
             say(f"no log: step {missed[0]} was requested, the script ran {self._done}")
 
     @property
     def _done(self) -> int:
         return self.step if self._stepped or self.recorder.written else self.step - 1
 
+    def _made(self, optimizer: Any) -> None:
+        """Watch what runs before the first step: models and data are ready once there is an optimizer."""
+        self.recorder.trained = self._optimizers.parameters()
+        if self._stepped:
+            self._later.add(id(optimizer))
+        if not self._begun and self.step in self.steps and self.recorder.tracer is None and not self._refused:
+            self.recorder.begin(self.step)
+
     def _entered(self, module: nn.Module) -> None:
         if self._refused or torch.compiler.is_compiling():
             return
         # a graph has its backward pass in it and needs no gradients
         if not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule):
-            if self._stepped:
+            if self._stepped and not self._left and self.step + 1 not in self.steps:
                 self.recorder.pause()
             return
         if isinstance(module, nn.DataParallel):
@@ -238,20 +263,37 @@ class AutomaticSchedule:
         if torch._C._current_graph_task_id() != -1 or self._inside_optimizer:
             return
         if self._stepped:
-            self._over()
+            if self._left:
+                self.recorder.mark()
+            else:
+                self._over()
         self._begin()
+
+    @property
+    def _left(self) -> bool:
+        """True if an optimizer has not stepped in this step."""
+        return bool(self._live - self._stepped)
+
+    @property
+    def _live(self) -> set[int]:
+        """Ids of the optimizers that may step in this step."""
+        return set(map(id, self._optimizers.known())) - self._later
 
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            if self.step in self.steps:
+            if self.step in self.steps and self.recorder.tracer is None:
                 self.recorder.begin(self.step)
 
     def _over(self) -> None:
+        if self.step in self.steps:
+            self.recorder.end(self.step + 1 if self.step + 1 in self.steps else None)
+        if self._weights is not None:
+            self._weights.after_all(self.step, self.recorder)
         self.step += 1
         self._stepped.clear()
+        self._later.clear()
         self._begun = False
-        self.recorder.drop()
 
     _inside_optimizer = 0
 
@@ -262,26 +304,26 @@ class AutomaticSchedule:
             self._inside_optimizer += 1
             if id(optimizer) in self._stepped:
                 self._over()
+            elif self._stepped and self.step not in self.steps:
+                # what ran since belongs to this step, which is not recorded
+                self.recorder.drop()
             if self._stepped:
                 self.recorder.resume()
             # the model may be called in a closure, or not at all in a way that could be seen
             self._begin()
             return
         self._inside_optimizer -= 1
+        self._stepped.add(id(optimizer))
         if self._inside_optimizer:
             return
-        self._stepped.add(id(optimizer))
-        self.recorder.save()
-        if self._after_step is not None:
-            self._after_step(self.step, optimizer, self.recorder)
-        if self.recorder.tracer is not None and _optimizers() - self._stepped:
-            # operations before the next optimizer belong to this step, for example another loss's backward pass
+        if self.step in self.steps:
+            self.recorder.save()
+        if self._weights is not None:
+            self._weights.after_step(self.step, optimizer, self.recorder)
+        if self.step in self.steps:
             self.recorder.resume()
-
-
-def _optimizers() -> set[int]:
-    """Find all optimizers of the process, once or twice per captured step: nothing announces them."""
-    return {id(found) for found in gc.get_objects() if issubclass(type(found), torch.optim.Optimizer)}
+        elif self.step + 1 in self.steps:
+            self.recorder.begin(self.step + 1)
 
 
 def describe(error: BaseException) -> str:

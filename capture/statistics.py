@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -130,6 +130,8 @@ class Statistics:
         self._devices: dict[tuple[torch.device, int], _Rows] = {}
         self._slots: list[tuple[_Rows, int, int, int]] = []
         """(where its row is, the number of the row, elements, what the row has)"""
+        self._first = 0
+        self._kept: dict[int, Summary] = {}
         library, problem = attempt()
         self._native = None if library is None else Native(library)
         self._triton = _triton_kernel()
@@ -163,7 +165,7 @@ class Statistics:
                     take &= ~SKETCH
                 if positions.whole or not take & SKETCH:
                     positions = None
-            slot = len(self._slots)
+            slot = self._first + len(self._slots)
             if tensor.is_cpu:
                 rows = self._host
                 address = rows.take()
@@ -178,17 +180,25 @@ class Statistics:
             self._hash(tensor, slot)
         return slot
 
-    def results(self) -> list[Summary]:
+    def restart(self, keep: Iterable[int]) -> None:
+        """Forget all slots but some; no number is used again. Waits for the devices."""
+        results = self.results()
+        self._kept = {slot: results[slot] for slot in keep}
+        self._first += len(self._slots)
+        self._slots, self._user = [], {}
+        self._host, self._devices = _Rows(torch.device("cpu")), {}
+
+    def results(self) -> dict[int, Summary]:
         """Return all summaries so far, by slot; waits for the devices."""
         with self._lock, unnoticed():
             for device, _ in self._devices:
                 # its streams are not ordered among each other
                 torch.accelerator.synchronize(device)
             read = {rows: rows.read() for rows in (self._host, *self._devices.values())}
-            return [
-                self._summary(slot, read[rows][number], numel, take)
-                for slot, (rows, number, numel, take) in enumerate(self._slots)
-            ]
+            return self._kept | {
+                slot: self._summary(slot, read[rows][number], numel, take)
+                for slot, (rows, number, numel, take) in enumerate(self._slots, self._first)
+            }
 
     def _rows(self, device: torch.device) -> _Rows:
         """Return the buffer of the current stream: another stream must not write to its memory yet."""

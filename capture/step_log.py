@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from .attribution import BACKWARD, Place
+from .attribution import BACKWARD, PREPARE, Place
 from .event import Event, Leaf, Slot
 from .frames import Frame, StackTable
 from .log_writer import Mutation, Record, TensorSummary
@@ -46,10 +46,11 @@ def module_of(place: Place, stacks: StackTable) -> str:
 def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> None:
     """Give every event its key and apply the module filter.
 
-    A module's counter counts all operations dispatched there, recorded or not, so that no filter changes a key.
+    A module's counter counts all operations dispatched there, recorded or not, so that no filter changes a key. What
+    prepares a forward pass is counted last: how much of it there is changes no other key.
     """
     counters: dict[str, int] = {}
-    for event in events:
+    for event in sorted(events, key=lambda event: event.place.phase == PREPARE):
         place = event.place
         if place.module is None and place.phase == BACKWARD and not place.derived and place.frames is None:
             place.module = _giver(event)
@@ -76,11 +77,16 @@ def kept_events(events: Sequence[Event]) -> list[Event]:
 
 
 def records(
-    events: Sequence[Event], stacks: StackTable, summaries: Sequence[Summary], rank: int | None = None
+    events: Sequence[Event],
+    stacks: StackTable,
+    summaries: Mapping[int, Summary],
+    micro_batches: Mapping[int | None, int | None],
+    rank: int | None = None,
 ) -> Iterator[Record]:
     """Yield the records of named events, in order.
 
     Args:
+        micro_batches: `Attribution.micro_batches`.
         rank: one of several simulated ranks, None for the only rank.
     """
     for seq, event in enumerate(events):
@@ -107,20 +113,20 @@ def records(
             mutated=mutated,
             group=None if event.group is None else {"ranks": list(event.group[0]), "nth": event.group[1]},
             recompute=place.recompute,
-            micro_batch=place.micro_batch,
+            micro_batch=micro_batches[place.forward_pass],
         )
 
 
-def _summary(slot: Slot, summaries: Sequence[Summary], rank: int | None) -> TensorSummary | None:
+def _summary(slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary | None:
     return None if slot is None else _filled(TensorSummary(shape=(), dtype=""), slot, summaries, rank)
 
 
-def _leaf_summary(leaf: Leaf, summaries: Sequence[Summary], rank: int | None) -> TensorSummary:
+def _leaf_summary(leaf: Leaf, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary:
     placement = None if leaf.spec is None else Placement.of(leaf.spec, rank=rank).as_json()
     return _filled(TensorSummary(shape=leaf.shape, dtype=leaf.dtype, placement=placement), leaf.slot, summaries, rank)
 
 
-def _filled(into: TensorSummary, slot: Slot, summaries: Sequence[Summary], rank: int | None) -> TensorSummary:
+def _filled(into: TensorSummary, slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary:
     if isinstance(slot, dict):
         slot = slot.get(rank)
     if slot is None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,10 +22,46 @@ from .log_writer import format_digest
 from .machine import started_cuda
 from .statistics import Statistics
 
-__all__ = ["StepStart", "autocast_settings", "combined_digest", "rng_digests"]
+__all__ = ["ModelState", "StepStart", "autocast_settings", "combined_digest", "rng_digests"]
 
 _MAX_PARAMETERS = 10_000
 _MAX_BATCH_TENSORS = 64
+
+
+class ModelState:
+    """Digests and norms of named tensors, measured when the object is made; keeps no tensors.
+
+    Args:
+        tensors: (name, tensor), such as the parameters and buffers of all models.
+        statistics: collects the values.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], statistics: Statistics | None = None) -> None:
+        self._statistics = Statistics(sketch=False) if statistics is None else statistics
+        self._parts: dict[str, LocalParts] = {}
+        self.learn(tensors)
+
+    def learn(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Measure the tensors that are not known yet."""
+        for name, tensor in tensors:
+            if name not in self._parts:
+                self._parts[name] = LocalParts(tensor, self._statistics, sketch=False)
+
+    def digests(self, rank: int = 0) -> dict[str, str]:
+        """Return name → digest; waits for the devices.
+
+        Args:
+            rank: one of several simulated ranks.
+        """
+        results = self._statistics.results()
+        return {name: format_digest(parts.digest(rank, results)) for name, parts in self._parts.items()}
+
+    def as_json(self, rank: int = 0) -> dict[str, Any]:
+        """Return name → [digest, L2 norm, mean]; null for norm and mean of a tensor without finite elements."""
+        results = self._statistics.results()
+        known = list(self._parts.items())[:_MAX_PARAMETERS]
+        found = {name: parts.summary(rank, results) for name, parts in known}
+        return {name: [format_digest(of.digest), _number(of.l2), _number(of.mean)] for name, of in found.items()}
 
 
 class StepStart:
@@ -34,19 +71,27 @@ class StepStart:
 
     Args:
         parameters: (name, parameter) of all models.
+        buffers: (name, buffer), likewise.
         batch: the arguments of the model, nested in any way.
+        computed: whether a recorded operation made a tensor.
     """
 
-    def __init__(self, parameters: Iterable[tuple[str, torch.Tensor]], batch: Any = None) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, torch.Tensor]],
+        buffers: Iterable[tuple[str, torch.Tensor]] = (),
+        batch: Any = None,
+        computed: Callable[[torch.Tensor], bool] = lambda _: False,
+    ) -> None:
         self._statistics = Statistics(sketch=False)
         self._rng = rng_digests()
         self._autocast = autocast_settings()
-        self._parameters = [(name, self._measured(tensor)) for name, tensor in parameters]
+        self.parameters = ModelState(parameters, self._statistics)
+        self.buffers = ModelState(buffers, self._statistics)
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
-        self._batch = [(self._measured(tensor), tuple(tensor.shape), dtype_name(tensor)) for tensor in tensors]
-
-    def _measured(self, tensor: torch.Tensor) -> LocalParts:
-        return LocalParts(tensor, self._statistics, sketch=False)
+        self._batch = [
+            (LocalParts(tensor, self._statistics, sketch=False), _form(tensor, computed(tensor))) for tensor in tensors
+        ]
 
     def as_json(self, rank: int = 0) -> dict[str, Any]:
         """Return the entries of the run info about the start of the step.
@@ -55,23 +100,29 @@ class StepStart:
             rank: one of several simulated ranks.
         """
         results = self._statistics.results()
-        digests = {name: parts.digest(rank, results) for name, parts in self._parameters}
-        batch = [(parts.digest(rank, results), shape, dtype) for parts, shape, dtype in self._batch]
+        digests, buffers = self.parameters.digests(rank), self.buffers.digests(rank)
+        batch = [(parts.digest(rank, results), form) for parts, form in self._batch]
         out: dict[str, Any] = {"rng_digest": combined_text(sorted(self._rng.items())), "rng_digests": self._rng}
         if self._autocast:
             out["autocast"] = self._autocast
         if digests:
-            out["parameters_digest"] = combined_text((n, format_digest(digest)) for n, digest in digests.items())
-            out["parameter_digests"] = {
-                name: format_digest(digest) for name, digest in list(digests.items())[:_MAX_PARAMETERS]
-            }
+            out["parameters_digest"] = combined_text(digests.items())
+            out["parameter_digests"] = dict(list(digests.items())[:_MAX_PARAMETERS])
+        if buffers:
+            out["buffer_digests"] = dict(list(buffers.items())[:_MAX_PARAMETERS])
         if batch:
-            out["batch_digest"] = combined_digest(digest for digest, _, _ in batch)
-            out["batch"] = [
-                {"shape": list(shape), "dtype": dtype, "digest": format_digest(digest)}
-                for digest, shape, dtype in batch[:_MAX_BATCH_TENSORS]
-            ]
+            out["batch_digest"] = combined_digest(digest for digest, _ in batch)
+            out["batch"] = [form | {"digest": format_digest(digest)} for digest, form in batch[:_MAX_BATCH_TENSORS]]
         return out
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _form(tensor: torch.Tensor, computed: bool) -> dict[str, Any]:
+    form = {"shape": list(tensor.shape), "dtype": dtype_name(tensor)}
+    return form | {"computed": True} if computed else form
 
 
 def combined_digest(digests: Iterable[int | None]) -> str:

@@ -8,6 +8,7 @@ here, except outputs of collectives between their start and their first use.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +106,12 @@ class StorageTable:
             if first < end and begin < last:
                 return event
         return None
+
+    def restart(self, keep: Collection[int]) -> None:
+        """Forget all writes but those of events with these ids, and all statistics."""
+        for state in self._states.values():
+            state.writes = [write for write in state.writes if id(write[2]) in keep]
+            state.measured.clear()
 
     def written(self, state: StorageState, tensor: torch.Tensor, event: Any) -> None:
         """Note that an event wrote to a tensor's memory, which invalidates the storage's statistics."""

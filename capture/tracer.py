@@ -18,7 +18,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from .attribution import FORWARD, OPTIMIZER, Attribution, Place
+from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input
@@ -37,8 +37,12 @@ from .subclasses import Handling, handling_of, local_tensor_modes, plain
 __all__ = ["StepTracer", "active_tracer"]
 
 _DETACH = "detach"
+_NAMED = frozenset({GRADIENTS, OPTIMIZER, AFTER})
+"""Phases in which all inputs get the names of what they are."""
 _MAX_EVENTS = 2_000_000
 """Limit for a script that never steps an optimizer."""
+_MAX_PENDING = 20_000
+"""Limit for what runs between two steps, such as a validation."""
 
 
 class StepTracer(DebugMode):
@@ -51,6 +55,8 @@ class StepTracer(DebugMode):
         measuring: the statistics.
         attribution: modules, phases and stacks.
         failure: why the recording ended early, None if it did not.
+        pending: position from which the events may belong to no step, None if all do; these are bounded.
+        forgotten: number of pending events that were dropped to bound them.
     """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack, settings: Settings) -> None:
@@ -65,6 +71,9 @@ class StepTracer(DebugMode):
         self.excluded: dict[str, int] = {}
         self.detached: Counter[tuple[int, tuple[Frame, ...] | None]] = Counter()
         self.failure: str | None = None
+        self.pending: int | None = None
+        self.forgotten = 0
+        self._limit = _MAX_EVENTS
         self._modules = modules
         self._collectives = Collectives(self.measuring)
         self._kinds: dict[Any, OpKind] = {}
@@ -113,6 +122,11 @@ class StepTracer(DebugMode):
         """Return the identity of an `Input` with this tensor's memory."""
         state = self.measuring.state(tensor)
         return None if state is None else (state.number, plain(tensor).storage_offset())
+
+    def made(self, tensor: torch.Tensor) -> bool:
+        """Return True if a recorded operation made a tensor."""
+        state = self.measuring.state(getattr(tensor, "_local_tensor", tensor))
+        return state is not None and bool(state.writes)
 
     def finish(self) -> None:
         """Read completed collectives and release pending ones."""
@@ -208,9 +222,11 @@ class StepTracer(DebugMode):
         slot = None
         if event.kept and not kind.is_wait and not overwritten and not state.uninitialised:
             slot = measuring.measure(tensor, state)
-        named = event.place.phase == OPTIMIZER or position in call.written
+        # fresh memory is no parameter, buffer or copy of one
+        written = position in call.written and not state.uninitialised
+        named = written or event.place.phase in _NAMED
         identity = (state.number, plain(tensor).storage_offset()) if named else None
-        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity)
+        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written)
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
@@ -261,9 +277,43 @@ class StepTracer(DebugMode):
 
     def _append(self, event: Event) -> None:
         self.events.append(event)
-        if len(self.events) == _MAX_EVENTS:
+        if len(self.events) < self._limit:
+            return
+        if self.pending is None:
             self.failure = f"no optimizer stepped within {_MAX_EVENTS:,} operations, the recording stopped there"
             warn(self.failure)
+        else:
+            half = (len(self.events) - self.pending) // 2
+            del self.events[self.pending : self.pending + half]
+            self.forgotten += half
+
+    def wait(self) -> None:
+        """Take what follows for pending: it may belong to this step, to the next, or to none."""
+        self.pending = len(self.events)
+        self._limit = self.pending + _MAX_PENDING
+
+    def go_on(self) -> None:
+        """Take everything for the step's own from now on."""
+        self.pending, self._limit = None, _MAX_EVENTS
+
+    def restart(self, events: list[Event], *, forget_nodes: bool) -> None:
+        """Begin another step with some of the events, and forget all others.
+
+        Args:
+            forget_nodes: the forward pass of that step has not begun.
+        """
+        keep = {id(event) for event in events}
+        for event in self.events:
+            for given in event.inputs if id(event) in keep else ():
+                if id(given.producer) not in keep:
+                    given.producer = None
+        self.events = events
+        self.excluded, self.forgotten = {}, 0
+        self.detached.clear()
+        self.measuring.restart(events)
+        if forget_nodes:
+            self.attribution.forget_nodes()
+        self.go_on()
 
     def _record_outputs(
         self, event: Event, leaves: list[torch.Tensor], specs: Any, unfilled: tuple[int, ...] = ()

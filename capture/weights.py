@@ -18,7 +18,7 @@ from .log_writer import summary_fields
 from .modules import ModuleNames
 from .statistics import Statistics
 
-__all__ = ["WeightsLog", "weight_parts"]
+__all__ = ["WeightsLog", "rest_parts", "weight_parts"]
 
 
 def weight_parts(names: ModuleNames, optimizers: Collection[Any]) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -42,6 +42,15 @@ def weight_parts(names: ModuleNames, optimizers: Collection[Any]) -> Iterator[tu
             for part, value in (optimizer.state.get(parameter) or {}).items():
                 if isinstance(value, torch.Tensor):
                     yield name, str(part), value
+
+
+def rest_parts(names: ModuleNames, trained: Collection[int]) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Yield (name, part, tensor) of what no optimizer owns: buffers, averaged copies, target networks."""
+    for name, parameter in names.parameters():
+        if id(parameter) not in trained:
+            yield name, "weight", parameter
+    for name, buffer in names.buffers():
+        yield name, "buffer", buffer
 
 
 def _of_optimizers(optimizers: Collection[Any]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -102,13 +111,25 @@ class WeightsLog:
         Raises:
             OSError: the file cannot be written. It then ends before this step.
         """
-        if not self.wants(step):
-            return
+        if self.wants(step):
+            self._append(step, weight_parts(self._names, optimizers))
+
+    def record_rest(self, step: int, trained: Collection[int]) -> None:
+        """Append what no optimizer owns, when the step is over.
+
+        Args:
+            step: its number.
+            trained: ids of the parameters that optimizers own.
+
+        Raises:
+            OSError: as `record`.
+        """
+        if self.wants(step):
+            self._append(step, rest_parts(self._names, trained))
+
+    def _append(self, step: int, tensors: Iterable[tuple[str, str, torch.Tensor]]) -> None:
         statistics = Statistics(sketch=self._sketch)
-        measured = [
-            (name, part, LocalParts(tensor, statistics, sketch=self._sketch))
-            for name, part, tensor in weight_parts(self._names, optimizers)
-        ]
+        measured = [(name, part, LocalParts(tensor, statistics, sketch=self._sketch)) for name, part, tensor in tensors]
         results = statistics.results()
         for rank in self._ranks(parts for _, _, parts in measured):
             lines = [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .messages import say
+from .modules import holder_of, models_with
 from .recorder import Recorder, current_rank
 from .run_info import run_info
 from .settings import Settings
@@ -27,7 +28,7 @@ class WeightsSchedule:
     def __init__(self, folder: Path, steps: Collection[int] | None, settings: Settings) -> None:
         self._folder, self._steps, self._settings = folder / "numerics", steps, settings
         self._log: WeightsLog | None = None
-        self._failed = False
+        self._failed = self._searched = False
 
     def after_step(self, step: int, optimizer: Any, recorder: Recorder) -> None:
         """Record an optimizer that has just stepped, while its gradients still exist."""
@@ -38,6 +39,21 @@ class WeightsSchedule:
             if self._log is None:
                 self._log = self._begin(step, recorder)
             self._log.record(step, [optimizer])
+        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
+            self._failed = True
+            say(f"weights are no longer recorded: {type(error).__name__}: {error}")
+
+    def after_all(self, step: int, recorder: Recorder) -> None:
+        """Record what no optimizer owns, such as averaged copies, when the step is over."""
+        if self._failed or self._log is None or not self._log.wants(step):
+            return
+        try:
+            if not self._searched:
+                # copies that are never called announce themselves in no other way
+                self._searched = True
+                for model in models_with(lambda _: True):
+                    recorder.names.add_root(model, holder_of(model), trained=recorder.trained)
+            self._log.record_rest(step, recorder.trained or ())
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
             self._failed = True
             say(f"weights are no longer recorded: {type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from capture.log_format import coverage_sentence
 from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
@@ -19,6 +20,7 @@ __all__ = [
     "Note",
     "Severity",
     "Start",
+    "captured",
     "compare_run_info",
     "cut_gradients",
     "differing_start",
@@ -136,18 +138,36 @@ def tells_start(run: Mapping[str, Any]) -> bool:
     return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
 
 
+def captured(run: Mapping[str, Any]) -> str:
+    """What a log covers of its step, as its header says; "" if it does not. Untrusted text."""
+    return coverage_sentence(run.get("step"), told) if (told := _table(run, "coverage")) else ""
+
+
 def differing_start(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
     """Compare what two runs begin the step with: the parameters that both name, and the tensors of the batch."""
     of_a, of_b = _named_digests(a), _named_digests(b)
     common = of_a.keys() & of_b.keys()
     known = common and _same_layout(a, b) and _dtypes(a) == _dtypes(b)
-    batches = [
-        [str(tensor.get("digest")) for tensor in _list(run, "batch") if isinstance(tensor, Mapping)] for run in (a, b)
-    ]
+    one, other = (_tensors(run) for run in (a, b))
+    told = one and other and not _computed(one, other)
     return Start(
         weights=any(of_a[name] != of_b[name] for name in common) if known else None,
-        batch=_other_batch(*batches) if all(batches) else None,
+        batch=_other_batch(_digests(one), _digests(other)) if told else None,
     )
+
+
+def _tensors(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tensors of the batch."""
+    return [tensor for tensor in _list(run, "batch") if isinstance(tensor, Mapping)]
+
+
+def _digests(batch: list[Mapping[str, Any]]) -> list[str]:
+    return [str(tensor.get("digest")) for tensor in batch]
+
+
+def _computed(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]]) -> bool:
+    """True if operations in the logs made the first tensor of both batches: they show where it differs."""
+    return a[0].get("computed") is True and b[0].get("computed") is True
 
 
 def _other_batch(a: list[str], b: list[str]) -> bool:
@@ -256,7 +276,7 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
     divided = divided_batch(a, b)
     if divided is None:
-        yield from _batches(_list(a, "batch"), _list(b, "batch"), together)
+        yield from _batches(_tensors(a), _tensors(b), together)
     else:
         yield Note(Severity.SUSPICIOUS, "batch", _said_of(divided))
 
@@ -271,26 +291,27 @@ def _said_of(divided: DividedBatch) -> str:
     )
 
 
-def _batches(a: list[Any], b: list[Any], together: bool) -> Iterator[Note]:
+def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: bool) -> Iterator[Note]:
     """Differences between the batches; a tensor that only one run received (labels, a mask) does not count.
 
     The batch is another one if its first tensor (tokens, images) is; a further argument of the model may differ alone.
     """
-    one, other = ([tensor for tensor in batch if isinstance(tensor, Mapping)] for batch in (a, b))
-    fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (one, other)), key=len)
+    fewer, more = sorted((_digests(a), _digests(b)), key=len)
     if not fewer or set(fewer) <= set(more):
         return
     if not _other_batch(fewer, more):
         differing = [k for k, digest in enumerate(fewer) if digest not in more]
-        which = ", ".join(f"{k + 1} ({one[k].get('dtype')} {_shown(one[k].get('shape'))})" for k in differing)
+        which = ", ".join(f"{k + 1} ({a[k].get('dtype')} {_shown(a[k].get('shape'))})" for k in differing)
         verb = "differs" if len(differing) == 1 else "differ"
         yield Note(Severity.SUSPICIOUS, "batch", f"the first tensor given to the model agrees, tensor {which} {verb}")
         return
     for what in ("shape", "dtype"):
-        x, y = one[0].get(what), other[0].get(what)
+        x, y = a[0].get(what), b[0].get(what)
         if x != y:
             yield Note(Severity.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
             return
+    if _computed(a, b):
+        return
     if together:
         yield Note(Severity.FATAL, "batch", "the batches differ")
     else:

@@ -74,10 +74,11 @@ def _lines(r: Report) -> Iterator[str]:
         yield ""
     yield plain(r.extent)
     yield ""
-    yield "| | run | operations | log |"
-    yield "| --- | --- | ---: | --- |"
+    yield "| | run | operations | captured | log |"
+    yield "| --- | --- | ---: | --- | --- |"
     for log in (a, b):
-        yield f"| {log.side} | {plain(log.name, 60)} | {log.operations:,} | {code(log.path, 300)} |"
+        facts = plain(log.name, 60), f"{log.operations:,}", plain(log.captured, 300), code(log.path, 300)
+        yield f"| {log.side} | {' | '.join(facts)} |"
     if r.judged_by:
         yield ""
         yield f"Judged with {code(r.judged_by, 300)}"

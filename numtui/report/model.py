@@ -16,6 +16,7 @@ from matchers.arrays import Bool, Int64
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.run_info import captured
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
@@ -362,6 +363,7 @@ def _log(side: str, name: str, log: OpLog) -> Log:
         side=side,
         name=name,
         path=log.path,
+        captured=captured(log.header.run),
         operations=len(log),
         declared=log.header.declared,
         complete=log.complete,

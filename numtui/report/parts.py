@@ -59,6 +59,7 @@ class Log:
     Attributes:
         name: name of the side.
         path: as given by the user.
+        captured: what it covers of its step, as its header says; "" if it does not.
         declared: number of operations in its header, None where it has none.
         complete: False when cut off, None when its format cannot tell.
         trouble: problems of the log as a whole, a sentence each.
@@ -68,6 +69,7 @@ class Log:
     side: str
     name: str
     path: str
+    captured: str
     operations: int
     declared: int | None
     complete: bool | None

@@ -19,7 +19,7 @@ PARTS = [
 MODULES = {
     "embedding", "norm", "output", "layers.0", "layers.1", *(f"layers.{n}.{part}" for n in (0, 1) for part in PARTS)
 }  # fmt: skip
-FUNCTIONS = {"whole", "loss_of", "eager_step", "train", "clip_grad_norm_", "optimizer"}
+FUNCTIONS = {"micro_batch", "whole", "loss_of", "eager_step", "train", "clip_grad_norm_", "optimizer"}
 """Of the training loop: what no module runs goes by the function that calls it."""
 MATRICES = [f"{part}.weight" for part in PARTS if part.partition(".")[2].startswith("w")]
 NORMS = ["attention_norm.weight", "feed_forward_norm.weight"]
@@ -146,9 +146,9 @@ class TestPlaces:
         assert forward == ["0", "1"]
         assert backward == ["0", "0", "1", "1"]
 
-    def test_clipping_belongs_to_the_optimizers_phase_and_names_the_gradients(self, examples: Examples) -> None:
+    def test_clipping_is_a_phase_of_its_own_and_names_the_gradients(self, examples: Examples) -> None:
         clipping = [row for row in examples.log("--micro-batches 2") if row.module == "clip_grad_norm_"]
-        assert {row.phase for row in clipping} == {"optimizer"}
+        assert {row.phase for row in clipping} == {"gradients"}
         assert not any("Micro-batch" in row.fields for row in clipping)
         assert all(entry["name"].endswith(".weight.grad") for row in clipping for entry in row.mutated)
         assert any(row.mutated for row in clipping)

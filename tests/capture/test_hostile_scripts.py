@@ -158,8 +158,7 @@ class TestScriptsWithoutAStep:
             (x @ w).sum().backward()
             optimizer.step()
         """)
-        assert [row.phase for row in run.log] == ["optimizer"]
-        assert "only optimizers were recorded" in run.said
+        assert list(dict.fromkeys(row.phase for row in run.log)) == ["forward", "backward", "optimizer"]
 
 
 class TestModelsThatAreHardToRecord:

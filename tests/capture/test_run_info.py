@@ -38,7 +38,7 @@ def random_states() -> tuple[Any, ...]:
 
 def test_everything_two_runs_must_agree_on_is_there() -> None:
     net = model(seed=7)
-    found = info(models=[net], start=StepStart(net.named_parameters(), [torch.ones(2, 4)]).as_json())
+    found = info(models=[net], start=StepStart(net.named_parameters(), (), [torch.ones(2, 4)]).as_json())
     assert set(found) >= {
         *("step", "rank", "world_size", "launcher", "seed", "deterministic", "precision", "attention", "parameters"),
         *("settings", "threads", "versions", "device", "host", "command"),
@@ -58,7 +58,7 @@ def test_everything_two_runs_must_agree_on_is_there() -> None:
 def test_nothing_is_drawn_changed_or_started() -> None:
     net = model()
     before = random_states(), [p.clone() for p in net.parameters()], [p._version for p in net.parameters()]
-    info(models=[net], start=StepStart(net.named_parameters(), {"x": [torch.ones(3)]}).as_json())
+    info(models=[net], start=StepStart(net.named_parameters(), net.named_buffers(), {"x": [torch.ones(3)]}).as_json())
     assert random_states() == before[0]
     assert all(torch.equal(p, q) for p, q in zip(net.parameters(), before[1], strict=True))
     assert [p._version for p in net.parameters()] == before[2]
@@ -69,7 +69,7 @@ def test_the_start_of_a_step_tells_weights_batches_and_random_states_apart() -> 
     def start(seed: int, batch: float, draws: int = 0) -> dict[str, Any]:
         net = model(seed)
         torch.rand(draws)
-        return StepStart(net.named_parameters(), [torch.full((2,), batch)]).as_json()
+        return StepStart(net.named_parameters(), (), [torch.full((2,), batch)]).as_json()
 
     one, same, other = start(1, 1.0), start(1, 1.0), start(2, 1.0)
     assert one == same

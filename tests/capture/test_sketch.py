@@ -26,7 +26,7 @@ def sketch_of(*tensors: torch.Tensor, positions: Positions | None = None) -> tor
     statistics = Statistics(digest=False)
     for tensor in tensors:
         statistics.measure(tensor, positions)
-    found = [summary.sketch for summary in statistics.results()]
+    found = [summary.sketch for summary in statistics.results().values()]
     return torch.tensor([struct.unpack("<16d", sketch) for sketch in found if sketch is not None], dtype=torch.float64)
 
 

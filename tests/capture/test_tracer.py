@@ -92,7 +92,7 @@ class TestLeavesNothingBehind:
 
     def test_after_an_exception_in_the_middle_of_a_module(self, tmp_path: Path) -> None:
         model = Net()
-        model.outer.register_forward_pre_hook(lambda *_: 1 / 0)
+        model.outer.register_forward_pre_hook(lambda *_, **__: 1 / 0)
         before = traces_of_a_capture()
         with pytest.raises(ZeroDivisionError), trace(model, path=tmp_path / "x.log"):
             model(X)
@@ -211,7 +211,7 @@ class TestWhenTheCaptureBreaks:
         """Names of modules and parameters are looked up in hooks of modules and optimizers."""
         step = train(Net())
         before = traces_of_a_capture()
-        monkeypatch.setattr(ModuleNames, broken, lambda *_: 1 / 0)
+        monkeypatch.setattr(ModuleNames, broken, lambda *_, **__: 1 / 0)
         with pytest.warns(RuntimeWarning, match="ZeroDivisionError"), trace([], path=tmp_path / "x.log"):
             step()
         assert traces_of_a_capture() == before
@@ -221,7 +221,7 @@ class TestWhenTheCaptureBreaks:
     def test_training_goes_on_where_warnings_are_errors(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(Statistics, "measure", lambda *_: 1 / 0)
+        monkeypatch.setattr(Statistics, "measure", lambda *_, **__: 1 / 0)
         with trace(nn.Identity(), path=tmp_path / "x.log"):
             assert float((X + 1).max()) == 2.0
         assert "ZeroDivisionError" in capsys.readouterr().err

@@ -36,7 +36,8 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     yield "<table>"
     for log in r.logs:
         many = f'<td class="number">{log.operations:,}</td><td>operations</td>'
-        yield f"<tr><td>{log.side}</td><td>{text(log.name, 60)}</td>{many}<td><code>{text(log.path)}</code></td></tr>"
+        path = f"<code>{text(log.path)}</code>" + (f"<br>{text(log.captured, 300)}" if log.captured else "")
+        yield f"<tr><td>{log.side}</td><td>{text(log.name, 60)}</td>{many}<td>{path}</td></tr>"
     yield "</table><table>"
     for status, n in r.counts:
         label = f'<td class="red">{status.label}</td>' if status.red else f"<td>{status.label}</td>"

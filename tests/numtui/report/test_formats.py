@@ -314,7 +314,7 @@ def test_markdown_of_a_hostile_log(hostile: Comparison) -> None:
     assert not re.search(r"(?<!\\)(?:\\\\)*\]\(", rest), "a link"
     assert "://y" not in rest
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
-    assert set(widths) == {5, 4, 8}
+    assert set(widths) == {6, 4, 8}
 
 
 def test_rules_are_named_with_what_they_matched(tmp_path: Path) -> None:

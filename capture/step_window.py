@@ -1,0 +1,69 @@
+"""Which operations around a step belong to it: what it reads of the time before, what it leaves behind afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+
+from .event import Event, Input
+
+__all__ = ["read_by", "split_tail"]
+
+
+def read_by(step: Iterable[Event], before: Sequence[Event]) -> list[Event]:
+    """Return the operations of `before` whose results the step reads, directly or over others of them, in order.
+
+    The rest (validation, saving, logging) is no part of the step.
+    """
+    among = {id(event) for event in before}
+    found = _upstream((producer for event in step for producer in _producers(event)), among)
+    return [event for event in before if id(event) in found]
+
+
+def split_tail(tail: Sequence[Event], of_models: Container[int]) -> tuple[list[Event], list[Event]]:
+    """Split what ran between the last optimizer step and the next forward pass.
+
+    Args:
+        of_models: the numbers of the storages of all parameters and buffers.
+
+    Returns:
+        (updates: what writes in place to parameters and buffers, or to older tensors from parameters, such as averaged
+        copies, with what computes the values written; the rest, which the next step may read). What a module computes,
+        such as a validation loss that is added up, is no update.
+    """
+    among = {id(event): event for event in tail}
+    writers: dict[int, list[Event]] = {}
+    for event in tail:
+        for given in event.inputs:
+            number = _storage(given) if given.written else None
+            older = given.producer is None or id(given.producer) not in among
+            if number is not None and (older or number in writers):
+                writers.setdefault(number, []).append(event)
+    updates: set[int] = set()
+    for events in writers.values():
+        found = {id(event) for event in events}
+        found |= _upstream((producer for event in events for producer in _producers(event)), among)
+        of_model = any(_storage(given) in of_models for key in found for given in among[key].inputs)
+        if of_model and not any(among[key].place.running for key in found):
+            updates |= found
+    return [event for event in tail if id(event) in updates], [event for event in tail if id(event) not in updates]
+
+
+def _storage(given: Input) -> int | None:
+    return None if given.identity is None else given.identity[0]
+
+
+def _producers(event: Event) -> Iterable[Event]:
+    return (given.producer for given in event.inputs if given.producer is not None)
+
+
+def _upstream(start: Iterable[Event], among: Iterable[int]) -> set[int]:
+    """Return the ids of the events of `among` that are reached from `start` without leaving `among`."""
+    inside: Callable[[int], bool] = frozenset(among).__contains__
+    found: set[int] = set()
+    waiting = [event for event in start if inside(id(event))]
+    while waiting:
+        event = waiting.pop()
+        if id(event) not in found:
+            found.add(id(event))
+            waiting += [producer for producer in _producers(event) if inside(id(producer))]
+    return found
