@@ -80,10 +80,12 @@ class ContentVerdicts:
     Attributes:
         contents: by name.
         at: by side and record, the red contents that it tells; each is at one record only, an unpaired one if possible.
+        noise: the names of tensors that are rounding errors, which are not judged.
     """
 
     contents: Mapping[str, ContentVerdict] = field(default_factory=dict)
     at: Mapping[tuple[str, int], tuple[ContentVerdict, ...]] = field(default_factory=dict)
+    noise: Container[str] = ()
     _logs: tuple[LastContents, LastContents] | None = field(default=None, repr=False, compare=False)
     _unpaired: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
 
@@ -106,7 +108,7 @@ class ContentVerdicts:
         for contents, unpaired in zip(self._logs, self._unpaired, strict=True):
             agree = np.zeros(len(unpaired), bool)
             for row, names in contents.leaves(unpaired).items():
-                kept = [name for name in names if not name.endswith(GRADIENT)]
+                kept = [name for name in names if not name.endswith(GRADIENT) and name not in self.noise]
                 agree[row] = bool(kept) and all(map(self._agrees, kept))
             sides.append(agree)
         return sides[0], sides[1]
@@ -150,7 +152,7 @@ def judge_contents(
         verdict = judge(name, one, other)
         if verdict is not None:
             found[name] = verdict
-    return ContentVerdicts(found, _placed(found.values(), pairing), (a, b), unpaired)
+    return ContentVerdicts(found, _placed(found.values(), pairing), noise, (a, b), unpaired)
 
 
 def _placed(found: Iterable[ContentVerdict], pairing: Pairing) -> dict[tuple[str, int], tuple[ContentVerdict, ...]]:

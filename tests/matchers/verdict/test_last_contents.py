@@ -248,3 +248,13 @@ class TestLists:
         exchanged = replace(step, changed={**step.changed, 0: step.changed[1], 1: step.changed[0]})
         c = compare(log([*backward(), step]), log([*backward(), exchanged]))
         assert c.red.any()
+
+
+def test_a_tensor_that_is_a_rounding_error_leaves_the_other_tensors_of_its_operation_compared() -> None:
+    left = compare(log([*backward(), *fused()]), log([*backward(), *looped()])).last_contents
+    row = len(NAMES)  # behind the backward pass
+    assert left.agree[0][row]
+    others = {name: content for name, content in left.contents.items() if name != NAMES[2]}
+    assert not replace(left, contents=others).agree[0][row]
+    assert replace(left, contents=others, noise={NAMES[2]}).agree[0][row]
+    assert not replace(left, contents={}, noise=set(NAMES)).agree[0][row]
