@@ -42,7 +42,7 @@ from matchers.pairing.evidence import (
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.pairing.parts import find_parts
-from matchers.pairing.twins import surplus, twins
+from matchers.pairing.twins import found_elsewhere, surplus, twins
 
 __all__ = ["LEFTOVER", "Alignment", "Weights", "align", "expected"]
 
@@ -142,6 +142,11 @@ def align(f: Features) -> Alignment:
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         score, blind = _weighed(f, state, order, weights, i, j)
         compete(state, i, j, score, np.where(blind, max(least, _BLIND), least))
+    i, j = found_elsewhere(f, state)
+    near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
+    i, j = i[near], j[near]
+    state.free(np.concatenate((i, state.of_b[j[state.of_b[j] >= 0]])))
+    state.pair(i, j, Method.VALUES, _TWIN)
     apart = detours(f, state)
     alone_a, alone_b = state.free_a, state.free_b
     order = expected(f, state)

@@ -2,8 +2,8 @@
 
 One run squares by x · x, whose gradient is x·g + x·g; the other by pow(x, 2), whose gradient is (2x)·g. Two of these
 products are of one kind, in one module and in order, but they are no partners. The marks of a detour: an input is
-another tensor, whose producers are no partners; the result differs; what reads it agrees again, and so does everything
-around. Sums in another order are another matter (verdict/partial_sums.py).
+another tensor, whose producers are no partners; the result is another one, too; something that reads it agrees again,
+and nothing that reads it differs. Sums in another order are another matter (verdict/partial_sums.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.ops.op_names import additions
+from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
@@ -21,26 +22,34 @@ __all__ = ["detours"]
 
 _FORKED = 0.85
 """Largest confidence of a pair that reads other tensors, and returns another."""
-_AROUND = 32
-"""Rows before and after, which agree but for detours."""
+_OTHER = 0.1
+"""Relative difference of the numbers from which on two results are other tensors: a smaller one may vanish in a sum."""
 
 
 @np.errstate(invalid="ignore")
 def detours(f: Features, state: State) -> Int64:
     """Rows of a whose pairs are detours; lowers the confidence of pairs that may be."""
     within = tolerance(f)
-    differs = np.zeros(len(f.a), bool)
     i = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
-    i = i[(np.abs(f.a.stats[:, i] - f.b.stats[:, state.of_a[i]]) > within).any(axis=0)]
-    i = i[~additions(f.a.log)[i]]
-    differs[i] = True
-    found = i[_forks(f, state, i, within)]
-    state.confidence[found] = np.minimum(state.confidence[found], _FORKED)
-    differs[found] = False
-    found = found[~_near(differs, found)]
-    differs_b = np.zeros(len(f.b), bool)
-    differs_b[state.of_a[differs]] = True
-    return found[_rejoins(f.a, differs)[found] & _rejoins(f.b, differs_b)[state.of_a[found]]]
+    change = np.fmax.reduce(np.abs(f.a.stats[:, i] - f.b.stats[:, state.of_a[i]]), axis=0)
+    i, change = i[change > within], change[change > within]
+    unlike = np.zeros(len(f.a), bool)
+    unlike[i] = True
+    sums = additions(f.a.log)
+    i, change = i[~sums[i]], change[~sums[i]]
+    forks = _forks(f, state, i, within)
+    state.confidence[i[forks]] = np.minimum(state.confidence[i[forks]], _FORKED)
+    differs = unlike & ~sums
+    differs[i[forks]] = False
+    size_a, size_b = (numel(side.log)[side.log.shape] for side in (f.a, f.b))
+    # a part has other numbers than its whole
+    found = i[forks & (change > _OTHER) & (size_a[i] == size_b[state.of_a[i]])]
+    differs_b, unlike_b = np.zeros((2, len(f.b)), bool)
+    differs_b[state.of_a[differs]], unlike_b[state.of_a[unlike]] = True, True
+    agrees_a, rejoins_a = _read_by(f.a, (state.of_a >= 0) & ~unlike, differs)
+    agrees_b, rejoins_b = _read_by(f.b, (state.of_b >= 0) & ~unlike_b, differs_b)
+    j = state.of_a[found]
+    return found[(agrees_a[found] | agrees_b[j]) & rejoins_a[found] & rejoins_b[j]]
 
 
 def _forks(f: Features, state: State, i: Int64, within: float) -> Bool:
@@ -55,17 +64,12 @@ def _forks(f: Features, state: State, i: Int64, within: float) -> Bool:
     return out
 
 
-def _near(rows: Bool, at: Int64) -> Bool:
-    """bool: one of these rows is around."""
-    total = np.concatenate(([0], np.cumsum(rows)))
-    return np.asarray(total[np.minimum(at + _AROUND + 1, len(rows))] > total[np.maximum(at - _AROUND, 0)])
-
-
-def _rejoins(side: LogFeatures, differs: Bool) -> Bool:
-    """bool[n]: something reads the row, and nothing that differs does."""
+def _read_by(side: LogFeatures, agrees: Bool, differs: Bool) -> tuple[Bool, Bool]:
+    """(bool[n]: one that agrees reads the row, bool[n]: something reads it, and nothing that differs does)."""
     known = side.producers >= 0
     maker, reader = side.producers[known], np.nonzero(known)[1]
-    out = np.zeros(len(differs), bool)
-    out[maker] = True
-    out[maker[differs[reader]]] = False
-    return out
+    by_agreeing, rejoins = np.zeros((2, len(differs)), bool)
+    by_agreeing[maker[agrees[reader]]] = True
+    rejoins[maker] = True
+    rejoins[maker[differs[reader]]] = False
+    return by_agreeing, rejoins

@@ -13,9 +13,11 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.ops.collectives import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
+from matchers.pairing.assignment import State
 from matchers.pairing.features import Features, LogFeatures, in_both_runs, more_often
+from matchers.pairing.pairing import Method
 
-__all__ = ["surplus", "tolerance", "twins"]
+__all__ = ["found_elsewhere", "surplus", "tolerance", "twins"]
 
 _SAME, _SAME_HALF = 2e-5, 1e-2
 """Relative difference up to which two norms are one; the second for dtypes of 16 bits."""
@@ -84,6 +86,35 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
         found_a.append(rows[i])
         found_b.append(rows[j])
     i, j = np.concatenate(found_a), np.concatenate(found_b)
+    return i, j
+
+
+@np.errstate(invalid="ignore")
+def found_elsewhere(f: Features, state: State) -> tuple[Int64, Int64]:
+    """Rows of one kind with the same numbers, which no other row without a partner of its numbers has.
+
+    A gradient of three terms: one run adds the first two first, the other the last two. By names and order, the sum of
+    all is a partner of a partial sum. A row that reads what its partner reads has no other partner.
+    """
+    free_a, free_b = state.free_a, state.free_b
+    rows = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
+    for x, y in ((f.a.stats, f.b.stats), (f.a.inputs, f.b.inputs)):
+        rows = rows[(np.abs(x[:, rows] - y[:, state.of_a[rows]]) > _SAME).any(axis=0)]
+    free_a[rows], free_b[state.of_a[rows]] = True, True
+    found = []
+    for side, free in ((f.a, free_a), (f.b, free_b)):
+        size = numel(side.log)[side.log.shape]
+        found.append(np.flatnonzero(free & (side.kind >= 0) & side.telling & (size > 1) & ~collective(side.log)))
+    numbers = np.concatenate([_numbers(side, at) for side, at in zip((f.a, f.b), found, strict=True)], axis=1)
+    kind = np.concatenate([side.kind[at] for side, at in zip((f.a, f.b), found, strict=True)])
+    known = np.flatnonzero(~np.isnan(numbers).any(axis=0))
+    alike = _alike(np.unique(kind[known], return_inverse=True)[1], numbers[:, known], _SAME)
+    of_row = np.concatenate(found)[known]
+    left = known < len(found[0])
+    many = np.stack([np.bincount(alike[side], minlength=len(known)) for side in (left, ~left)])
+    alone = (many == 1).all(axis=0)[alike]
+    order = np.argsort(alike[alone], kind="stable")  # by number, first the row of a
+    i, j = of_row[alone][order].reshape(-1, 2).T
     return i, j
 
 

@@ -1,0 +1,104 @@
+"""Steps that the two runs take differently to the same result, paired by name and order only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import OpLog
+from tests.captured import Step, captured_log
+
+RNG = np.random.default_rng(11)
+X, G, H, W, OTHER = (RNG.normal(size=(8, 16)) for _ in range(5))
+
+
+class Run:
+    """Steps that read each other by the last part of their keys."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, Step] = {}
+
+    def add(self, key: str, gives: NDArray[Any], *reads: str) -> None:
+        inputs = [self._steps[name].gives[0] for name in reads] or [gives * 7]
+        made = [self._steps[name].key for name in reads] or [""]
+        self._steps[key.rpartition("/")[2]] = Step(key=key, gives=[gives], reads=inputs, made=made)
+
+    @property
+    def log(self) -> OpLog:
+        return captured_log(list(self._steps.values()))
+
+
+def pairs(c: Comparison) -> dict[str, str]:
+    """The key of the partner in b by key in a, without modules; empty for none."""
+    out = {}
+    for i, pair in enumerate(c.pairing.of_a.tolist()):
+        j = int(c.pairing.lead_b[pair]) if pair >= 0 else -1
+        out[c.a.keys[i].rpartition("/")[2]] = c.b.keys[j].rpartition("/")[2] if j >= 0 else ""
+    return out
+
+
+def summed(order: str, total: NDArray[Any]) -> OpLog:
+    """A gradient of three terms; by names and order the sum of all in one run is a partner of a part in the other."""
+    run = Run()
+    for name, value in (("op_0_mm", X), ("op_1_mm", G), ("op_2_mm", H)):
+        run.add(f"layers.1.mlp/{name}", value)
+    if order == "left":
+        run.add("layers.1.value/op_3_add", X + G, "op_0_mm", "op_1_mm")
+        run.add("layers.1.key/op_4_add", total, "op_3_add", "op_2_mm")
+    else:
+        run.add("layers.1.key/op_4_add", G + H, "op_1_mm", "op_2_mm")
+    for k in range(10, 50):
+        run.add(f"layers.1.norm/op_{k}_exp", W * k, "op_1_mm")
+    if order == "right":
+        run.add("layers.1.norm/op_9_add", total, "op_0_mm", "op_4_add")
+    run.add("layers.0.mlp/op_50_tanh", np.tanh(total), "op_4_add" if order == "left" else "op_9_add")
+    return run.log
+
+
+def test_a_sum_of_three_terms_is_the_partner_of_the_sum_of_all() -> None:
+    c = compare(summed("left", X + G + H), summed("right", X + (G + H + 1e-9)))
+    assert pairs(c)["op_4_add"] == "op_9_add"
+    assert not c.red.any()
+    assert not c.cause.any()
+
+
+def test_a_wrong_sum_is_red_whatever_its_partner() -> None:
+    c = compare(summed("left", X + G + H), summed("right", X + (G + H) * 1.5))
+    assert c.red.any()
+    assert c.cause.any()
+
+
+def detoured(op: str, on_the_way: NDArray[Any], result: NDArray[Any], *, diverged: float) -> OpLog:
+    """A product by way of `op`, near something that diverges by itself."""
+    run = Run()
+    run.add("m/op_0_exp", X)
+    run.add(f"m/op_1_{op}", on_the_way * 2, "op_0_exp")
+    run.add("m/op_2_div", on_the_way, f"op_1_{op}")
+    run.add("m/op_3_mm", result, "op_2_div")
+    run.add("m/op_4_sin", H * diverged, "op_0_exp")
+    run.add("m/op_5_cos", W * diverged, "op_4_sin")
+    return run.log
+
+
+@pytest.mark.parametrize("diverged", [1.0, 1.5])
+def test_a_detour_is_no_pair_though_something_diverges_nearby(diverged: float) -> None:
+    c = compare(detoured("tan", G, W, diverged=1.0), detoured("atan", OTHER * 3, W, diverged=diverged))
+    found = pairs(c)
+    assert (found["op_2_div"], found["op_3_mm"]) == ("", "op_3_mm")
+    red = {c.a.op_name(int(c.row_a[row])) for row in np.flatnonzero(c.red).tolist()}
+    assert red == (set() if diverged == 1 else {"sin", "cos"})
+
+
+def test_it_is_a_pair_where_what_reads_it_differs() -> None:
+    c = compare(detoured("tan", G, W, diverged=1.0), detoured("atan", OTHER * 3, W * 2, diverged=1.0))
+    assert pairs(c)["op_2_div"] == "op_2_div"
+
+
+def test_nor_is_a_small_difference_a_detour() -> None:
+    """It may vanish in what reads it."""
+    c = compare(detoured("tan", G, W, diverged=1.0), detoured("atan", G * 1.001, W, diverged=1.0))
+    assert pairs(c)["op_2_div"] == "op_2_div"
