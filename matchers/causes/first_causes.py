@@ -1,8 +1,8 @@
 """Find where a divergence starts: the role of every red pair, and the first causes.
 
-* receiver: an input already differs, or comes from a red row, or from an unpaired operation; * origin: every input
-agrees, the output differs; * unknown: no upstream row is red, but an input differs (or has no hash) and no captured
-operation produced it: look one hop upstream.
+* receiver: an input already differs, or comes from a red row (also over rows that are close, unpaired or not judged),
+or from an unpaired operation; * origin: every input agrees, the output differs; * unknown: no upstream row is red, but
+an input differs (or has no hash) and no captured operation produced it: look one hop upstream.
 
 Before the first red row an input agrees if it is within the tolerance. After it only an equal one does: there, a small
 difference is more likely propagated divergence than noise. If both logs have digests, equal means bitwise equal; an
@@ -29,11 +29,13 @@ from matchers.causes.red_inputs import Inputs, inputs_of_pairs, is_alone, marked
 from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.op_names import rows_named
 from matchers.ops.random_draws import drawing
+from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
@@ -45,6 +47,8 @@ __all__ = ["Origins", "find_origins"]
 
 
 _COPIES = frozenset({"clone", "copy", "copy_", "_to_copy"})
+_GROWTH = 4.0
+"""Factor by which an operation may enlarge the error of what unpaired operations made."""
 
 
 def find_origins(
@@ -96,7 +100,8 @@ class _Half:
     Attributes:
         side: the log, its pairs and its data flow.
         red: bool[n], red records.
-        passive: bool[n], records whose results were not judged: unpaired, or logged before completion.
+        passive: bool[n], records whose results may differ though they are not red: not judged (unpaired, or logged
+            before completion), or within the tolerance.
         cause: bool[n], the unpaired records that are first causes.
     """
 
@@ -110,14 +115,19 @@ class _Half:
         cls, name: str, log: OpLog, of: Int32, flow: Ragged, verdicts: Verdicts, unpaired: NDArray[np.int8]
     ) -> _Half:
         red = _red_records(verdicts.status >= Status.SHAPE, of) | (unpaired != Role.NONE)
-        unjudged = np.append((verdicts.status > Status.CLOSE) & (verdicts.status < Status.SHAPE), True)
+        passive = np.append((verdicts.status >= Status.CLOSE) & (verdicts.status < Status.SHAPE), True)
         side = Side(name, log, of.astype(np.int64), flow)
-        return cls(side, red, np.asarray(unjudged[of]), np.zeros(len(log), bool))
+        return cls(side, red, np.asarray(passive[of]), np.zeros(len(log), bool))
 
     @cached_property
     def fed(self) -> Bool:
         """bool[n]: an input was produced by a red record, directly or over passive records."""
         return _fed_by_red(self.side.log, self.side.flow, self.red, self.passive)
+
+    @property
+    def carries(self) -> Bool:
+        """bool[n]: the record is red, or hands on what a red one made."""
+        return self.red | (self.passive & self.fed)
 
     @cached_property
     def alone(self) -> Bool:
@@ -159,7 +169,7 @@ class _Search:
                 half.red = half.red | (hidden & carried)
                 half.__dict__.pop("fed", None)
         reads = inputs_of_pairs(a.log, b.log, pairing, verdicts, a.flow, b.flow, np.flatnonzero(red))
-        from_red = (marked_at(one.red, reads.maker_a) | marked_at(other.red, reads.maker_b)) & ~reads.equal
+        from_red = (marked_at(one.carries, reads.maker_a) | marked_at(other.carries, reads.maker_b)) & ~reads.equal
         self.explained = marked(reads.pair[from_red], len(pairing))
         by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
         self._reads, self._reads_parts = _without_parts(reads, parts, by_weight, a, b)
@@ -209,11 +219,14 @@ class _Search:
             _extra(reads.maker_a, reads.maker_b, a.of, b.of),
             _extra(reads.maker_b, reads.maker_a, b.of, a.of),
         )
-        # other operations made it in each run: what differs is known by its value only
-        both = marked_at(one.alone, reads.maker_a) & marked_at(other.alone, reads.maker_b) & reads.differs
+        # other operations made it in each run: what differs is known by its numbers only
+        both = marked_at(one.alone, reads.maker_a) & marked_at(other.alone, reads.maker_b)
         both &= self._verdicts.status[reads.pair] != Status.NAN
         suspect = (extra_a | extra_b | both) & ~reads.equal & ~self.explained[reads.pair] & ~self._reads_parts
-        alike = np.flatnonzero(suspect & ~reads.differs)
+        unshown = np.flatnonzero(suspect & ~reads.differs & both)
+        hidden = _hidden_error(a.log, b.log, reads.maker_a[unshown], reads.maker_b[unshown])
+        suspect[unshown] = self._verdicts.error[reads.pair[unshown]] <= _GROWTH * hidden
+        alike = np.flatnonzero(suspect & ~reads.differs & ~both)
         maker_a, maker_b = reads.maker_a[alike], reads.maker_b[alike]
         suspect[alike] = _altered(a.log, b.log, maker_a, maker_b, self._verdicts.tolerance[reads.pair[alike]])
         if self._folded:
@@ -345,6 +358,18 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
     with np.errstate(invalid="ignore"):
         out[known] = altered | (error > tolerance)
     return out
+
+
+def _hidden_error(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
+    """The relative error that the results of some records of a and b may have against each other.
+
+    By their sketches, or by their norms where the shapes are not the same: errors of random signs change the norm of n
+    numbers by 1/√n of their size.
+    """
+    shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
+    _, error = estimates(a, b, i, j, shape_a[a.shape[i]] == shape_b[b.shape[j]])
+    change = np.fmax(relative(a.outputs.first(i), b.outputs.first(j)), relative(a.stats[1][i], b.stats[1][j]))
+    return np.where(np.isnan(error), change * np.sqrt(numel(a)[a.shape[i]]), error)
 
 
 def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict[int, Int64]:

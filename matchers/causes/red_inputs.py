@@ -9,6 +9,7 @@ import numpy as np
 from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
@@ -21,7 +22,8 @@ __all__ = ["Inputs", "inputs_of_pairs", "is_alone", "marked", "marked_at"]
 class Inputs:
     """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
 
-    `equal`: bitwise equal. `hidden`: different bits, although the outputs of the producers are equal.
+    `equal`: bitwise equal, or an argument that the other run passes as a plain number. `hidden`: different bits,
+    although the outputs of the producers are equal.
     """
 
     pair: Int64
@@ -92,14 +94,18 @@ def _single_inputs(
     only_a[longer_a] = flow_a.value[a.inputs.start[i[extra[longer_a]]] + beyond[longer_a]]
     only_b[~longer_a] = flow_b.value[b.inputs.start[j[extra[~longer_a]]] + beyond[~longer_a]]
     alone = is_alone(only_a, pairing.of_a) | is_alone(only_b, pairing.of_b)
+    number = np.zeros(len(extra), bool)
+    if alone.any():
+        number |= marked_at(_numbers(a, flow_a, pairing.of_a), only_a)
+        number |= marked_at(_numbers(b, flow_b, pairing.of_b), only_b)
     no = np.zeros(len(extra), bool)
     return Inputs(
         np.concatenate((pairs[owner], pairs[extra])),
         np.concatenate((made_a, only_a)),
         np.concatenate((made_b, only_b)),
-        np.concatenate((differs, alone)),
+        np.concatenate((differs, alone & ~number)),
         np.concatenate((unhashed, no)),
-        np.concatenate((equal, no)),
+        np.concatenate((equal, number)),
         np.concatenate((hidden, no)),
     )
 
@@ -118,6 +124,15 @@ def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bo
         digests.append(value)
     known = listed & (digests[0] != NO_DIGEST) & (digests[1] != NO_DIGEST)
     return known, listed & (digests[0] == digests[1])
+
+
+def _numbers(log: OpLog, flow: Ragged, of: Int32) -> Bool:
+    """bool[n]: unpaired scalars that no tensor leads to: a compiler turns the numbers of a model into such tensors."""
+    found = (of < 0) & (numel(log)[log.shape] == 1)
+    for record in np.flatnonzero(found).tolist():
+        makers = flow[record]
+        found[record] = bool(found[makers[makers >= 0]].all())
+    return np.asarray(found)
 
 
 def is_alone(maker: Int64, of: Int32 | Int64) -> Bool:

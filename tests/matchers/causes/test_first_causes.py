@@ -205,6 +205,27 @@ def test_an_extra_operation_behind_the_divergence_is_no_cause() -> None:
     assert causes == {"mm"}
 
 
+@pytest.mark.parametrize(("mm", "blamed"), [(3.3, {"mm"}), (3.0, {"neg"})])
+def test_an_extra_operation_far_behind_the_divergence_is_no_cause_either(mm: float, blamed: set[str]) -> None:
+    """Between them the runs agree again, but not to the digit. Without the divergence it is one."""
+    steps = [*CHAIN[:4], ("add", 6.0, ["softmax"]), ("bmm", 5.0, ["add"])]
+    close = 1.0 if mm == 3.0 else 1.000005
+    other = [
+        *changed(steps[:5], {"mm": mm, "softmax": 4.0 * close, "add": 6.0 * close}),
+        ("neg", 6.6, ["add"]),
+        ("bmm", 5.5, ["neg"]),
+    ]
+    c = compared(flow(steps), flow(other))
+    assert {name for name, (_, cause) in told(c).items() if cause} == blamed
+
+
+def test_a_row_is_a_consequence_of_what_comes_to_it_over_other_operations_in_each_run() -> None:
+    """The number that it reads is the same."""
+    one: list[Step] = [*CHAIN[:3], ("clone", 8.0, ["mm"]), ("bmm", 5.0, ["clone"])]
+    other: list[Step] = [*changed(CHAIN[:3], {"mm": 3.3}), ("repeat", 8.0, ["mm"]), ("bmm", 5.5, ["repeat"])]
+    assert told(compared(flow(one), flow(other))) == {"mm": ORIGIN, "bmm": RECEIVER}
+
+
 def test_what_a_rule_ignores_stays_the_cause_of_what_follows_from_it() -> None:
     other = changed(CHAIN, {"mm": 3.3, "softmax": 4.4})
     c = compared(flow(CHAIN), flow(other)).with_rules(RuleSet((IgnoreRule(op="mm"),)))
@@ -410,3 +431,49 @@ def test_an_input_of_two_operations_without_partners_names_both() -> None:
 def test_an_input_of_partners_names_no_two_operations() -> None:
     c = compare(made_up_log(flow(CHAIN)), made_up_log(flow(changed(CHAIN, {"softmax": 4.5, "bmm": 5.5}))))
     assert not any("b reads" in explain(c, row).headline for row in np.flatnonzero(c.red).tolist())
+
+
+# ---------------------------------------------------------------------- other operations in each run, by their numbers
+
+ROWS = np.random.default_rng(5).normal(size=(32, 64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("layout", ["same", "other"])
+@pytest.mark.parametrize(("noise", "factor", "blamed"), [(3e-4, 1.0, "branch"), (1e-7, 1.01, "reader")])
+def test_other_operations_are_blamed_for_an_error_that_their_norms_may_hide(
+    layout: str, noise: float, factor: float, blamed: str
+) -> None:
+    """Errors of random signs hardly change a norm. What reads them is blamed for an error beyond what can be hidden."""
+    off = (ROWS * (1 + noise * np.random.default_rng(6).normal(size=ROWS.shape))).astype(np.float32)
+    first = Captured(key="m/op_0_mul", reads=[ROWS * 2], gives=[ROWS], made=[""])
+    made = off if layout == "same" else off.T.copy()
+    one, other = (
+        captured_log(
+            [
+                first,
+                Captured(key=f"m/op_1_{name}", reads=[ROWS], gives=[given], made=["m/op_0_mul"]),
+                Captured(key="m/op_2_mm", reads=[given], gives=[result], made=[f"m/op_1_{name}"]),
+            ]
+        )
+        for name, given, result in (("tanh", ROWS, ROWS * 3), ("atan", made, off * 3 * factor))
+    )
+    causes = {name for name, (_, cause) in told(compare(one, other)).items() if cause}
+    assert causes == ({"tanh"} if blamed == "branch" else {"mm"})
+
+
+@pytest.mark.parametrize(("made_from", "blamed"), [("", "mul"), ("m/op_0_exp", "_to_copy")])
+def test_a_number_that_one_run_passes_as_a_tensor_is_an_argument_of_what_reads_it(made_from: str, blamed: str) -> None:
+    """Unless it is computed from a tensor."""
+    first = Captured(key="m/op_0_exp", reads=[ROWS * 2], gives=[ROWS], made=[""])
+    number = np.array(0.36)
+    one = [first, Captured(key="m/op_1_mul", reads=[ROWS], gives=[ROWS * 0.35], made=["m/op_0_exp"])]
+    other = [
+        first,
+        Captured(key="m/op_1__to_copy", reads=[ROWS if made_from else number], gives=[number], made=[made_from]),
+        Captured(key="m/op_2_mul", reads=[ROWS, number], gives=[ROWS * 0.36], made=["m/op_0_exp", "m/op_1__to_copy"]),
+    ]
+    c = compare(captured_log(one), captured_log(other))
+    assert {name for name, (_, cause) in told(c).items() if cause} == {blamed}
+    if blamed == "mul":
+        (row,) = np.flatnonzero(c.cause).tolist()
+        assert explain(c, row).headline.endswith("; the common input agrees; b has 1 more")
