@@ -30,7 +30,7 @@ from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import STATISTICS, OpLog
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.op_names import rows_named
@@ -179,6 +179,7 @@ class _Search:
         """Find the first causes among records that are not red pairs, each kind among what is left to explain."""
         self._random_draws()
         self._unpaired_producers()
+        self._kept_sizes()
         self._broken_producers()
         self._insertions()
         self._behind_parts()
@@ -213,8 +214,9 @@ class _Search:
 
     def _unpaired_producers(self) -> None:
         """Unpaired producers of another value, or of one that agrees in L1 only."""
-        reads, one, other = self._reads, self._one, self._other
+        one, other = self._one, self._other
         a, b = one.side, other.side
+        reads = self._over_unjudged(self._reads)
         extra_a, extra_b = (
             _extra(reads.maker_a, reads.maker_b, a.of, b.of),
             _extra(reads.maker_b, reads.maker_a, b.of, a.of),
@@ -245,6 +247,32 @@ class _Search:
             ends += [("b", int(reads.maker_b[k]))] * bool(extra_b[k] | both[k])
             name, begin = branches.start(*ends)
             (one if name == "a" else other).cause[begin] = True
+
+    def _over_unjudged(self, reads: Inputs) -> Inputs:
+        """The inputs, but what a pair reads in place of its result, if it is not judged and no partners make that."""
+        a, b = self._one.side, self._other.side
+        unjudged = np.append(self._verdicts.status == Status.NOT_JUDGED, False)
+        at = np.flatnonzero(marked_at(unjudged[a.of], reads.maker_a) & marked_at(unjudged[b.of], reads.maker_b))
+        i, j = reads.maker_a[at], reads.maker_b[at]
+        known = (a.flow.count[i] > 0) & (b.flow.count[j] > 0) & (a.of[i] == b.of[j])
+        at, i, j = at[known], i[known], j[known]
+        before_a, before_b = a.flow.value[a.flow.start[i]], b.flow.value[b.flow.start[j]]
+        alone = is_alone(before_a, a.of) & is_alone(before_b, b.of)
+        maker_a, maker_b = reads.maker_a.copy(), reads.maker_b.copy()
+        maker_a[at[alone]], maker_b[at[alone]] = before_a[alone], before_b[alone]
+        return replace(reads, maker_a=maker_a, maker_b=maker_b)
+
+    def _kept_sizes(self) -> None:
+        """Backward operations with another shape, of a line whose forward operations differ: autograd keeps sizes."""
+        shapes = np.flatnonzero((self._verdicts.status == Status.SHAPE) & ~self.explained)
+        log, lead = self._one.side.log, self._pairing.lead_a
+        shapes = shapes[log.phase[lead[shapes]] == Phase.BACKWARD]
+        if not len(shapes):
+            return
+        differs = (self._one.red | self._one.alone) & (log.phase == Phase.FORWARD) & (log.location >= 0)
+        places = {(m, x) for m, x in zip(log.module[differs].tolist(), log.location[differs].tolist(), strict=True)}
+        found = [(int(log.module[i]), int(log.location[i])) in places for i in lead[shapes].tolist()]
+        self._explain(shapes[np.array(found, bool)])
 
     def _broken_producers(self) -> None:
         """Unpaired producers of the first NaN or Inf."""

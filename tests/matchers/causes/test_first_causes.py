@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -477,3 +478,61 @@ def test_a_number_that_one_run_passes_as_a_tensor_is_an_argument_of_what_reads_i
     if blamed == "mul":
         (row,) = np.flatnonzero(c.cause).tolist()
         assert explain(c, row).headline.endswith("; the common input agrees; b has 1 more")
+
+
+@pytest.mark.parametrize(("stacked", "blamed"), [((0, 1), "stack"), ((0,), "mul")])
+def test_what_reads_a_scalar_of_tensors_of_other_sizes_leaves_the_blame_to_these(
+    stacked: tuple[int, ...], blamed: str
+) -> None:
+    """One run takes the mean of two balances, the other of one; the mean is not judged. Else the reader is wrong."""
+    balances = (ROWS[0], ROWS[1] * 2)
+
+    def log(rows: Sequence[int], factor: float) -> Any:
+        stack = np.stack([balances[row] for row in rows])
+        mean = np.abs(stack).mean(keepdims=False).astype(np.float32)
+        return captured_log(
+            [
+                *(
+                    Captured(key=f"layers.{k}/op_0_mul", reads=[balance * 3], gives=[balance], made=[""])
+                    for k, balance in enumerate(balances)
+                ),
+                Captured(
+                    key="m/op_0_stack",
+                    reads=[balances[row] for row in rows],
+                    gives=[stack],
+                    made=[f"layers.{row}/op_0_mul" for row in rows],
+                ),
+                Captured(key="m/op_1_mean", reads=[stack], gives=[mean], made=["m/op_0_stack"]),
+                Captured(key="m/op_2_mul", reads=[mean], gives=[mean * np.float32(factor)], made=["m/op_1_mean"]),
+            ]
+        )
+
+    c = compare(log((0,), 0.1), log(stacked, 0.1 if len(stacked) > 1 else 0.2))
+    assert {name for name, (_, cause) in told(c).items() if cause} == {blamed}
+
+
+@pytest.mark.parametrize(("rows", "blamed"), [(24, {"index"}), (32, {"div"})])
+def test_a_backward_operation_has_the_sizes_of_its_line(rows: int, blamed: set[str]) -> None:
+    """No data flow shows that autograd kept them. Where the forward operations of the line agree it is wrong itself."""
+
+    def log(taken: int, given: int) -> Any:
+        at = {"location": "loss.py:7"}
+        back = {"phase": "backward", **at}
+        part = ROWS[:taken].copy()
+        return captured_log(
+            [
+                Captured(key="m/op_0_exp", reads=[ROWS * 3], gives=[ROWS], made=[""]),
+                Captured(key="m/op_1_index", reads=[ROWS], gives=[part], made=["m/op_0_exp"], fields=at),
+                Captured(key="m/op_2_ones_like", reads=[ROWS[0, :1]], gives=[ROWS[0, :1]], made=[""], fields=back),
+                Captured(
+                    key="m/op_3_div",
+                    reads=[ROWS[0, :1]],
+                    gives=[np.ones((given, 64), np.float32) / given],
+                    made=["m/op_2_ones_like"],
+                    fields=back,
+                ),
+            ]
+        )
+
+    c = compare(log(32, 32), log(rows, 24))
+    assert {name for name, (_, cause) in told(c).items() if cause} == blamed
