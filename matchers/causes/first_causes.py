@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.causes.handed_on import Causes, acquit_copies
+from matchers.causes.handed_on import Causes, acquit_copies, acquit_counted
 from matchers.causes.red_inputs import Inputs, inputs_of_pairs, is_alone, marked, marked_at
 from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.op_names import rows_named
@@ -83,7 +83,9 @@ def find_origins(
         search = _Search(one, other, pairing, verdicts, parts, red, cause)
         search.follow()
         role, found = search.roles(), search.unjudged
-        acquit_copies(a, b, pairing, verdicts, flow, role, Causes(cause, one.cause, other.cause))
+        causes = Causes(cause, one.cause, other.cause)
+        acquit_copies(a, b, pairing, verdicts, flow, role, causes)
+        acquit_counted(a, pairing, verdicts, role, causes)
         if not (cause.any() or one.cause.any() or other.cause.any()):
             # crossing pairs let red rows explain each other: take the earliest
             cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True
@@ -225,6 +227,7 @@ class _Search:
         both = marked_at(one.alone, reads.maker_a) & marked_at(other.alone, reads.maker_b)
         both &= self._verdicts.status[reads.pair] != Status.NAN
         suspect = (extra_a | extra_b | both) & ~reads.equal & ~self.explained[reads.pair] & ~self._reads_parts
+        suspect &= ~(marked_at(_given(a), reads.maker_a) | marked_at(_given(b), reads.maker_b))
         unshown = np.flatnonzero(suspect & ~reads.differs & both)
         hidden = _hidden_error(a.log, b.log, reads.maker_a[unshown], reads.maker_b[unshown])
         suspect[unshown] = self._verdicts.error[reads.pair[unshown]] <= _GROWTH * hidden
@@ -423,6 +426,19 @@ def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict
         if pairs:
             found[record] = np.array(pairs, np.int64)
     return found
+
+
+def _given(side: Side) -> Bool:
+    """bool[n]: unpaired copies of what the step was given: ranks send each other buffers that they have already."""
+    given = side.log.input_digests.value[side.flow.value < 0] if _listed(side) else np.zeros(0, np.uint64)
+    copies = _copies(side.log) & (side.of < 0)
+    copies[copies] = np.isin(side.log.digests.first(np.flatnonzero(copies), NO_DIGEST), given[given != NO_DIGEST])
+    return copies
+
+
+def _listed(side: Side) -> bool:
+    """True if the log has a digest, perhaps unknown, of each input."""
+    return np.array_equal(side.log.input_digests.start, side.flow.start)
 
 
 def _copies(log: OpLog) -> Bool:

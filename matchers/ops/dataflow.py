@@ -15,7 +15,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import awaiting, unfinished
 
 __all__ = ["DataFlow", "Readers", "consumers", "sources"]
@@ -36,16 +36,50 @@ def sources(log: OpLog) -> Ragged:
         named_at = np.flatnonzero(same_length[log.producers.row])
         out[hash_at] = log.producers.value[named_at]
     unknown = np.flatnonzero((out < 0) & np.isfinite(inputs.value) & (inputs.value != 0))
+    unknown = unknown[~_named(log, unknown)]
     out[out < 0] = -1
     if len(unknown) and len(log.outputs.value):
         # only its wait can read the buffer of an unfinished collective
         early = unfinished(log)
         # of several micro-batches that are read as one, the records of the last one stand for all
         stands = ~early if log.folding is None else ~early & (log.folding.into < 0)
-        out[unknown] = _last_with_value(log, inputs.value[unknown], owner[unknown], stands)
+        found = _last_with_value(log, inputs.value[unknown], owner[unknown], stands)
+        out[unknown] = np.where(_other_whole_numbers(log, unknown, found), -1, found)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
     return Ragged(inputs.start, out)
+
+
+def _named(log: OpLog, at: Int64) -> Bool:
+    """For some inputs (places among all), whether they are parameters, buffers or states by their names.
+
+    Whatever wrote such a tensor had named it, too. A gradient is named where it is read, by the optimizer alone.
+    """
+    texts, owner = log.texts("Parameter"), log.inputs.row[at]
+    named = np.zeros(len(at), bool)
+    by_row: dict[int, list[str]] = {}
+    for k in np.flatnonzero(np.isin(owner, list(texts))).tolist():
+        row = int(owner[k])
+        names = by_row.get(row)
+        if names is None:
+            names = by_row[row] = texts[row].split(";")
+        slot = int(at[k] - log.inputs.start[row])
+        named[k] = slot < len(names) and bool(names[slot]) and not names[slot].endswith(".grad")
+    return named
+
+
+def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
+    """Per input (at its place among all) and a record: its results are whole numbers, of which this input holds others.
+
+    The same tokens in another order have the same norm.
+    """
+    other = np.zeros(len(at), bool)
+    if np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value):
+        whole = np.array([name.startswith(("int", "uint", "bool")) for name in log.dtypes] + [False])[log.dtype]
+        other = (maker >= 0) & (whole & (log.digests.count == 1))[maker]
+        read, made = log.input_digests.value[at], log.digests.first(maker, NO_DIGEST)
+        other &= (read != made) & (read != NO_DIGEST) & (made != NO_DIGEST)
+    return other
 
 
 def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> Int64:

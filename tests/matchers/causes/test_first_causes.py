@@ -11,6 +11,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain, headline
+from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import consumers, sources
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
@@ -536,3 +537,40 @@ def test_a_backward_operation_has_the_sizes_of_its_line(rows: int, blamed: set[s
 
     c = compare(log(32, 32), log(rows, 24))
     assert {name for name, (_, cause) in told(c).items() if cause} == blamed
+def test_whole_numbers_of_the_same_sum_come_from_elsewhere() -> None:
+    tokens = np.arange(6)
+    local = Captured(key="embed/op_0_sub", gives=[tokens], reads=[tokens + 1])
+    for targets, maker in ((tokens, 0), (np.roll(tokens, 1), -1)):
+        log = captured_log([local, Captured(key="loss/op_1_ne", gives=[targets > 2], reads=[targets])])
+        assert sources(log)[1].tolist() == [maker]
+
+
+@pytest.mark.parametrize(("name", "maker"), [("w.step", -1), ("w.grad", 0), ("", 0)])
+def test_a_state_comes_from_what_names_it(name: str, maker: int) -> None:
+    """A step count of 1 is no gradient of the loss; a gradient may come through a view."""
+    one = np.ones(1, np.float32)
+    count = Captured(
+        key="optimizer/op_0_add_", gives=[one + 1], reads=[one], fields={"phase": "optimizer", "parameters": [name]}
+    )
+    log = captured_log([Captured(key="loss/op_0_ones_like", gives=[one]), count])
+    assert sources(log)[1].tolist() == [maker]
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_ranks_that_send_a_buffer_as_it_was_are_no_cause(sent: bool) -> None:
+    """The reader is: the buffer differs before the step. What a rank receives may be something else."""
+    rng = np.random.default_rng(3)
+    x, buffer, other = (rng.normal(size=(4, 8)).astype(np.float32) for _ in range(3))
+
+    def log(turn: np.ndarray, *steps: Captured) -> OpLog:
+        made = steps[-1].key if steps else ""
+        y = x * turn
+        reads = Captured(key="rope/op_2_mul", gives=[y], reads=[x, turn], made=["", made])
+        return captured_log([*steps, reads, Captured(key="out/op_0_tanh", gives=[np.tanh(y)], reads=[y])])
+
+    before = other if sent else buffer
+    send = Captured(key="rope/op_0_broadcast_", gives=[other], reads=[before], made=[""])
+    copied = Captured(key="rope/op_1_copy_", gives=[other], reads=[None, other], made=["", send.key])
+    c = compare(log(buffer), log(other, send, copied))
+    [row] = np.flatnonzero(c.cause).tolist()
+    assert (c.b.keys[c.row_b[row]] == "rope/op_2_mul") is sent
