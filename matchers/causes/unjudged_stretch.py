@@ -16,9 +16,11 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.causes.red_inputs import marked
 from matchers.causes.unpaired_branches import Branches, Side, like
-from matchers.logs.op_log import NO_DIGEST
+from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.collectives import is_collective, moves
+from matchers.ops.op_names import in_place
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Stretch
@@ -98,22 +100,27 @@ class Stretches:
     def _upstream(self, pair: int, small: float) -> tuple[set[_Node] | None, float]:
         """The stretch that leads to a pair, and the largest error that enters it; None if a red pair leads to it."""
         stretch: set[_Node] = set()
+        within: set[_Node] = set()
         received = 0.0
         ahead: list[_Node] = [("", pair)]
         while ahead:
-            for side, maker in self._makers(ahead.pop()):
+            reader = ahead.pop()
+            for side, maker in self._makers(reader):
                 of = int(side.of[maker])
                 node = ("", of) if of >= 0 else (side.name, maker)
-                if node in stretch or of == pair:
+                if node in stretch or node in within or of == pair:
                     continue
                 if node in self._tainted or (of >= 0 and self.red[of]):
                     return None, 0.0
                 if of >= 0 and self._agrees[of]:
                     received = max(received, float(np.nan_to_num(self.verdicts.error[of])))
+                elif reader in within or (of >= 0 and self._of_optimizer[of]) or self._kept[side.name][maker]:
+                    within.add(node)
+                    ahead.append(node)
                 elif self._shown[side.name][maker] > small and (of < 0 or self._shown_pair(of) > small):
                     stretch.add(node)
                     ahead.append(node)
-        return stretch, received
+        return {node for node in stretch if not node[0] or not self._branches.elsewhere[node[0]][node[1]]}, received
 
     def _makers(self, node: _Node) -> Iterator[tuple[Side, int]]:
         for side in (self.a, self.b):
@@ -129,6 +136,23 @@ class Stretches:
     def _agrees(self) -> Bool:
         status = self.verdicts.status
         return np.asarray((status >= Status.EQUAL) & (status <= Status.CLOSE))
+
+    @cached_property
+    def _of_optimizer(self) -> Bool:
+        """bool[p]: the optimizer's operations on parts: a whole that none of them exceeds is no cause."""
+        of_optimizer = self.a.log.phase[self.pairing.lead_a] == Phase.OPTIMIZER
+        return np.asarray((self.verdicts.status == Status.SHARDED) & of_optimizer)
+
+    @cached_property
+    def _kept(self) -> dict[str, Bool]:
+        """By side, bool[n]: the optimizer keeps the result in a state that does not exceed its whole: a gradient."""
+        found = {}
+        for side in (self.a, self.b):
+            writes = np.zeros(len(side.log), bool)
+            writes[list(side.log.texts("Parameter"))] = True
+            writes &= np.append(self._of_optimizer, False)[side.of] & in_place(side.log)
+            found[side.name] = marked(side.flow.value[writes[side.flow.row] & (side.flow.value >= 0)], len(side.log))
+        return found
 
     @cached_property
     def _shown(self) -> dict[str, Float64]:
@@ -173,15 +197,14 @@ class Stretches:
         return sorted(found, key=self._order)
 
     def _first(self, stretch: set[_Node]) -> list[_Node]:
-        """The pairs of the stretch that compute something, in order; else whatever it has."""
-        computes = [
-            node for node in stretch if not node[0] and not self._passes_on(self.a, int(self.pairing.lead_a[node[1]]))
-        ]
-        return sorted(computes or stretch, key=self._order)
+        """The operations of the stretch that compute something, in order: pairs, if there are any."""
+        computes = [node for node in stretch if not self._passes_on(*node)]
+        return sorted([node for node in computes if not node[0]] or computes, key=self._order)
 
-    def _passes_on(self, side: Side, record: int) -> bool:
+    def _passes_on(self, side: str, record: int) -> bool:
         """True for operations that move numbers and change none."""
-        name = side.log.op_name(record)
+        log = self.b.log if side == "b" else self.a.log
+        name = log.op_name(record if side else int(self.pairing.lead_a[record]))
         return name in COPIES or moves(name) or is_collective(name)
 
     def _reads_other(self, pair: int) -> int:

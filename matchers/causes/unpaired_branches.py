@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import is_collective, moves
+from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import canonical, template
 from matchers.verdict.tolerance import EPSILON
 
@@ -54,10 +55,18 @@ class Branches:
         """True for an unpaired operation that computes something, and whose like in other layers is paired."""
         log = self._sides[name].log
         op = log.op_name(record)
+        if self.elsewhere[name][record]:
+            return False
         if moves(op) or is_collective(op) or log.dtype_text(record) not in EPSILON or not log.inputs.count[record]:
             return False
         module, op, phase, _ = like(log, record)
         return len(self._places[name, module, op, phase]) == 1
+
+    @cached_property
+    def elsewhere(self) -> dict[str, Bool]:
+        """By side, bool[n]: records of micro-batches that other ranks of the other run have computed."""
+        a, b = self._sides["a"], self._sides["b"]
+        return {side.name: of_other_ranks(side.log, other.log, side.of >= 0) for side, other in ((a, b), (b, a))}
 
     def _branch(self, side: Side, end: int) -> set[int]:
         """The unpaired records that lead to an unpaired one over unpaired ones, itself included.

@@ -249,6 +249,8 @@ def _what_differs(c: Comparison, row: int) -> str:
     if slot.read:
         return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:
+        if any(content.once_more for content in _contents(c, row)):
+            return f"only {slot.only} changes {slot.name} here"
         return f"only {slot.only} changed {slot.name}; it differs {when}"
     if slot.more:
         of_parameter = any(content.parameter for content in _contents(c, row))
@@ -269,6 +271,10 @@ def _of_contents(c: Comparison, row: int) -> str:
     if not contents:
         return ""
     first = contents[0]
+    if first.once_more:
+        return "all else that writes to it has a partner"
+    if all(content.exceeds for content in contents):
+        return "a shard exceeds its whole"
     if first.a < 0 or first.b < 0:
         return f"{'b' if first.a >= 0 else 'a'} leaves it as it was before the step"
     if all(content.alone for content in contents):

@@ -18,7 +18,10 @@ from matchers.ops.collectives import collective
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
 
-__all__ = ["LastContents", "Touch"]
+__all__ = ["GRADIENT", "LastContents", "Touch"]
+
+GRADIENT = ".grad"
+"""End of the name of a gradient. The step consumes gradients: what is left of them means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +122,32 @@ class LastContents:
         names = self.names(row)
         return tuple(names[slot] for slot in self._written(row) if slot < len(names) and names[slot])
 
+    @cached_property
+    def writers(self) -> dict[str, tuple[int, ...]]:
+        """The records that wrote to each tensor."""
+        found: dict[str, list[int]] = {}
+        for row in self.rows.tolist():
+            for name in self.written(row):
+                found.setdefault(name, []).append(row)
+        return {name: tuple(rows) for name, rows in found.items()}
+
     def writer(self, name: str) -> int:
         """The last record that wrote to a tensor; the last that names it if none is known to."""
         at = self.last[name].row
-        for row in self.rows[self.rows <= at][::-1].tolist():
+        for k in range(int(np.searchsorted(self.rows, at)), -1, -1):
+            row = int(self.rows[k])
             if name in self.names(row) and name in self.written(row):
-                return int(row)
+                return row
         return at
+
+    def left(self, name: str) -> Result:
+        """The content of a tensor at the end of the step, in full if its writer tells it and not a later reader."""
+        found = self.after(self.last[name])
+        if found.shape is not None:
+            return found
+        row = self.writer(name)
+        written = self.after(Touch(row, self.names(row).index(name)))
+        return written if written.digest == found.digest else found
 
     def _written(self, row: int) -> dict[int, Result]:
         """The inputs that a record wrote to, by slot. An in-place operation returns the first of its inputs."""

@@ -21,6 +21,11 @@ def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
     return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
 
 
+def in_place(log: OpLog) -> Bool:
+    """bool[n]: the row changes an input, as its name says."""
+    return np.asarray(np.array([name.endswith("_") for name in log.ops] + [False])[log.op])
+
+
 def additions(log: OpLog) -> Bool:
     """bool[n]: the row adds two tensors."""
     return rows_named(log, ADDITIONS)

@@ -114,7 +114,8 @@ def _silenced(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts, flow: 
     Args:
         verdicts: on each pair by itself.
     """
-    if not (verdicts.status == Status.DIVERGED).any():
+    # of shards, what an optimizer leaves is judged by name
+    if not np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any():
         return None
     factor_a, factor_b = condition(a, flow.a), condition(b, flow.b)
     noise_a, noise_b = _meaningless(a, factor_a), _meaningless(b, factor_b)

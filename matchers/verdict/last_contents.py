@@ -17,7 +17,7 @@ import numpy as np
 from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.last_contents import LastContents, Touch
+from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.outputs import Result
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
@@ -25,7 +25,7 @@ from matchers.status import AGREE, Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative_difference
-from matchers.verdict.slots import Limits, SlotVerdict, judge_results, worst
+from matchers.verdict.slots import Limits, SlotVerdict, beyond_whole, judge_results, worst
 from matchers.verdict.tolerance import (
     EPSILON,
     MOST_ALLOWED,
@@ -37,9 +37,6 @@ from matchers.verdict.tolerance import (
 )
 
 __all__ = ["ContentVerdict", "ContentVerdicts", "judge_contents", "other_tensors"]
-
-GRADIENT = ".grad"
-"""Gradients are consumed by the step: what is left of them means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,8 @@ class ContentVerdict:
         alone: all that it was computed from is bitwise equal in the two runs.
         parameter: it is a parameter or a buffer, not a state of an optimizer.
         given: another tensor of its parameter, from which it is computed, differs before the step.
+        exceeds: it is a shard with a norm or an extreme beyond those of its whole.
+        once_more: one run writes to it once more, beside what operations with partners write.
     """
 
     name: str
@@ -63,6 +62,8 @@ class ContentVerdict:
     alone: bool
     parameter: bool
     given: bool = False
+    exceeds: bool = False
+    once_more: bool = False
 
     @property
     def red(self) -> bool:
@@ -131,7 +132,7 @@ def judge_contents(
 ) -> ContentVerdicts:
     """Judge the last contents of named tensors, but those that are noise."""
     unpaired = pairing.of_a < 0, pairing.of_b < 0
-    apart = np.append(verdicts.status == Status.NOT_JUDGED, False)
+    apart = np.append(np.isin(verdicts.status, (Status.NOT_JUDGED, Status.SHARDED)), False)
     # without an unpaired record that names a tensor, both runs write them in the same form
     if not (len(a.rows) and len(b.rows)) or not any(
         (alone | apart[of])[rows].any()
@@ -227,7 +228,7 @@ class _Judge:
         expectation: Expectation,
         policy: DtypePolicy,
     ) -> None:
-        self._a, self._b = a, b
+        self._a, self._b, self._pairing = a, b, pairing
         self._policy, self._shards = policy, sharded_runs(a.log, b.log)
         self._bitwise, self._rtol = expectation.preset == Expect.BITWISE, expectation.rtol
         self._upstream = (
@@ -239,12 +240,15 @@ class _Judge:
         if one is None or other is None:
             return self._of_one_run(name, one, other)
         alone = self._alone(name, one, other)
-        verdict = self._judged(name, self._a.after(one), self._b.after(other), one, other, alone)
-        rows, given = (one.row, other.row), False
+        x, y = self._a.left(name), self._b.left(name)
+        verdict = self._judged(name, x, y, one, other, alone)
+        if verdict is None and (more := self._once_more(name)) is not None:
+            return more
+        rows, given, other_part = (one.row, other.row), False, x.shape != y.shape
         if verdict is not None and verdict.status.red:
             rows = self._a.writer(name), self._b.writer(name)
-            given = any(n != name and change > verdict.limit for n, change in self._before(name))
-        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given)
+            given = not other_part and any(n != name and change > verdict.limit for n, change in self._before(name))
+        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given, other_part)
 
     def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
         """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
@@ -262,12 +266,34 @@ class _Judge:
         rows = (writer, -1) if only == "a" else (-1, writer)
         return ContentVerdict(name, *rows, verdict, before.digest == digest, True)
 
+    def _once_more(self, name: str) -> ContentVerdict | None:
+        """A tensor whose parts cannot be compared, and that one run changes once more: all else that writes to it is
+        paired. Its content before and after tells by how much.
+        """
+        of_a, of_b = self._pairing.of_a, self._pairing.of_b
+        writers = self._a.writers.get(name, ()), self._b.writers.get(name, ())
+        alone = [row for row in writers[0] if of_a[row] < 0], [row for row in writers[1] if of_b[row] < 0]
+        pairs = [int(of_a[r]) for r in writers[0] if of_a[r] >= 0], [int(of_b[r]) for r in writers[1] if of_b[r] >= 0]
+        if bool(alone[0]) == bool(alone[1]) or pairs[0] != pairs[1]:
+            return None
+        side, mine, rows = ("a", self._a, alone[0]) if alone[0] else ("b", self._b, alone[1])
+        for row in rows:
+            touch = Touch(row, mine.names(row).index(name))
+            before, after = mine.before(touch), mine.after(touch)
+            if before.digest is not None and before.digest != after.digest:
+                verdict = SlotVerdict(name, Status.DIVERGED, relative_difference(before.l1, after.l1), True, 0.0, side)
+                places = (row, -1) if side == "a" else (-1, row)
+                return ContentVerdict(name, *places, verdict, False, self._base(name) == name, once_more=True)
+        return None
+
     def _judged(self, name: str, x: Result, y: Result, one: Touch, other: Touch, alone: bool) -> SlotVerdict | None:
         if x.digest is not None and x.digest == y.digest:
             return SlotVerdict(name, Status.EQUAL)
         verdict = replace(judge_results(x, y, self._limits(x, y, alone)), name=name)
-        if verdict.status in (Status.SHARDED, Status.SHAPE):
-            return None  # another part of the tensor, or another tensor of this name
+        if verdict.status == Status.SHARDED:
+            return beyond_whole(x, y, self._rtol)
+        if verdict.status == Status.SHAPE:
+            return None  # another tensor of this name
         if self._bitwise and verdict.status == Status.CLOSE:
             return replace(verdict, status=Status.DIVERGED, limit=0.0)
         if verdict.status == Status.DIVERGED and not (alone or self._bitwise or self._rtol is not None):

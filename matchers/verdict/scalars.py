@@ -14,7 +14,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
-from matchers.ops.outputs import mutated
+from matchers.ops.outputs import mutated, results
 from matchers.ops.shapes import numel
 from matchers.ops.shards import Shards
 from matchers.pairing.pairing import Pairing
@@ -80,6 +80,8 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
         x, y = (np.where(term[k], sign * value, value**sign) for value in (x, y))
         drift = ~term[k] & (np.abs((x / y)[:, None] / by_layout - 1) < _SAME).any(axis=1)
         size = a.stats[1][i[k]] / np.sqrt(numel(a)[a.shape[i[k]]])
+        for n in np.flatnonzero(np.isnan(size)).tolist():  # of the tensor in a list that a term changes most
+            size[n] = min((x.l2 / np.sqrt(x.numel) for x in mutated(a, int(i[k[n]])).values()), default=np.nan)
         error = np.abs(x - y) / np.where(term[k], size, np.maximum(np.abs(x), np.abs(y)))
     keep = ~drift & np.isfinite(error)
     return ScalarDifference(k[keep], x[keep], y[keep], error[keep])
@@ -110,8 +112,8 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
     width = slack[log.dtype[rows[k]]] * (np.abs(x) + np.abs(y))
     low[k], high[k] = np.max(y - x - width, axis=0), np.min(y - x + width, axis=0)
 
-    for n in np.flatnonzero(known & ~term & (log.outputs.count[rows] == 0) & (log.inputs.count[rows] > 0)).tolist():
-        low[n], high[n] = _factor_in_place(log, int(rows[n]))
+    for n in np.flatnonzero(known & (log.outputs.count[rows] == 0) & (log.inputs.count[rows] > 0)).tolist():
+        low[n], high[n] = (_term_in_place if term[n] else _factor_in_place)(log, int(rows[n]))
     return low, high
 
 
@@ -124,3 +126,20 @@ def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
     factor = first.l1 / float(log.inputs[row][0])
     off = factor * (scalar_rounding(first.dtype) + (0.0 if log.ours else PRINT_RESOLUTION))
     return factor - off, factor + off
+
+
+def _term_in_place(log: OpLog, row: int) -> tuple[float, float]:
+    """The term that an operation added to all its inputs, from their extremes before and after; NaN for none."""
+    changed, low, high = mutated(log, row), -np.inf, np.inf
+    if len(changed) != len(log.inputs[row]):
+        return np.nan, np.nan
+    for slot, (maker, l1) in enumerate(zip(log.producers[row].tolist(), log.inputs[row].tolist(), strict=True)):
+        x = [made for made in results(log, maker) if made.l1 == l1] if maker >= 0 else []
+        y = changed.get(slot)
+        if len(x) != 1 or y is None or x[0].dtype != y.dtype:
+            continue
+        slack = scalar_rounding(y.dtype) + (0.0 if log.ours else PRINT_RESOLUTION)
+        for before, after in ((x[0].min, y.min), (x[0].max, y.max)):
+            width = slack * (abs(before) + abs(after))
+            low, high = max(low, after - before - width), min(high, after - before + width)
+    return (low, high) if np.isfinite(low) else (np.nan, np.nan)

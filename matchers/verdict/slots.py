@@ -23,7 +23,7 @@ from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
-__all__ = ["Limits", "SlotVerdict", "in_another_order", "judge_results", "judge_slots", "worst"]
+__all__ = ["Limits", "SlotVerdict", "beyond_whole", "in_another_order", "judge_results", "judge_slots", "worst"]
 
 _RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.DIVERGED, Status.SHAPE, Status.NAN)
 
@@ -171,6 +171,25 @@ def judge_results(x: Result, y: Result, limits: Limits, only: str = "") -> SlotV
     if known and x.digest == y.digest:
         return SlotVerdict(name, Status.EQUAL)
     return _measured(name, x, y, limits, known)
+
+
+def beyond_whole(x: Result, y: Result, rtol: float | None) -> SlotVerdict | None:
+    """The verdict on a shard whose extremes or norms exceed those of its whole; None where they do not, as they must.
+
+    Only for shards that a log places. `rtol`: the user's tolerance.
+    """
+    part, whole = (x, y) if x.numel < y.numel else (y, x)
+    placed = part.part
+    if placed is None or placed.partial or placed.whole != whole.shape or part.numel >= whole.numel:
+        return None
+    size = float(np.nanmax([abs(whole.min), abs(whole.max), abs(part.min), abs(part.max), 0.0]))
+    tolerance = max(*map(default_tolerance, (x.dtype, y.dtype)), rtol or 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norms = float(np.nanmax([(part.l1 - whole.l1) / part.l1, (part.l2 - whole.l2) / part.l2, 0.0]))
+        extremes = float(np.nanmax([(whole.min - part.min) / size, (part.max - whole.max) / size, 0.0]))
+    limit = tolerance if norms > tolerance else EXTREMES * tolerance
+    error = max(norms, extremes)
+    return SlotVerdict(whole.name, Status.DIVERGED, error, True, limit) if error > limit else None
 
 
 def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
