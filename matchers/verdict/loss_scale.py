@@ -2,12 +2,13 @@
 
 One process divides the loss of each of its n micro-batches by n; n ranks average their gradients instead. Until then,
 every loss and gradient of a micro-batch is n times as large in the second run. The totals are not: whoever forgets the
-division has wrong ones, and these are compared as they are.
+division has wrong ones, then the gradients of micro-batches are compared as they are, too.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -29,6 +31,10 @@ __all__ = ["scaled_pairs", "without_scale"]
 _EXACT = 1e-5
 _NEAR = 0.02
 """Relative deviation of the median ratio from the factor."""
+_SHARE = 0.25
+"""Least share of the results of a backward pass that are scaled, or another bug's consequences; constants are not."""
+_ABOUT = 0.1
+"""The same for the median of the gradients' totals, which one run may hold in shards."""
 _FAR = 1.4
 """Largest ratio of a scaled result to its partner; the bug to be found may change it, too."""
 
@@ -66,15 +72,38 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     if many[0] == many[1]:
         return 1.0
     ratio = _ratio(a, b, pairing)
-    red = (verdicts.status == Status.DIVERGED) & (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
-    if not red.any():
+    backward = (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
+    red = backward & (verdicts.status == Status.DIVERGED)
+    if not red.any() or red.sum() < _SHARE * backward.sum():
         return 1.0
     first = np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]
+    middle = float(np.median(ratio[red]))
     for factor in (many[0] / many[1], many[1] / many[0]):
-        # the first one is the factor itself
-        if abs(ratio[first] / factor - 1) < _EXACT or abs(float(np.median(ratio[red])) / factor - 1) < _NEAR:
-            return factor
+        # the first one is the factor itself, and the others are not as they were; a bug may have changed them
+        exact = abs(ratio[first] / factor - 1) < _EXACT and abs(math.log(middle)) > abs(math.log(factor)) / 2
+        if exact or abs(middle / factor - 1) < _NEAR:
+            return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     return 1.0
+
+
+def _ratio_of_totals(a: OpLog, b: OpLog) -> float:
+    """The gradients that a's optimizer reads / those of b's, each against its parameter, which may be a shard of it.
+
+    The median of all parameters; 1 where no log tells.
+    """
+    one, other = LastContents(a, tuple(a.modules)), LastContents(b, tuple(b.modules))
+
+    def size(of: LastContents, name: str) -> float:
+        return of.before(of.first[name]).l1
+
+    ratios = [
+        size(one, name) * size(other, base) / (size(one, base) * size(other, name))
+        for name in one.first
+        if name.endswith(GRADIENT) and (base := name.removesuffix(GRADIENT)) in one.first
+        if name in other.first and base in other.first and size(one, base) * size(other, name) > 0
+    ]
+    ratios = [ratio for ratio in ratios if 0 < ratio < math.inf]
+    return float(np.median(ratios)) if ratios else 1.0
 
 
 def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:

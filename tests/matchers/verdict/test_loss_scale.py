@@ -1,0 +1,60 @@
+"""Losses divided by micro-batches in one run and by ranks in the other, and those that only look so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matchers.comparison import compare
+from matchers.logs.op_log import OpLog
+from tests.captured import Step, captured_log
+
+RNG = np.random.default_rng(2)
+LAYERS = 5
+WEIGHTS = [RNG.normal(size=(6, 6)).astype(np.float32) for _ in range(LAYERS)]
+BATCHES = [RNG.normal(size=(8, 6)).astype(np.float32) for _ in range(2)]
+
+
+def log(batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: bool = False) -> OpLog:
+    """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
+
+    Args:
+        scale: factor of the gradients of a micro-batch; of the first one alone if `only_first`.
+        total: factor of the gradients that the optimizer reads.
+    """
+    steps = []
+    for batch in range(batches):
+        for layer, weight in enumerate(WEIGHTS):
+            fields = {"phase": "forward", "micro_batch": batch}
+            x = BATCHES[batch]
+            steps.append(Step(key=f"layers.{layer}/op_{2 * batch}_mm", gives=[x @ weight], reads=[x], fields=fields))
+        for layer, weight in reversed([*enumerate(WEIGHTS)]):
+            factor = np.float32(scale if layer == LAYERS - 1 or not only_first else 1)
+            key = f"layers.{layer}/op_{2 * batch + 1}_mm"
+            gradient = factor * (BATCHES[batch].T @ (BATCHES[batch] @ weight))
+            reads = [BATCHES[batch] @ weight * factor]
+            fields = {"phase": "backward", "micro_batch": batch}
+            steps.append(Step(key=key, gives=[gradient], reads=reads, fields=fields))
+    for layer, weight in enumerate(WEIGHTS):
+        gradient = np.float32(total) * weight
+        name = f"layers.{layer}.weight"
+        fields = {"phase": "optimizer", "parameters": [name, f"{name}.grad"], "micro_batch": -1}
+        key = f"layers.{layer}/op_9_add_"
+        steps.append(Step(key=key, gives=[weight - gradient], reads=[weight, gradient], fields=fields))
+    return captured_log(steps)
+
+
+@pytest.mark.parametrize(
+    ("b", "factor"),
+    [
+        ({"scale": 2.0}, 0.5),
+        # whoever forgets the division has other totals
+        ({"scale": 2.0, "total": 2.0}, 1.0),
+        # the factor of one term of the loss
+        ({"scale": 2.0, "only_first": True}, 1.0),
+        ({}, 1.0),
+    ],
+)
+def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float], factor: float) -> None:
+    c = compare(log(2), log(1, **b))  # type: ignore[arg-type]
+    assert c.loss_scale == factor
