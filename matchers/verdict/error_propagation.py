@@ -220,9 +220,12 @@ class _Walk:
                 limit = DECIDED * math.sqrt(received.error)
             elif received.picked:
                 limit = max(limit, ANYTHING)
-            norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
+            if measured[k]:
+                norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
+            else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
+                norm_limit = 2 * limit / times[k] if times[k] > 1 else math.inf
             ground = Ground.EXPLAINED
-            if measured[k] and norm[k] > norm_limit and error[k] <= limit:
+            if norm[k] > norm_limit and error[k] <= limit:
                 ground = Ground.SYSTEMATIC
             elif tolerated[k] and not error[k] <= limit <= MOST_ALLOWED:
                 ground, limit = Ground.NONE, limits[k]

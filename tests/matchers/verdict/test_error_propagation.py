@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,6 +172,22 @@ def test_a_factor_moves_the_norm_and_noise_does_not() -> None:
     c = compare(chain(exact, dtype="bfloat16"), chain(wrong, dtype="bfloat16"), expectation=ORDER)
     assert ground(c, 1) == Ground.SYSTEMATIC
     assert "the norm changed by" in explain(c, 1).headline
+
+
+def test_a_norm_is_allowed_less_than_a_single_element() -> None:
+    """Without an estimate of the tensors themselves: what the extremes may be off by excuses no change of the norm."""
+
+    def log(norm: float, largest: float) -> OpLog:
+        x: Any = summary(values(), sketch=False)
+        given = Step(key="a/op_0_mm", gives=[values(seed=1)])
+        x = replace(x, l1=x.l1 * norm, l2=x.l2 * norm, max=x.max * largest, digest=int(1e6 * (norm + 3 * largest)))
+        return captured_log([given, Step(key="a/op_1_mm", gives=[x], reads=[values(seed=1)], made=[given.key])])
+
+    element = compare(log(1, 1), log(1, 1 + 1e-4), expectation=ORDER)
+    assert not element.red.any()
+    c = compare(log(1, 1), log(1 + 5e-5, 1 + 1e-4), expectation=ORDER)
+    assert ground(c, 1) == Ground.SYSTEMATIC
+    assert "the norm changed by 5.0e-05" in explain(c, 1).headline
 
 
 def test_float32_that_reads_bfloat16_is_no_more_exact_than_it() -> None:
