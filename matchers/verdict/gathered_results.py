@@ -12,14 +12,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.columns import repeated
+from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.shapes import numel
 from matchers.ops.shards import ShardInfo, Shards
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import AGREE, Status
 from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import DtypePolicy
@@ -62,6 +62,35 @@ class Gathered:
         # the first reader decides: all read the same tensors
         k, first = np.unique(k[open_], return_index=True)
         return cls(k, u[open_][first], v[open_][first])
+
+    def before_insertions(
+        self, a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, flow: DataFlow, rtol: Float64, policy: DtypePolicy
+    ) -> Gathered:
+        """The same, with an earlier whole where that one agrees: one run may change it before the next operation."""
+        found = judge(a, b, self.i, self.j, rtol[self.k], policy)
+        records = [[i, j] for i, j in zip(self.i.tolist(), self.j.tolist(), strict=True)]
+        sides = (a, shards.a, flow.a, pairing.of_a), (b, shards.b, flow.b, pairing.of_b)
+        for n in np.flatnonzero(found.status == Status.DIVERGED).tolist():
+            pair = list(records[n])
+            for side, (log, of_log, made, of) in enumerate(sides):
+                while of[pair[side]] < 0 and (earlier := _earlier(log, of_log, made, of, pair[side])) >= 0:
+                    pair[side] = earlier
+                    i, j = (np.array([record], np.int64) for record in pair)
+                    if judge(a, b, i, j, rtol[self.k[n : n + 1]], policy).status[0] in AGREE:
+                        records[n] = pair
+                        break
+        i, j = np.array(records, np.int64).reshape(-1, 2).T
+        return replace(self, i=i, j=j)
+
+
+def _earlier(log: OpLog, shards: ShardInfo, flow: Ragged, of: Int32, record: int) -> int:
+    """The unpaired record that made a whole tensor of this size for an unpaired one, -1 for none."""
+    makers = flow[record]
+    makers = makers[makers >= 0]
+    size = numel(log)
+    whole = (of[makers] < 0) & (shards.share[makers] == 1) & ~shards.partial[makers]
+    whole &= (log.outputs.count[makers] == 1) & (size[log.shape[makers]] == size[log.shape[record]])
+    return int(makers[whole][0]) if whole.any() else -1
 
 
 def _whole(log: OpLog, shards: ShardInfo, maker: Int64, read: Float64) -> Bool:

@@ -81,6 +81,7 @@ def judge_parts(
     if not parts.any():
         return PartVerdicts(verdicts, apart, settled, i, j)
     whole = Gathered.of(a, b, shards, pairing, verdicts.status, flow)
+    whole = whole.before_insertions(a, b, shards, pairing, flow, rtol, policy)
     verdicts, gathered = judge_gathered(a, b, verdicts, whole, pairing, rtol, policy)
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]

@@ -124,3 +124,19 @@ def test_a_part_without_room_for_the_infinities_is_red() -> None:
     most.ravel()[8:] = np.inf
     c = compare(filled(most, part=False), filled(X, part=True))
     assert list(statuses(c).values()) == [Status.NAN]
+
+
+def test_a_whole_that_one_run_changes_before_it_is_read() -> None:
+    """Then the shard is right, and what changes its whole is the cause."""
+    y = np.tanh(X)
+    steps = [
+        step("norm/op_0_tanh", shard(y), ("", X[:4])),
+        step("attention/op_0_all_gather_into_tensor", y, ("norm/op_0_tanh", y[:4])),
+        step("attention/op_1_mul", y * 1.02, ("attention/op_0_all_gather_into_tensor", y)),
+        step("wq/op_0_mm", y @ W * 1.02, ("attention/op_1_mul", y * 1.02), ("", W)),
+    ]
+    c = compare(whole(), captured_log(steps))
+    check(c)
+    assert statuses(c) == {"norm/op_0_tanh": Status.EQUAL, "wq/op_0_mm": Status.DIVERGED}
+    [row] = np.flatnonzero(c.cause).tolist()
+    assert c.b.keys[c.row_b[row]] == "attention/op_1_mul"
