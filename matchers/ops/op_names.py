@@ -9,7 +9,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog
 
-__all__ = ["ADDITIONS", "NORMS", "additions", "rows_named"]
+__all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "rows_named"]
 
 ADDITIONS = frozenset({"add", "add_"})
 NORMS = frozenset({"linalg_vector_norm"})
