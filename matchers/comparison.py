@@ -17,6 +17,7 @@ from matchers.causes.beginnings import blame_beginnings
 from matchers.causes.consequences import Consequences, consequences, lasting_causes
 from matchers.causes.first_causes import find_origins
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
+from matchers.causes.given_states import blame_states
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -260,6 +261,7 @@ def _compare(
     rows = Rows.of(features, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
     rows = rows.with_unpaired(of_records)
     rows = replace(rows, cause=lasting_causes(rows))
+    rows = blame_states(rows, *contents)
     if not expectation.explains:  # other kernels differ everywhere
         rows = blame_beginnings(rows)
     return Comparison(

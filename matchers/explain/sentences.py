@@ -26,6 +26,7 @@ from matchers.explain.notes import notes_of
 from matchers.explain.unjudged import why_not_judged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import consumers
+from matchers.ops.last_contents import GRADIENT
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.random_draws import draws
@@ -384,6 +385,10 @@ def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> 
             return f"input {fact.position} already differs: {read}"
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
+    given = [fact.name for fact in differing if max(fact.producer_a, fact.producer_b) < 0]
+    if all(given) and len(given) == len(differing) and not any(name.endswith(GRADIENT) for name in given):
+        more = f" and {len(given) - 1:,} more differ" if len(given) > 1 else " differs"
+        return f"{start_of(c, row) or f'{given[0]}{more} before the step'}"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     noun = "input" if len(differing) == 1 else "inputs"
     verb = "differs" if len(differing) == 1 else "differ"

@@ -59,6 +59,11 @@ class LastContents:
         """The first record that names each tensor, and the input's slot."""
         return self._touched(self.rows.tolist())
 
+    def base(self, name: str) -> str:
+        """The parameter that a gradient or a state belongs to; the name itself for a parameter or buffer."""
+        head = name.rpartition(".")[0]
+        return head if head in self.first else name
+
     @cached_property
     def start(self) -> dict[str, int]:
         """The digests of parameters before the step, as far as the run info has them."""

@@ -198,9 +198,10 @@ def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: 
         if any(names_a) != any(names_b):
             found[k] = True
         elif any(names_a):
-            # names that the other run has, too: a renamed module is no other tensor
-            here, there = ([n for n in names if n in x.last] for names, x in ((names_a, b), (names_b, a)))
-            found[k] = here != there or (bool(here) and len(names_a) != len(names_b))
+            # names that the other run has, too: a renamed module is no other tensor, nor is one without a name
+            slots = zip(names_a, names_b, strict=False)
+            others = [x != y for x, y in slots if x and y and (x in b.last or y in a.last)]
+            found[k] = any(others) or (bool(others) and len(names_a) != len(names_b))
         else:  # temporary tensors, in the order of those they were made from
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]
@@ -352,8 +353,7 @@ class _Judge:
 
     def _base(self, name: str) -> str:
         """The parameter that a state belongs to; the name itself for a parameter or buffer."""
-        head = name.rpartition(".")[0]
-        return head if head in self._a.first or head in self._b.first else name
+        return min(self._a.base(name), self._b.base(name), key=len)
 
 
 def _same(x: Result, y: Result) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import sources
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -217,6 +218,48 @@ class TestStates:
         assert c.last_contents.contents["emb.weight"].given
         assert not c.last_contents.contents["emb.weight.step"].given
 
+    @staticmethod
+    def corrected(counted: float, correction: float) -> list[Step]:
+        """A step that counts, and divides by a number that the host computes from the count."""
+        fields = {"phase": "optimizer", "location": "train.py:7"}
+        count = Step(
+            key="optimizer/op_0__foreach_add_",
+            reads=[np.float32(counted)],
+            changed={0: np.float32(counted + 1)},
+            fields={**fields, "parameters": ["emb.weight.step"]},
+        )
+        root = Step(
+            key="optimizer/op_1__foreach_sqrt",
+            gives=[np.sqrt(WEIGHTS[0] ** 2)],
+            reads=[WEIGHTS[0] ** 2],
+            fields={**fields, "parameters": ["emb.weight.exp_avg_sq"]},
+        )
+        divide = Step(
+            key="optimizer/op_2__foreach_div_",
+            reads=root.gives,
+            made=[root.key],
+            changed={0: root.gives[0] / np.float32(correction)},
+            fields=fields,
+        )
+        update, *_ = fused()
+        return [*backward(), replace(update, key="optimizer/op_3__fused_sgd_"), count, root, divide]
+
+    @pytest.mark.parametrize(("counted", "causes"), [(1.0, ["op_2__foreach_div_"]), (5.0, ["op_0__foreach_add_"])])
+    def test_scalars_that_follow_from_it_are_no_first_cause(self, counted: float, causes: list[str]) -> None:
+        c = compare(log(self.corrected(1.0, 0.5)), log(self.corrected(counted, 0.25)))
+        starts = [row for row, *_ in c.consequences.starts]
+        assert [c.a.keys[int(c.row_a[row])] for row in starts] == [f"optimizer/{key}" for key in causes]
+        assert ("emb.weight.step differs before the step" in headline(c, starts[0])) == (counted == 5.0)
+
+    def test_a_count_is_not_made_by_an_operation_with_its_norm(self) -> None:
+        """The log tells what made a state: an equal norm is no evidence."""
+        ones = Step(key="m/op_0_ones", gives=[np.float32(5.0)])
+        steps = self.corrected(5.0, 0.5)
+        made = sources(log([ones, *steps]))
+        assert made[len(steps) - 2].tolist() == [-1]
+        unnamed = replace(steps[-3], fields={"phase": "optimizer"})
+        assert sources(log([ones, *steps[:-3], unnamed]))[len(steps) - 2].tolist() == [0]
+
     def test_the_same_count(self) -> None:
         c = compare(log(self.with_counts(5.0, fused, 0.1)), log(self.with_counts(5.0, looped, 0.1)))
         assert not c.red.any()
@@ -242,6 +285,35 @@ class TestLists:
         c = compare(a, log([*backward(), *fused(0.2)]))
         assert c.red.any()
         assert len(c.consequences.starts) == 1
+
+    @pytest.mark.parametrize(("decay", "causes"), [(0.0, 0), (0.1, 1)])
+    def test_what_one_run_alone_adds_to_the_gradients_is_the_cause(self, decay: float, causes: int) -> None:
+        """The list of the one run has temporary tensors where that of the other has gradients."""
+        temporary = [gradient + np.float32(decay) * w for gradient, w in zip(GRADIENTS, WEIGHTS, strict=True)]
+        states = [np.zeros_like(weight) for weight in WEIGHTS]
+        fields = {"phase": "optimizer", "location": "train.py:7"}
+        gradient_names = [f"{name}.grad" for name in NAMES]
+        add = Step(
+            key="optimizer/op_0__foreach_add",
+            gives=[*temporary],
+            reads=[*GRADIENTS, *WEIGHTS],
+            made=[*makers(), "", "", ""],
+            fields={**fields, "parameters": [*gradient_names, *NAMES]},
+        )
+
+        def moved(read: list[Any], made: list[str], names: list[str], n: int) -> Step:
+            return Step(
+                key=f"optimizer/op_{n}__foreach_lerp_",
+                reads=[*states, *read],
+                made=["", "", "", *made],
+                changed={k: np.float32(0.1) * tensor for k, tensor in enumerate(read)},
+                fields={**fields, "parameters": [*(f"{name}.exp_avg" for name in NAMES), *names]},
+            )
+
+        one = [*backward(), add, moved(temporary, [add.key] * 3, [""] * 3, 1)]
+        c = compare(log(one), log([*backward(), moved(GRADIENTS, makers(), gradient_names, 0)]))
+        assert [int(c.row_a[row]) for rows in c.consequences.starts for row in rows] == [3] * causes
+        assert bool(c.red.any()) == bool(causes)
 
     def test_exchanged_parameters_are_no_other_order(self) -> None:
         (step,) = fused()
