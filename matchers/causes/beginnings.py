@@ -2,18 +2,25 @@
 
 In bfloat16 a mistake may stay within the tolerance for many layers, until an operation of a finer dtype shows it. If
 such a red row follows from an operation that read equal bits and returned others, unlike all others of its kind, that
-operation is the cause.
+operation is the cause; so is one that only one run has, if an operation reads its result beside nothing else that
+differs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from matchers.arrays import Bool
 from matchers.causes.consequences import reached
-from matchers.causes.first_difference import Equality
+from matchers.causes.first_difference import Equality, Kind, differences
+from matchers.causes.red_inputs import is_alone
+from matchers.causes.unpaired_branches import Branches, Side
+from matchers.ops.dataflow import DataFlow
 from matchers.rows import Rows
 from matchers.status import Role, Status
 
@@ -27,23 +34,54 @@ _GROWTH: Final = 32.0
 
 def blame_beginnings(c: Rows) -> Rows:
     """The rows with such beginnings as first causes in place of those that follow from them."""
-    later = c.cause & (c.pair >= 0) & ~c.inputs_equal & (c.status != Status.IGNORED) & np.isfinite(c.error)
-    if not later.any() or not len(c.a.digests.value) or not len(c.b.digests.value):
+    later = c.cause & ~c.inputs_equal & (c.status != Status.IGNORED)
+    if c.flow is None or not later.any() or not len(c.a.digests.value) or not len(c.b.digests.value):
         return c
-    begins = c.inputs_equal & (c.status == Status.CLOSE) & (c.error > 0) & ~c.unread
-    rows = np.flatnonzero(begins)
-    rows = rows[rows < np.flatnonzero(later)[-1]][:_MAX_BEGINNINGS]
-    equality = Equality(c) if len(rows) else None
-    rows = np.array([row for row in rows.tolist() if equality is not None and not equality.others(row)[1]], np.int64)
-    if not len(rows):
+    begins = (c.status == Status.CLOSE) & (c.error > 0) & (c.inputs_equal | _reads_unpaired(c, c.flow))
+    begins[np.flatnonzero(later)[-1] :] = False
+    found = list(islice(_beginnings(c, c.flow, begins), _MAX_BEGINNINGS)) if begins.any() else []
+    if not found:
         return c
     start = np.zeros(len(c), np.uint64)
-    start[rows] = np.left_shift(np.uint64(1), np.arange(len(rows)).astype(np.uint64))
+    for n, (row, shows) in enumerate(found):
+        start[[row, shows]] |= np.uint64(1 << n)
     bits = reached(c, start)
     cause, role = c.cause.copy(), c.role.copy()
     for row in np.flatnonzero(later & (bits != 0)).tolist():
-        from_here = [k for n, k in enumerate(rows.tolist()) if int(bits[row]) >> n & 1 and k != row]
-        if from_here and float(c.error[row]) <= _GROWTH * max(float(c.error[k]) for k in from_here):
+        from_here = [pair for n, pair in enumerate(found) if int(bits[row]) >> n & 1 and row not in pair]
+        if from_here and _error(c, c.flow, row) <= _GROWTH * max(float(c.error[shows]) for _, shows in from_here):
             cause[row], role[row] = False, Role.RECEIVER if c.red[row] else role[row]
-            cause[from_here[0]] = True
+            cause[from_here[0][0]] = True
     return replace(c, cause=cause, role=role)
+
+
+def _reads_unpaired(c: Rows, flow: DataFlow) -> Bool:
+    """bool[r]: an operation that only one run has made an input."""
+    found = np.zeros(len(c), bool)
+    for made, of, at in ((flow.a, c.pairing.of_a, c.at_a), (flow.b, c.pairing.of_b, c.at_b)):
+        found[at[made.row[is_alone(made.value, of)]]] = True
+    return found
+
+
+def _beginnings(c: Rows, flow: DataFlow, among: Bool) -> Iterator[tuple[int, int]]:
+    """The rows where an error begins, and those that show it first."""
+    sides = (
+        Side("a", c.a, c.pairing.of_a.astype(np.int64), flow.a),
+        Side("b", c.b, c.pairing.of_b.astype(np.int64), flow.b),
+    )
+    branches = Branches(*sides)
+    for found in differences(c, Equality(c), among):
+        if found.kind == Kind.UNPAIRED:
+            ends = [(s.name, r) for s, r in zip(sides, found.makers, strict=True) if r >= 0 and s.of[r] < 0]
+            name, record = branches.start(*ends)
+            yield int((c.at_a if name == "a" else c.at_b)[record]), found.reader
+        elif found.kind in (Kind.OPERATION, Kind.DRAW) and not found.others_differ:
+            yield found.row, found.row
+
+
+def _error(c: Rows, flow: DataFlow, row: int) -> float:
+    """The error of a row; of an operation that only one run has, the largest of those that read it."""
+    if c.pair[row] >= 0:
+        return float(c.error[row])
+    made, at, record = (flow.a, c.at_a, c.row_a[row]) if c.row_a[row] >= 0 else (flow.b, c.at_b, c.row_b[row])
+    return float(np.max(np.nan_to_num(c.error[at[made.row[made.value == record]]], nan=0.0), initial=0.0))

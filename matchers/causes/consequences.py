@@ -180,13 +180,15 @@ def _places(c: Rows) -> list[tuple[int, ...]]:
     again = {} if c.recomputed is None else {id(c.a): c.recomputed[0], id(c.b): c.recomputed[1]}
     for row in np.flatnonzero(c.cause).tolist():
         log, record = _shown(c, row)
-        where = log.location_text(record) or template(canonical(log.module_name(record))).pattern
+        where = log.location_text(record)
         unpaired = int(c.status[row]) if c.pair[row] < 0 else -1
         repeat = id(log) in again and again[id(log)][record]
         phase = Phase.FORWARD if repeat else Phase(log.phase[record])
         # what a line leaves in parameters and states is one cause, whichever of its operations wrote it
         op = "" if unpaired == Status.DIVERGED else log.op_name(record)
-        place = (where, op, phase, unpaired)
+        # the line of the model is that of the gradient, too; one line is the whole optimizer
+        module = "" if where else template(canonical(log.module_name(record))).pattern
+        place = (where,) if where and phase != Phase.OPTIMIZER else (where or module, op, phase, unpaired)
         found.setdefault(place, []).append(row)
     return [tuple(rows) for rows in found.values()]
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Hash
+from matchers.arrays import Bool, Hash
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, Phase
@@ -26,7 +26,7 @@ from matchers.status import LabelledEnum, Status
 from matchers.verdict.comparability import LOOKED_UP, MIN_SHARE_OF_WEIGHTS
 from matchers.verdict.determinism import Determinism, equal_inputs
 
-__all__ = ["Equality", "FirstDifference", "Kind", "first_difference"]
+__all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_difference"]
 
 _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
@@ -142,15 +142,15 @@ class Equality:
 def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
     """Find the first difference; None where no compared row differs. In the dispatch order of a."""
     search = _Search(c, equality)
-    for row in np.flatnonzero(equality.differs & (c.excluded_by < 0))[:_MAX_ROWS].tolist():
-        found = search.at(row)
-        if found is None:
-            continue
-        if found.kind == Kind.START:
-            return replace(found, operation=search.first_operation(row))
-        return found
+    for found in search.all(np.ones(len(c), bool)):
+        return found if found.kind != Kind.START else replace(found, operation=search.first_operation(found.row))
     left = np.flatnonzero(c.red & (c.pair < 0))
     return FirstDifference(int(left[0]), Kind.CONTENT, equality.by_digest) if len(left) else None
+
+
+def differences(c: Rows, equality: Equality, among: Bool) -> Iterator[FirstDifference]:
+    """The differences at some rows (bool[r]) that no earlier difference explains."""
+    return _Search(c, equality).all(among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,11 @@ class _Search:
         inputs_equal = np.zeros(len(c), bool)
         inputs_equal[equality.rows] = equality.inputs
         self._inputs_equal = inputs_equal
+
+    def all(self, among: Bool) -> Iterator[FirstDifference]:
+        """The first differences at some rows (bool[r])."""
+        rows = np.flatnonzero(self._equality.differs & among & (self._c.excluded_by < 0))[:_MAX_ROWS]
+        return (found for row in rows.tolist() if (found := self.at(row)) is not None)
 
     def at(self, row: int) -> FirstDifference | None:
         """The first difference, if it is at this differing row; None where another one explains it."""

@@ -182,7 +182,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
             if draws(log.op_name(record)):
                 return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
-            return f"FIRST CAUSE: only {side} has this operation; its consumers diverge"
+            follows = "its consumers diverge" if _reaches_red(c, row) else "red rows follow"
+            return f"FIRST CAUSE: only {side} has this operation; {follows}"
         return f"only {side} has this operation"
     return {
         Status.PENDING: "not paired yet",
@@ -194,6 +195,22 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         Status.RECOMPUTE: f"recomputed copy{_of_original(c, row)}: run again in the backward pass",
         Status.IGNORED: "ignored by a rule",
     }[status]
+
+
+def _reaches_red(c: Comparison, row: int) -> bool:
+    """True if an operation reads the result of an unpaired one, over unpaired ones, and is red."""
+    if c.flow is None:
+        return False
+    flow, at, record = (c.flow.a, c.at_a, c.row_a[row]) if c.row_a[row] >= 0 else (c.flow.b, c.at_b, c.row_b[row])
+    left, seen = {int(record)}, set[int]()
+    while left:
+        rows = at[flow.row[np.isin(flow.value, list(left))]]
+        if c.red[rows].any():
+            return True
+        seen |= left
+        alone = rows[c.pair[rows] < 0]
+        left = set((c.row_a if at is c.at_a else c.row_b)[alone].tolist()) - seen
+    return False
 
 
 def _why_not_judged(c: Comparison, row: int, size: str) -> str:

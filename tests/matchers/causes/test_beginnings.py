@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, captured_log
@@ -54,3 +56,36 @@ def test_operations_that_differ_elsewhere_too_are_another_kernel() -> None:
 
 def test_nothing_begins_where_other_kernels_are_expected() -> None:
     assert 3 not in causes(compared(expected=Expect.REDUCTION_ORDER))
+
+
+def inserted(factor: float, end: float, *, follows: bool = True) -> Comparison:
+    """An operation that b alone has, a sum that reads its result, and a `mul` that reads the sum or something else."""
+
+    def log(extra: bool, last: np.float32) -> list[Step]:
+        first = Step(key="m/op_0_mm", reads=[X, X], gives=[X * 2])
+        scaled = Step(key="m/op_1_neg", reads=first.gives, made=[first.key], gives=[X * 2 * np.float32(factor)])
+        before, total = (scaled, X * 2 * np.float32(factor) + X) if extra else (first, X * 3)
+        plus = Step(key="m/op_2_add", reads=[X, *before.gives], made=["", before.key], gives=[total])
+        read = plus if follows else Step(key="", gives=[X * last])
+        end = Step(key="m/op_9_mul", reads=read.gives, gives=[X * 9 * last], made=[read.key])
+        return [first, *([scaled] if extra else []), plus, end]
+
+    return compare(captured_log(log(False, ONE)), captured_log(log(True, np.float32(end))))
+
+
+def test_an_operation_that_one_run_adds_is_the_beginning() -> None:
+    c = inserted(1 + 1.2e-5, 1 + 8e-5)
+    assert c.status.tolist() == [Status.EQUAL, Status.ONLY_B, Status.CLOSE, Status.DIVERGED]
+    assert causes(c) == [1]
+    assert headline(c, 1) == "FIRST CAUSE: only b has this operation; red rows follow"
+
+
+def test_its_consumers_diverge_where_they_do() -> None:
+    c = inserted(1.7, 1.5)
+    assert causes(c) == [1]
+    assert headline(c, 1) == "FIRST CAUSE: only b has this operation; its consumers diverge"
+
+
+@pytest.mark.parametrize(("end", "follows"), [(1.5, True), (1 + 8e-5, False)])
+def test_what_it_does_not_explain_is_another_cause(end: float, follows: bool) -> None:
+    assert causes(inserted(1 + 1.2e-5, end, follows=follows)) == [3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +78,24 @@ def test_rows_of_one_line_are_one_cause_and_the_error_is_told_layer_by_layer() -
     assert keys(c, two) == ["layers.0.part1/op_1_mm"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "line", "causes"), [("backward", 1, 1), ("backward", 2, 2), ("optimizer", 1, 2), ("forward", 1, 1)]
+)
+def test_a_line_and_its_gradient_are_one_cause(phase: str, line: int, causes: int) -> None:
+    """But not all that one line, the step, makes of all parameters."""
+
+    def steps(factor: float) -> list[Step]:
+        def step(key: str, value: float, phase: str, line: int) -> Step:
+            given = np.full(4, value, np.float32)
+            fields = {"phase": phase, "location": f"model.py:{line}"}
+            return Step(key=key, reads=[given], gives=[given * np.float32(factor)], fields=fields)
+
+        return [step("m/op_0_silu", 1.0, "forward", 1), step("m/op_1_silu_backward", 5.0, phase, line)]
+
+    c = compare(captured_log(steps(2.0)), captured_log(steps(3.0)))
+    assert len(c.consequences.starts) == causes
+
+
 def test_a_red_row_that_no_data_flow_leads_to_goes_with_the_red_row_before_it() -> None:
     records = chain({}, parts=1)
     alone = [op("layers.1.part0/op_3_sum", 5.0, inputs=[77.0], location="model.py:90")]
@@ -97,7 +116,13 @@ def test_a_row_with_equal_bits_passes_nothing_on() -> None:
         return [
             Step(key="layers.0/op_0_mul", reads=[given], gives=[product]),
             Step(key="layers.0/op_1_sign", reads=[product], made=["layers.0/op_0_mul"], gives=[sure]),
-            Step(key="layers.0/op_2_exp", reads=[sure], made=["layers.0/op_1_sign"], gives=[total]),
+            Step(
+                key="layers.0/op_2_exp",
+                reads=[sure],
+                made=["layers.0/op_1_sign"],
+                gives=[total],
+                fields={"location": "model.py:9"},
+            ),
         ]
 
     c = compare(captured_log(steps(2.0, 3.0)), captured_log(steps(4.0, 5.0)))

@@ -89,7 +89,7 @@ def test_many_causes_are_counted(tmp_path: Path) -> None:
         error=np.full(n, 0.1),
     )
     text = text_of(all_red)
-    places = len({(c.a.location[i], c.a.op[i], c.a.phase[i]) for i in range(n)})
+    places = len({c.a.location[i] for i in range(n)})
     assert f"32 of 32 rows are red, {places} first causes" in text
     assert f"  ... and {places - 5} more" in text
     assert len(text.splitlines()) < 50
