@@ -46,21 +46,24 @@ class Branches:
         """The operation with which the branches to some unpaired records begin to differ, as its side and record."""
         found = [(name, record) for name, end in ends for record in sorted(self._branch(self._sides[name], end))]
         odd = [node for node in found if self.is_odd(*node)]
+        # whole numbers and masks are prepared, perhaps for nothing, until an operation combines them
+        computing = (node for node in odd if self._sides[node[0]].log.dtype_text(node[1]) in EPSILON)
         if odd:
-            return odd[0]
+            return next(computing, odd[-1])
         name, end = ends[0]
         return name, next((r for n, r in found if n == name and self._reads_paired(self._sides[name], r)), end)
 
     def is_odd(self, name: str, record: int) -> bool:
-        """True for an unpaired operation that computes something, and whose like in other layers is paired."""
+        """True for an unpaired operation with inputs that moves nothing, and whose like in other layers is paired."""
         log = self._sides[name].log
         op = log.op_name(record)
         if self.elsewhere[name][record]:
             return False
-        if moves(op) or is_collective(op) or log.dtype_text(record) not in EPSILON or not log.inputs.count[record]:
+        if moves(op) or is_collective(op) or not log.inputs.count[record]:
             return False
-        module, op, phase, _ = like(log, record)
-        return len(self._places[name, module, op, phase]) == 1
+        module, op, phase, place = like(log, record)
+        prepares = log.dtype_text(record) not in EPSILON  # a mask; outside of layers nothing tells which is odd
+        return len(self._places[name, module, op, phase]) == 1 and (bool(place) or not prepares)
 
     @cached_property
     def elsewhere(self) -> dict[str, Bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from matchers.comparison import Comparison, compare
 from tests.captured import Step, captured_log
@@ -60,3 +61,32 @@ def test_of_two_operations_in_the_place_of_each_other_one_is_the_cause() -> None
 def test_other_operations_with_the_same_result_are_no_cause() -> None:
     c = compare(captured_log(branching(branch=False)), captured_log(branching(branch=False)))
     assert causes(c) == []
+
+
+def attending(op: str, *, masks: bool, modules: tuple[str, ...]) -> list[Step]:
+    """A `mul`, an operation of another name in each run, which may read a mask in the last module, and a `sum`."""
+    steps: list[Step] = []
+    x, made = X, ""
+    for module in modules:
+        y = x * np.float32(1.5)
+        steps.append(Step(key=f"{module}/op_0_mul", gives=[y], reads=[x], made=[made]))
+        reads, makers, value = [y], [f"{module}/op_0_mul"], np.tanh(y)
+        if masks and module == modules[-1]:
+            mask = np.tril(np.ones((4, 8), bool))
+            steps.append(Step(key=f"{module}/op_1_eq", gives=[~mask], reads=[y], made=makers))
+            steps.append(Step(key=f"{module}/op_2_tril", gives=[mask], reads=[~mask], made=[f"{module}/op_1_eq"]))
+            reads, makers, value = [y, mask], [*makers, f"{module}/op_2_tril"], np.where(mask, value, 0)
+        steps.append(Step(key=f"{module}/op_3_{op}", gives=[value], reads=reads, made=makers))
+        x, made = value.sum(0, keepdims=True) + X, f"{module}/op_9_sum"
+        steps.append(Step(key=made, gives=[x], reads=[value], made=[f"{module}/op_3_{op}"]))
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("modules", "cause"), [(("layers.0.m", "layers.1.m"), "layers.1.m/op_2_tril"), (("loss",), "loss/op_3_softmax")]
+)
+def test_a_mask_of_one_layer_is_the_cause(modules: tuple[str, ...], cause: str) -> None:
+    """Where attention is another operation in each run; a loss is in no layer, and made of other operations."""
+    a = captured_log(attending("softmax", masks=False, modules=modules))
+    assert causes(compare(a, captured_log(attending("sdpa", masks=True, modules=modules)))) == [cause]
+    assert causes(compare(a, captured_log(attending("sdpa", masks=False, modules=modules)))) == []
