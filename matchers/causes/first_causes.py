@@ -174,14 +174,17 @@ class _Search:
         from_red = (marked_at(one.carries, reads.maker_a) | marked_at(other.carries, reads.maker_b)) & ~reads.equal
         self.explained = marked(reads.pair[from_red], len(pairing))
         by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
+        by_scalar = [k for k, slot in verdicts.slots.items() if slot.scalars is not None]
+        self._by_scalar = marked(np.array(by_scalar, int), len(red))
+        reads = replace(reads, differs=reads.differs & ~self._by_scalar[reads.pair])
         self._reads, self._reads_parts = _without_parts(reads, parts, by_weight, a, b)
         self.unjudged: dict[int, Stretch] = {}
 
     def follow(self) -> None:
         """Find the first causes among records that are not red pairs, each kind among what is left to explain."""
         self._random_draws()
-        self._unpaired_producers()
         self._kept_sizes()
+        self._unpaired_producers()
         self._broken_producers()
         self._insertions()
         self._behind_parts()
@@ -266,8 +269,10 @@ class _Search:
         return replace(reads, maker_a=maker_a, maker_b=maker_b)
 
     def _kept_sizes(self) -> None:
-        """Backward operations with another shape, of a line whose forward operations differ: autograd keeps sizes."""
-        shapes = np.flatnonzero((self._verdicts.status == Status.SHAPE) & ~self.explained)
+        """Backward operations with another shape or scalar, of a line whose forward operations differ: autograd keeps
+        sizes.
+        """
+        shapes = np.flatnonzero(((self._verdicts.status == Status.SHAPE) | self._by_scalar) & ~self.explained)
         log, lead = self._one.side.log, self._pairing.lead_a
         shapes = shapes[log.phase[lead[shapes]] == Phase.BACKWARD]
         if not len(shapes):
@@ -304,6 +309,17 @@ class _Search:
                 led = open_pairs & half.carried(marked(pairs, len(self._red)), self._hides)[leads[n]]
                 if led.any():
                     half.cause[record], self.explained[led] = True, True
+
+        # of the terms of micro-batches, the same value does not mean the same share: a loss divided by one
+        reads, (a, b) = self._reads, (half.side for half in self._halves)
+        same = (self._red & ~self.explained & ~marked(reads.pair[reads.differs], len(self._red)))[reads.pair]
+        for half, maker, extra in (
+            (self._one, reads.maker_a, _extra(reads.maker_a, reads.maker_b, a.of, b.of)),
+            (self._other, reads.maker_b, _extra(reads.maker_b, reads.maker_a, b.of, a.of)),
+        ):
+            led = same & extra & marked_at(~_copies(half.side.log) & ~half.fed, maker)
+            half.cause[maker[led]] = True
+            self._explain(reads.pair[led])
 
     def _behind_parts(self) -> None:
         """Operations on parts of tensors."""

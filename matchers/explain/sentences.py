@@ -308,7 +308,7 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
     None where all inputs are equal, in bits or in print, hold other parts of their tensors, or where the two sides list
     other inputs. A jump is several times what operations of the kind make of their inputs' errors.
     """
-    if c.parts[row] or (c.pair[row] >= 0 and c.pairing.assembled[c.pair[row]]):
+    if _unjudged_inputs(c, row) or (c.pair[row] >= 0 and c.pairing.assembled[c.pair[row]]):
         return None
     values_a, values_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
     found = [(0.0, True)]
@@ -328,6 +328,12 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
     return (format_error(worst, bound) if worst > 0 else "other bits"), own > limit
 
 
+def _unjudged_inputs(c: Comparison, row: int) -> bool:
+    """True if the inputs are parts, or terms of micro-batches of which only the scalar arguments are compared."""
+    slot = c.slots.get(row)
+    return bool(c.parts[row]) or (slot is not None and slot.scalars is not None)
+
+
 _JUMP = 4.0
 """Factor beyond the growth of an error in one operation from which on an error jumps."""
 
@@ -335,7 +341,7 @@ _JUMP = 4.0
 def _inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     if not inputs:
         return "no inputs"
-    if c.parts[row]:
+    if _unjudged_inputs(c, row):
         return "the inputs are not judged"
     if c.pairing.assembled[c.pair[row]]:  # the two sides list other inputs
         return "no input comes from a diverged operation"

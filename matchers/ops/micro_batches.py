@@ -369,27 +369,22 @@ class _Parts:
     def _counterparts(self, other: _Parts) -> Int64:
         """int64[g], the group of the other log at the same place among those of its module and op; -1 without one.
 
-        Places count only where both logs have equally many.
+        Places count only where both logs have equally many: in a line of the program, or else in the module.
         """
         numbers: dict[str, int] = {}
-        ops = shared_ids(self.log.ops, other.log.ops)
-        sides = []
-        for parts, op in ((self, ops[0]), (other, ops[1])):
+        ops, lines = (
+            shared_ids(mine, theirs)
+            for mine, theirs in ((self.log.ops, other.log.ops), (self.log.locations, other.log.locations))
+        )
+        keys = []
+        for parts, op, line in ((self, ops[0], lines[0]), (other, ops[1], lines[1])):
             log, lead = parts.log, parts.lead
             module = np.array([numbers.setdefault(canonical(name), len(numbers)) for name in log.modules] + [-1])
             key = ((module[log.module[lead]] + 1) * (ops[2] + 1) + op[log.op[lead]] + 1) * 16 + log.phase[lead] * 2
-            key += log.recompute[lead]
-            order = np.lexsort((lead, key))
-            _, start, count = np.unique(key[order], return_index=True, return_counts=True)
-            place = np.arange(len(order)) - np.repeat(start, count)
-            sides.append((order, np.stack((key[order], np.repeat(count, count), place))))
-        (mine, here), (theirs, there) = sides
-        _, code = np.unique(np.concatenate((here, there), axis=1), axis=1, return_inverse=True)
-        found = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
-        found[code.reshape(-1)[len(mine) :]] = theirs
-        out = np.full(len(mine), -1, np.int64)
-        out[mine] = found[code.reshape(-1)[: len(mine)]]
-        return out
+            keys.append((key + log.recompute[lead], line[log.location[lead]] + 1))
+        (mine, mine_at), (theirs, theirs_at) = keys
+        by_line = _same_place(mine * (lines[2] + 1) + mine_at, theirs * (lines[2] + 1) + theirs_at, self, other)
+        return np.where(by_line >= 0, by_line, _same_place(mine, theirs, self, other))
 
     def _joined_shapes(self, groups: Int64, table: Strings) -> tuple[Int64, Strings]:
         """For groups whose parts differ in size (the tokens of an expert): the shape of all parts; the table."""
@@ -407,6 +402,23 @@ class _Parts:
             out.append(number.setdefault(str(whole), len(number)))
         raw = [*table.raw, *(text.encode() for text in list(number)[len(table) :])]
         return np.array(out, np.int64), Strings(tuple(raw))
+
+
+def _same_place(mine: Int64, theirs: Int64, one: _Parts, other: _Parts) -> Int64:
+    """int64[g], the group of the other log at the same place among those of its key, if both have equally many."""
+    sides = []
+    for key, lead in ((mine, one.lead), (theirs, other.lead)):
+        order = np.lexsort((lead, key))
+        _, start, count = np.unique(key[order], return_index=True, return_counts=True)
+        place = np.arange(len(order)) - np.repeat(start, count)
+        sides.append((order, np.stack((key[order], np.repeat(count, count), place))))
+    (here, of_mine), (there, of_theirs) = sides
+    _, code = np.unique(np.concatenate((of_mine, of_theirs), axis=1), axis=1, return_inverse=True)
+    found = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
+    found[code.reshape(-1)[len(here) :]] = there
+    out = np.full(len(here), -1, np.int64)
+    out[here] = found[code.reshape(-1)[: len(here)]]
+    return out
 
 
 def _divided(dims: tuple[int, ...], many: int, there: Iterable[tuple[tuple[int, ...], int]]) -> int | None:

@@ -31,6 +31,7 @@ def without_terms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow
             terms |= log.folding.terms[lead]
             by_part |= log.folding.by_part[lead]
     differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
+    differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
     unjudged = differs & (terms | by_part)
     begins = by_part & (verdicts.status > Status.CLOSE)
     if begins.any():

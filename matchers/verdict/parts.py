@@ -22,7 +22,7 @@ from matchers.status import Status
 from matchers.verdict.gathered_results import Gathered, judge_gathered
 from matchers.verdict.gathered_weights import other_weights
 from matchers.verdict.judge import Verdicts, other_dtypes
-from matchers.verdict.scalars import other_scalars
+from matchers.verdict.scalars import of_micro_batches, other_scalars
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import DtypePolicy
 
@@ -75,8 +75,10 @@ def judge_parts(
     if divided is not None and divided.by_all and parts.any():
         slots |= other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
     # the scalars of a pair that agrees can differ, too: by less than the tolerance
-    judgeable = (parts | (verdicts.status == Status.CLOSE)) & np.isnan(rtol) & ~(_folded(a)[i] | _folded(b)[j])
+    folded, free = _folded(a)[i] | _folded(b)[j], np.isnan(rtol)
+    judgeable = (parts | (verdicts.status == Status.CLOSE)) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
+    slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free))
     verdicts, settled[list(slots)] = _entered(verdicts, slots), True
     if not parts.any():
         return PartVerdicts(verdicts, apart, settled, i, j)

@@ -22,7 +22,7 @@ from matchers.status import Status
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import PRINT_RESOLUTION, own_tolerance, scalar_rounding
 
-__all__ = ["ScalarDifference", "different_scalars", "other_scalars"]
+__all__ = ["ScalarDifference", "different_scalars", "of_micro_batches", "other_scalars"]
 
 _FACTORS = {"mul": False, "div": True}
 """Operations with a scalar factor -> the factor is its inverse."""
@@ -50,7 +50,31 @@ def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64
     shares = np.unique(np.concatenate((shards.a.share, shards.b.share)))
     # a mean over ranks divides by their number
     by_layout = np.unique(np.concatenate((shares, 1 / shares)))
-    found = different_scalars(a, b, i, j, by_layout[by_layout != 1])
+    return _verdicts(a, k, i, different_scalars(a, b, i, j, by_layout[by_layout != 1]))
+
+
+def of_micro_batches(a: OpLog, b: OpLog, pairing: Pairing, k: Int64) -> dict[int, SlotVerdict]:
+    """The same for pairs of several micro-batches, whose results may be terms that cannot be judged.
+
+    A scalar is compared where all micro-batches of a run have the same: others are computed from the batch.
+    """
+    i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
+    many_a, many_b = (1 if log.folding is None else log.folding.batches for log in (a, b))
+    raw_a, raw_b = (log if log.folding is None else log.folding.raw for log in (a, b))
+    found = different_scalars(raw_a, raw_b, i, j, np.array([many_a / many_b, many_b / many_a]))
+    same = np.array([_constant(a, int(i[n])) and _constant(b, int(j[n])) for n in found.k.tolist()], bool)
+    return _verdicts(a, k, i, ScalarDifference(found.k[same], found.a[same], found.b[same], found.error[same]))
+
+
+def _constant(log: OpLog, lead: int) -> bool:
+    """True if all micro-batches that a record stands for used one scalar."""
+    if log.folding is None:
+        return True
+    parts = np.flatnonzero(log.folding.into == lead)
+    return not len(different_scalars(log.folding.raw, log.folding.raw, parts, np.full(len(parts), lead), np.ones(0)).k)
+
+
+def _verdicts(a: OpLog, k: Int64, i: Int64, found: ScalarDifference) -> dict[int, SlotVerdict]:
     slots: dict[int, SlotVerdict] = {}
     for n, x, y, error in zip(found.k.tolist(), found.a.tolist(), found.b.tolist(), found.error.tolist(), strict=True):
         limit = own_tolerance(a.dtype_text(int(i[n])) or "float32", by_element=True)

@@ -30,6 +30,8 @@ def step(
     zero_bias: bool = False,
     flip: bool = False,
     total: bool = False,
+    weight: float = 1.0,
+    uneven: bool = False,
 ) -> list[Step]:
     """The records of one step.
 
@@ -40,6 +42,8 @@ def step(
         zero_bias: the gradient of the bias is zero but for rounding.
         flip: the scores change their order, the bug to plant.
         total: the losses are added up.
+        weight: of each loss, the bug to plant.
+        uneven: the weight of each micro-batch is another one, computed from its samples.
     """
     steps: list[Step] = []
     parts = np.split(SAMPLES, micro_batches)
@@ -52,7 +56,7 @@ def step(
         flipped = scores[:, ::-1].copy() if flip else scores
         scaled = flipped * np.float32(scale)
         loss = np.float32((scaled**2).mean())
-        share = np.float32(1 / micro_batches if divided else 1)
+        share = np.float32((1 / micro_batches if divided else 1) * weight * (1 + 0.1 * k * uneven))
         # each gradient is of the loss of this part
         gradient = (2 * scaled / scaled.size * share).astype(np.float32)
         if zero_bias:

@@ -537,6 +537,8 @@ def test_a_backward_operation_has_the_sizes_of_its_line(rows: int, blamed: set[s
 
     c = compare(log(32, 32), log(rows, 24))
     assert {name for name, (_, cause) in told(c).items() if cause} == blamed
+
+
 def test_whole_numbers_of_the_same_sum_come_from_elsewhere() -> None:
     tokens = np.arange(6)
     local = Captured(key="embed/op_0_sub", gives=[tokens], reads=[tokens + 1])
@@ -574,3 +576,24 @@ def test_ranks_that_send_a_buffer_as_it_was_are_no_cause(sent: bool) -> None:
     c = compare(log(buffer), log(other, send, copied))
     [row] = np.flatnonzero(c.cause).tolist()
     assert (c.b.keys[c.row_b[row]] == "rope/op_2_mul") is sent
+
+
+@pytest.mark.parametrize(("line", "causes"), [(5, [0]), (6, [0, 2])])
+def test_the_gradient_of_another_shape_follows_from_it(line: int, causes: list[int]) -> None:
+    """It reads one number that is equal in both runs, and is divided by a size."""
+
+    def steps(many: int) -> list[Captured]:
+        mask, one = np.arange(8) < many, np.array(1, np.float32)
+        rows = np.arange(many, dtype=np.float32)
+        back = {"phase": "backward", "location": f"model.py:{line}"}
+        return [
+            Captured(key="m/op_0_ne", gives=[mask], reads=[np.arange(8) - many], fields={"location": "model.py:4"}),
+            Captured(
+                key="m/op_1_index", gives=[rows], reads=[mask], made=["m/op_0_ne"], fields={"location": "model.py:5"}
+            ),
+            Captured(key="m/op_2_div", gives=[np.full(many, one / many)], reads=[one], fields=back),
+        ]
+
+    c = compare(captured_log(steps(5)), captured_log(steps(7)))
+    assert c.red.tolist() == [True] * 3
+    assert np.flatnonzero(c.cause).tolist() == causes

@@ -11,9 +11,9 @@ from matchers.drift.divided_losses import divided_losses
 from matchers.explain.sentences import explain, headline
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import captured_log
+from tests.captured import Step, captured_log
 from tests.matchers.invariants import check
-from tests.matchers.micro_batch_steps import step
+from tests.matchers.micro_batch_steps import SAMPLES, WEIGHT, step
 
 SPLITS = [(1, 2), (1, 4), (2, 4), (4, 1)]
 ORDER = Expectation(preset=Expect.REDUCTION_ORDER)
@@ -50,6 +50,67 @@ def test_a_loss_that_is_not_divided_shows_in_the_gradients() -> None:
     c = compare(captured_log(step(1)), captured_log(step(4, divided=False)))
     assert causes(c) == ["loss/op_2_mean_backward"]
     assert c.error[at(c, "loss/op_2_mean_backward")] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("split", "weight"), [((1, 2), 0.6), ((2, 4), 0.6), ((1, 2), 1.0), ((2, 4), 2.0)])
+def test_another_weight_of_the_loss_is_a_scalar_argument(split: tuple[int, int], weight: float) -> None:
+    """But not one that is the ratio of the numbers of micro-batches: the losses are divided by them."""
+    c = compare(captured_log(step(split[0])), captured_log(step(split[1], weight=weight)))
+    key = f"loss/op_{3 * split[0] - 2}_div"
+    assert (key in causes(c)) == (weight == 0.6)
+    if weight == 0.6:
+        assert headline(c, at(c, key)).startswith("FIRST CAUSE: the scalar argument, ")
+        assert headline(c, at(c, key)).endswith("; the inputs are not judged")
+
+
+def backward(micro_batches: int, *, divides: bool) -> list[Step]:
+    """A gradient of one, or of this divided by the number of micro-batches, and that of a mean, which reads it."""
+    steps: list[Step] = []
+    for k, x in enumerate(np.split(SAMPLES, micro_batches)):
+        forward, back = {"micro_batch": k}, {"micro_batch": k, "phase": "backward"}
+        one, share = np.float32(1), np.float32(1 / micro_batches if divides else 1)
+        keys = [f"lin/op_{2 * k}_mm", f"step/op_{2 * k}_ones_like", f"step/op_{2 * k + 1}_div"]
+        steps.append(Step(key=keys[0], reads=[x, WEIGHT], gives=[x @ WEIGHT], fields=forward))
+        steps.append(Step(key=keys[1], gives=[np.array(one)], fields=back))
+        if divides:
+            steps.append(Step(key=keys[2], reads=[np.array(one)], gives=[np.array(share)], made=keys[1:2], fields=back))
+        reads, made = [np.array(share), x @ WEIGHT], [keys[2 if divides else 1], keys[0]]
+        of_mean = x @ WEIGHT * share * np.float32(micro_batches)
+        steps.append(Step(key=f"lin/op_{2 * k + 1}_mul", reads=reads, gives=[of_mean], made=made, fields=back))
+    return steps
+
+
+@pytest.mark.parametrize("many", [2, 4])
+@pytest.mark.parametrize("divides", [True, False])
+def test_a_loss_divided_by_one_is_divided(many: int, divides: bool) -> None:
+    """The gradient is one in both runs; only one of them divides it by its number of micro-batches."""
+    c = compare(captured_log(backward(1, divides=True)), captured_log(backward(many, divides=divides)))
+    assert causes(c) == ([] if divides else ["step/op_1_div"])
+
+
+def counts(micro_batches: int, *, normed: bool) -> list[Step]:
+    """Sums of one module in three lines: of each element, which one run has, of each sample, and of each feature."""
+    steps: list[Step] = []
+    for k, x in enumerate(np.split(SAMPLES[:, :4], micro_batches)):
+        sums = [(1, x.sum(1, keepdims=True))] * normed + [(2, x.sum(1)), (3, x.sum(0))]
+        for line, made in sums:
+            fields = {"micro_batch": k, "location": f"m.py:{line}"}
+            steps.append(Step(key=f"moe/op_{len(steps)}_sum", reads=[x], gives=[made], fields=fields))
+    return steps
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_parts_are_told_from_terms_line_by_line(normed: bool) -> None:
+    """Four sums, of as many samples of a micro-batch as there are features."""
+    c = compare(captured_log(counts(1, normed=normed)), captured_log(counts(2, normed=False)))
+    assert not c.red.any()
+    shapes = {c.b.location_text(int(row)): c.b.shape_text(int(row)) for row in c.row_b if row >= 0}
+    assert shapes == {"m.py:2": "[8]", "m.py:3": "[4]"}
+
+
+def test_scalars_that_each_micro_batch_computes_are_not_compared() -> None:
+    c = compare(captured_log(step(1)), captured_log(step(2, weight=0.6, uneven=True)))
+    assert "loss/op_1_div" not in causes(c)
 
 
 def test_elements_that_change_their_order_are_blamed_on_what_moves_them() -> None:
