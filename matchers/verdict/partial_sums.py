@@ -13,6 +13,7 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
+from matchers.ops.module_path import canonical
 from matchers.ops.op_names import ADDITIONS, additions, rows_named
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -67,7 +68,19 @@ def of_other_sizes(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8
     alone = (made_a >= 0) & (made_b >= 0)
     alone[alone] = (pairing.of_a[made_a[alone]] < 0) & (pairing.of_b[made_b[alone]] < 0)
     k, made_a, made_b = k[alone], made_a[alone], made_b[alone]
-    return k[size_a[a.shape[made_a]] != size_b[b.shape[made_b]]]
+    other = size_a[a.shape[made_a]] != size_b[b.shape[made_b]]
+    # an operation that both runs have as often is no chunk in one of them
+    other[other] = [
+        _like(a, x) != _like(b, y) for x, y in zip(made_a[other].tolist(), made_b[other].tolist(), strict=True)
+    ]
+    return k[other]
+
+
+def _like(log: OpLog, record: int) -> tuple[str, str, int, int]:
+    """Module, op and phase of a record, and the number of such records."""
+    same = (log.module == log.module[record]) & (log.op == log.op[record]) & (log.phase == log.phase[record])
+    name = canonical(log.module_name(record))
+    return name, log.op_name(record), int(log.phase[record]), int(np.count_nonzero(same))
 
 
 class _Sums:

@@ -95,3 +95,17 @@ def test_the_loss_of_a_chunk_is_not_judged_by_that_of_the_whole() -> None:
     c = compare(captured_log(log(8)), captured_log(log(2)))
     assert not c.red.any()
     assert Status.NOT_JUDGED in c.status
+
+
+def test_a_mean_of_less_is_judged() -> None:
+    """Both runs stack once: what only one of them leaves out is no chunk."""
+    parts = [np.linspace(1, 2 + k, 8, dtype=np.float32) for k in range(2)]
+
+    def log(many: int) -> list[Captured]:
+        whole = np.stack(parts[:many])
+        stack = Captured(key="m/op_0_stack", reads=list(parts[:many]), gives=[whole])
+        return [stack, Captured(key="m/op_1_mean", reads=[whole], gives=[whole.mean()], made=[stack.key])]
+
+    c = compare(captured_log(log(2)), captured_log(log(1)))
+    assert c.status[-1] == Status.DIVERGED
+    assert [c.a.keys[int(row)] for row in c.row_a[c.cause]] == ["m/op_0_stack"]
