@@ -176,7 +176,8 @@ class _Search:
         by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
         by_scalar = [k for k, slot in verdicts.slots.items() if slot.scalars is not None]
         self._by_scalar = marked(np.array(by_scalar, int), len(red))
-        reads = replace(reads, differs=reads.differs & ~self._by_scalar[reads.pair])
+        if self._folded:  # they read terms, which differ by design
+            reads = replace(reads, differs=reads.differs & ~self._by_scalar[reads.pair])
         self._reads, self._reads_parts = _without_parts(reads, parts, by_weight, a, b)
         self.unjudged: dict[int, Stretch] = {}
 

@@ -331,7 +331,8 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
 def _unjudged_inputs(c: Comparison, row: int) -> bool:
     """True if the inputs are parts, or terms of micro-batches of which only the scalar arguments are compared."""
     slot = c.slots.get(row)
-    return bool(c.parts[row]) or (slot is not None and slot.scalars is not None)
+    folded = c.a.folding is not None or c.b.folding is not None
+    return bool(c.parts[row]) or (folded and slot is not None and slot.scalars is not None)
 
 
 _JUMP = 4.0
