@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.causes.handed_on import Causes, acquit_copies, acquit_counted
+from matchers.causes.handed_on import Causes, acquit_copies
 from matchers.causes.red_inputs import Inputs, inputs_of_pairs, is_alone, marked, marked_at
 from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
@@ -83,9 +83,7 @@ def find_origins(
         search = _Search(one, other, pairing, verdicts, parts, red, cause)
         search.follow()
         role, found = search.roles(), search.unjudged
-        causes = Causes(cause, one.cause, other.cause)
-        acquit_copies(a, b, pairing, verdicts, flow, role, causes)
-        acquit_counted(a, pairing, verdicts, role, causes)
+        acquit_copies(a, b, pairing, verdicts, flow, role, Causes(cause, one.cause, other.cause))
         if not (cause.any() or one.cause.any() or other.cause.any()):
             # crossing pairs let red rows explain each other: take the earliest
             cause[np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]] = True

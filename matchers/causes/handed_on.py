@@ -1,4 +1,4 @@
-"""Acquit pairs that only hand on values: views, splits, clones and casts make no error, nor do a step count's readers.
+"""Acquit pairs that only hand on values: views, splits, clones and casts make no error.
 
 Unless such a pair reads equal bits, so that its arguments differ, what made its input is the first cause in its place,
 though it may agree in print or within its tolerance. Where that is equal or unknown, the first operation that reads the
@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog
 from matchers.ops.copies import copies, copy_source
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.outputs import results
 from matchers.pairing.pairing import Pairing
 from matchers.status import Role, Status
 from matchers.verdict.judge import Verdicts
 
-__all__ = ["Causes", "acquit_copies", "acquit_counted"]
+__all__ = ["Causes", "acquit_copies"]
 
 _MAX_COPIES = 16
 """Views, splits, clones and casts in a row that are followed."""
@@ -60,27 +59,6 @@ def acquit_copies(
         elif (reader := search.reader(k)) >= 0:
             causes.pair[reader], role[reader] = True, Role.UNKNOWN
             causes.pair[k], role[k] = False, Role.UNKNOWN
-
-
-def acquit_counted(a: OpLog, pairing: Pairing, verdicts: Verdicts, role: NDArray[np.int8], causes: Causes) -> None:
-    """An earlier step count that differs is the cause of other scalar arguments: an optimizer computes them from it.
-
-    Of pairs that read equal bits, or whose scalars are known to differ; writes to `role` and `causes`.
-    """
-    blamed = np.flatnonzero(causes.pair & (a.phase[pairing.lead_a] == Phase.OPTIMIZER))
-    counts = np.array([_counts(a, row) for row in pairing.lead_a[blamed].tolist()], bool)
-    if counts.any() and not counts.all():
-        given = verdicts.inputs_equal.copy()
-        given[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = True
-        later = pairing.lead_a[blamed] > pairing.lead_a[blamed[counts]].min()
-        follows = blamed[later & ~counts & given[blamed]]
-        causes.pair[follows], role[follows] = False, Role.RECEIVER
-
-
-def _counts(log: OpLog, row: int) -> bool:
-    """True if everything that a record changes in place is one whole number: a count of steps."""
-    changed = results(log, row) if log.op_name(row).endswith("_") else []
-    return bool(changed) and all(result.numel == 1 and result.min.is_integer() for result in changed)
 
 
 @dataclass(frozen=True, slots=True)
