@@ -6,6 +6,7 @@ partner, or else the first on the way that reads a result which the other run ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -45,6 +46,7 @@ class Branches:
     def start(self, *ends: tuple[str, int]) -> tuple[str, int]:
         """The operation with which the branches to some unpaired records begin to differ, as its side and record."""
         found = [(name, record) for name, end in ends for record in sorted(self._branch(self._sides[name], end))]
+        found = [node for node in found if node in ends or self._ends_in(node, found)]
         odd = [node for node in found if self.is_odd(*node)]
         # whole numbers and masks are prepared, perhaps for nothing, until an operation combines them
         computing = (node for node in odd if self._sides[node[0]].log.dtype_text(node[1]) in EPSILON)
@@ -83,6 +85,15 @@ class Branches:
             found |= new
             left += new
         return found
+
+    def _ends_in(self, node: tuple[str, int], branches: Sequence[tuple[str, int]]) -> bool:
+        """False for an operation that unpaired ones of other branches read, too: a mask of all layers."""
+        name, record = node
+        side = self._sides[name]
+        readers = side.flow.row[side.flow.value == record]
+        phase = side.log.phase
+        readers = readers[(side.of[readers] < 0) & ~side.log.recompute[readers] & (phase[readers] == phase[record])]
+        return all((name, reader) in branches for reader in readers.tolist())
 
     @staticmethod
     def _reads_paired(side: Side, record: int) -> bool:

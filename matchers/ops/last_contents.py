@@ -119,13 +119,13 @@ class LastContents:
 
     def after(self, touch: Touch) -> Result:
         """The content of an input after its record ran."""
-        found = self._written(touch.row)
+        found = self.changes(touch.row)
         return found[touch.slot] if touch.slot in found else self.before(touch)
 
     def written(self, row: int) -> tuple[str, ...]:
         """The names of the tensors that a record wrote to."""
         names = self.names(row)
-        return tuple(names[slot] for slot in self._written(row) if slot < len(names) and names[slot])
+        return tuple(names[slot] for slot in self.changes(row) if slot < len(names) and names[slot])
 
     @cached_property
     def writers(self) -> dict[str, tuple[int, ...]]:
@@ -154,7 +154,7 @@ class LastContents:
         written = self.after(Touch(row, self.names(row).index(name)))
         return written if written.digest == found.digest else found
 
-    def _written(self, row: int) -> dict[int, Result]:
+    def changes(self, row: int) -> dict[int, Result]:
         """The inputs that a record wrote to, by slot. An in-place operation returns the first of its inputs."""
         found = self._parsed.get(row)
         if found is None:

@@ -1,4 +1,4 @@
-"""Records by the names of their operations: additions, norms."""
+"""Records by the names of their operations: additions, norms, operations on lists."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog
 
-__all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "rows_named"]
+__all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "on_lists", "rows_named"]
 
 ADDITIONS = frozenset({"add", "add_"})
 NORMS = frozenset({"linalg_vector_norm"})
 """Euclidean norms of whole tensors, if the result is a scalar."""
+
+_ON_LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
 def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
@@ -29,3 +31,8 @@ def in_place(log: OpLog) -> Bool:
 def additions(log: OpLog) -> Bool:
     """bool[n]: the row adds two tensors."""
     return rows_named(log, ADDITIONS)
+
+
+def on_lists(log: OpLog) -> Bool:
+    """bool[n]: the row is an operation on lists of tensors, an optimizer's."""
+    return np.asarray(np.array([name.startswith(_ON_LISTS) for name in (*log.ops, "")])[log.op])

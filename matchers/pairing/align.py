@@ -157,7 +157,7 @@ def align(f: Features) -> Alignment:
     state.free(apart)
     if more_parts or len(apart):
         order = expected(f, state)
-    i, j = leftovers(f, order, np.flatnonzero(alone_a), np.flatnonzero(alone_b))
+    i, j = leftovers(f, state, order, np.flatnonzero(alone_a), np.flatnonzero(alone_b))
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, order, weights)
 

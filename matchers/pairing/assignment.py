@@ -9,7 +9,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.ops.collectives import collective
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features
+from matchers.pairing.features import Features, in_both_runs
 from matchers.pairing.pairing import Method
 
 __all__ = ["NEAREST", "UNPAIRED", "WINDOW", "State", "chances", "compete", "leftovers", "nearest_of_kind"]
@@ -151,10 +151,24 @@ def _runners_up(state: State, i: Int64, j: Int64, chance: Float64) -> None:
     state.runner_up_score[rows] = best[rows]
 
 
-def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
+def _counterparts(f: Features, state: State) -> Int64:
+    """The module of b that a module of a is, by id: for one that only a has, one that only b has, of most pairs."""
+    found = np.append(np.arange(f.names.size), -1)
+    alone = ~in_both_runs(f.a, f.b)
+    i = np.flatnonzero(state.of_a >= 0)
+    mine, theirs = f.a.module[i].astype(np.int64), f.b.module[state.of_a[i]].astype(np.int64)
+    which = alone[mine] & alone[theirs]
+    pairs, count = np.unique(np.stack((mine[which], theirs[which])), axis=1, return_counts=True)
+    order = np.argsort(count, kind="stable")
+    found[pairs[0, order]] = pairs[1, order]
+    return found
+
+
+def leftovers(f: Features, state: State, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[Int64, Int64]:
     """Pairs (i, j) of the given unpaired rows of one op in one module that have a single possible partner each.
 
-    Another shape, or a value that changed altogether, does not make it another operation.
+    Another shape, or a value that changed altogether, does not make it another operation, nor does another name of the
+    module.
     """
     # collectives are bucketed differently from run to run, so neither name nor place identifies them
     rows_a, rows_b = (
@@ -163,7 +177,7 @@ def leftovers(f: Features, order: Order, rows_a: Int64, rows_b: Int64) -> tuple[
     if not len(rows_a) or not len(rows_b):
         return rows_a[:0], rows_b[:0]
     width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
-    name_a = ((f.a.op[rows_a] + 1) * 8 + f.a.phase[rows_a]) * width + f.a.module[rows_a]
+    name_a = ((f.a.op[rows_a] + 1) * 8 + f.a.phase[rows_a]) * width + _counterparts(f, state)[f.a.module[rows_a]]
     name_b = ((f.b.op[rows_b] + 1) * 8 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
     at = order.before[rows_a]
     by_name = np.argsort(name_b * span + rows_b)

@@ -19,8 +19,9 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
-from matchers.ops.shapes import elements
+from matchers.ops.shapes import dimensions, elements
 from matchers.ops.shards import Shards, global_shapes
+from matchers.ops.turned import turned, turned_products
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
@@ -33,7 +34,8 @@ class LogFeatures:
 
     Attributes:
         kind: (op, shape, phase) in one id, with the micro-batch where that separates rows; only rows of one kind are
-            candidates for each other at first. A shard has the shape of its whole tensor, where that is known. Where
+            candidates for each other at first. A shard has the shape of its whole tensor, where that is known, and a
+            tensor of a weight that is stored transposed the reversed one. Where
             each run has results of an op in a shape that the other has less often, and both have one number of elements
             (two layouts of one tensor), these shapes are one.
         op, shape, phase, location: shared ids; -1 for none.
@@ -87,6 +89,16 @@ class LogFeatures:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+def _with_turned(log: OpLog, shapes: list[tuple[int, ...]], at: Int64) -> tuple[list[tuple[int, ...]], Int64]:
+    """Shapes of tensors, and per row an index into them (-1: the logged one), with those of `turned` rows reversed."""
+    rows = np.flatnonzero(turned(log) & (at < 0))
+    if len(rows):
+        own, which = np.unique(log.shape[rows], return_inverse=True)
+        at[rows] = len(shapes) + which
+        shapes = [*shapes, *(dimensions(log.shapes[shape])[::-1] for shape in own.tolist())]
+    return shapes, at
 
 
 def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
@@ -241,8 +253,8 @@ class Features:
         """
         tables: list[list[Sequence[str]]] = []
         every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
-        shapes_a, at_a = global_shapes(a, shards.a, b, shards.b)
-        shapes_b, at_b = global_shapes(b, shards.b, a, shards.a)
+        shapes_a, at_a = _with_turned(a, *global_shapes(a, shards.a, b, shards.b))
+        shapes_b, at_b = _with_turned(b, *global_shapes(b, shards.b, a, shards.a))
         for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
             tables.append(
                 [
@@ -320,6 +332,9 @@ class Features:
 
         stats = np.stack((l1, log.stats[1], log.stats[2], log.stats[3]))
         inputs = _columns(log.inputs, 3, np.nan)
+        producers = np.maximum(_columns(log.producers, 3, -1), -1)
+        products = turned_products(log)
+        inputs[:2, products], producers[:2, products] = inputs[1::-1, products], producers[1::-1, products]
         read = _only_what_was_read(log, stats, inputs, lead)
         original = _repeats(log, exact, telling, collective(log))
         return LogFeatures(
@@ -334,7 +349,7 @@ class Features:
             signs=np.packbits(np.signbit(stats), axis=0, bitorder="little")[0],
             inputs=_log(inputs),
             arity=log.inputs.count,
-            producers=np.maximum(_columns(log.producers, 3, -1), -1),
+            producers=producers,
             exact=exact,
             result=result,
             batch=np.full(len(log), -1, np.int64),

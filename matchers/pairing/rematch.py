@@ -100,7 +100,7 @@ def apply_rules(
             seen = observe(f, i, j, auto.order, *state.partners())
             compete(state, i, j, auto.weights.score(seen), 0.0)
     free_a, free_b = free_a[state.of_a[free_a] < 0], free_b[state.of_b[free_b] < 0]
-    i, j = _allowed(*leftovers(f, auto.order, free_a, free_b), apart, idle)
+    i, j = _allowed(*leftovers(f, state, auto.order, free_a, free_b), apart, idle)
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Repaired(state, by_itself, idle)
 
@@ -188,6 +188,6 @@ def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
             score = auto.weights.score(observe(f, i, j, auto.order, *state.partners()))
             word = np.where(f.a.module[i] == f.b.module[j], _WORD, -_WORD)
             compete(state, i, j, score + np.where(renamed[i], word, 0.0), 0.0)
-    i, j = leftovers(f, auto.order, rows_a[state.of_a[rows_a] < 0], rows_b[state.of_b[rows_b] < 0])
+    i, j = leftovers(f, state, auto.order, rows_a[state.of_a[rows_a] < 0], rows_b[state.of_b[rows_b] < 0])
     state.pair(i, j, Method.RELAXED, LEFTOVER)
     return Alignment(state, auto.order, auto.weights)

@@ -18,15 +18,18 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import rows_named
+from matchers.ops.op_names import on_lists, rows_named
 from matchers.ops.outputs import mutated, parameter_name
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.lists import in_one_order
 from matchers.verdict.tolerance import MOST_ALLOWED, DtypePolicy, default_tolerance
 
 __all__ = ["condition", "without_noise"]
@@ -36,6 +39,8 @@ _MIXES = frozenset({"add", "add_", "sub", "sub_", "cat", "stack"})
 """Operations whose result holds all their inputs, each by its size."""
 _DOMINATES = 0.1
 """Share of a mixed result from which on it is noise."""
+_BY_CHANCE = 1e-2
+"""The least of N numbers is about 1/N of the others; where it is less by this factor, it is of another kind."""
 _STEPS = 64
 """Maximum length of a chain of operations on one tensor."""
 
@@ -71,6 +76,7 @@ class _Silenced:
     Attributes:
         b: the log.
         pairs: bool[p], something of the pair is noise.
+        mixed: bool[p], noise is a part of a tensor on one side, or in another place of a list: nothing replaces it.
         sums: bool[p], the pair is such a sum, and differs.
         limit: float64[p], the tolerance that its terms allow.
         names: of parameters and states of an optimizer that are noise.
@@ -78,6 +84,7 @@ class _Silenced:
 
     b: OpLog
     pairs: Bool
+    mixed: Bool
     sums: Bool
     limit: Float64
     names: frozenset[str]
@@ -93,7 +100,7 @@ def without_noise(
         verdicts: on each pair by itself.
     """
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    found = _silenced(a, b, i, j, verdicts, flow)
+    found = _silenced(a, b, pairing, verdicts, flow)
     if found is None:
         return verdicts, b, frozenset()
     again = np.flatnonzero(found.pairs & ~found.sums)
@@ -103,13 +110,14 @@ def without_noise(
     # what remains is equal because it was made so
     nothing = np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))
     status[again[nothing]] = Status.NOT_JUDGED
+    status[found.mixed & (status == Status.DIVERGED)] = Status.NOT_JUDGED
     limit[found.sums] = found.limit[found.sums]
     status[found.sums] = np.where(limit[found.sums] > MOST_ALLOWED, Status.NOT_JUDGED, Status.CLOSE)
     return replace(verdicts, status=status, limit=limit), found.b, found.names
 
 
-def _silenced(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:
-    """Find what is noise in the pairs (i[k], j[k]); None if nothing that differs is.
+def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:
+    """Find what is noise in the pairs; None if nothing that differs is.
 
     Args:
         verdicts: on each pair by itself.
@@ -117,19 +125,63 @@ def _silenced(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts, flow: 
     # of shards, what an optimizer leaves is judged by name
     if not np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any():
         return None
+    diverged = verdicts.status == Status.DIVERGED
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    parts = np.isin(pairing.method, BY_PARTS) & pairing.grouped
     factor_a, factor_b = condition(a, flow.a), condition(b, flow.b)
     noise_a, noise_b = _meaningless(a, factor_a), _meaningless(b, factor_b)
     limit = verdicts.limit * np.maximum(factor_a[i], factor_b[j])
     with np.errstate(invalid="ignore"):
-        excused = (verdicts.status == Status.DIVERGED) & (verdicts.error <= limit)
+        excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
-    if not (noise_a.any() or noise_b.any()):
+    concerned = np.append(diverged, True)  # what agrees is judged, noise or not
+    of_a, of_b = (
+        _Noise(log, noise, _updates_by_noise(log, concerned[of]))
+        for log, noise, of in ((a, noise_a, pairing.of_a), (b, noise_b, pairing.of_b))
+    )
+    if not any(noise.any() or side.results for noise, side in ((noise_a, of_a), (noise_b, of_b))):
         return None
-    of_a, of_b = _Noise(a, noise_a), _Noise(b, noise_b)
-    differs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN)
-    pairs = differs & (of_a.reads[i] | of_b.reads[j])
+    reads = np.zeros(len(pairing) + 1, bool)
+    reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
+    pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
+    mixed = pairs & parts
+    for k in np.flatnonzero(pairs & on_lists(a)[i]).tolist():
+        mixed[k] = not in_one_order(a, b, int(i[k]), int(j[k]))
+    pairs &= ~mixed
     patched = _patched(a, b, i[pairs], j[pairs], of_a, of_b)
-    return _Silenced(patched, pairs, excused, limit, frozenset((*of_a.names(), *of_b.names())))
+    return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
+
+
+def _updates_by_noise(log: OpLog, concerned: Bool) -> dict[int, set[int]]:
+    """By record (of those concerned), the slots of parameters that an optimizer updates by rounding over rounding.
+
+    A part of their gradient is a sum that cancels, such as the keys' part of one bias for queries, keys and values. The
+    mean squares of the gradient tell: the least is above zero, and less by far than of so many numbers by chance.
+    """
+    contents = LastContents(log, tuple(log.modules))
+    rows = contents.rows[(log.phase[contents.rows] == Phase.OPTIMIZER) & concerned[contents.rows]]
+    states = contents.rows[_far_apart(*log.stats[2:4, contents.rows]) | on_lists(log)[contents.rows]].tolist()
+    names = {
+        contents.names(row)[slot].rpartition(".")[0]
+        for row in states
+        for slot, state in contents.changes(row).items()
+        if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
+    }
+    found: dict[int, set[int]] = {}
+    for row in rows.tolist() if names else ():
+        read = contents.names(row)
+        bases = {name.rpartition(".")[0] for name in read}
+        slots = {slot for slot, name in enumerate(read) if name in names and name in bases}
+        if slots:
+            found[row] = slots
+    return found
+
+
+@np.errstate(invalid="ignore")
+def _far_apart(least: Any, largest: Any, numel: Any = 1.0) -> Any:
+    """True if the root of the least of some squares is rounding of that of the largest, and not by chance."""
+    ratio = np.sqrt(np.maximum(least, 0.0) / largest)
+    return (ratio > 0) & (ratio < default_tolerance("float32")) & (ratio * numel < _BY_CHANCE)
 
 
 def _meaningless(log: OpLog, factor: Float64) -> Bool:
@@ -147,12 +199,16 @@ class _Noise:
         results: by record, the numbers of its outputs and the slots changed in place that are noise.
     """
 
-    def __init__(self, log: OpLog, begins: Bool) -> None:
+    def __init__(self, log: OpLog, begins: Bool, updates: Mapping[int, set[int]]) -> None:
+        """`updates`: by record, slots that are noise beside what follows from the sums."""
         self._log = log
         self._by_digest = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
         self.reads = np.zeros(len(log), bool)
         self.inputs: dict[int, set[int]] = {}
-        self.results: dict[int, tuple[set[int], set[int]]] = {}
+        self.results: dict[int, tuple[set[int], set[int]]] = {
+            row: ({0} & slots if log.outputs.count[row] else set(), slots) for row, slots in updates.items()
+        }
+        self.reads[list(updates)] = True
         read = log.input_digests.value if self._by_digest else float_bits(log.inputs.value)
         owner = log.inputs.row
         place = np.arange(len(owner)) - log.inputs.start[owner]

@@ -22,7 +22,10 @@ from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EXTREMES
 
-__all__ = ["are_parts", "folded", "judge_fused"]
+__all__ = ["BY_PARTS", "are_parts", "folded", "judge_fused"]
+
+BY_PARTS = (Method.PARTS, Method.OVERRIDE, Method.TEMPLATE)
+"""Methods whose groups may be an operation and its parts; a collective and its wait are none."""
 
 
 def are_parts(a: OpLog, b: OpLog, rows_a: Sequence[int], rows_b: Sequence[int]) -> bool:
@@ -59,9 +62,7 @@ def folded(log: OpLog, rows: Sequence[int]) -> Float64:
 def judge_fused(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Verdicts:
     """The verdicts, with those of operations and their parts by the statistics of the parts together."""
     groups = []
-    # a collective and its wait are no parts
-    by_parts = np.isin(pairing.method, (Method.PARTS, Method.OVERRIDE, Method.TEMPLATE))
-    for k in np.flatnonzero(pairing.grouped & by_parts).tolist():
+    for k in np.flatnonzero(pairing.grouped & np.isin(pairing.method, BY_PARTS)).tolist():
         members = pairing.members(k)
         if are_parts(a, b, *members):
             groups.append((k, *members))

@@ -14,6 +14,7 @@ the result is a lower bound too and is shown as "≥".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -24,14 +25,17 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import STATISTICS, OpLog
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
+from matchers.ops.op_names import on_lists
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
+from matchers.ops.turned import turned
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
+from matchers.verdict.lists import judge_lists
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
-from matchers.verdict.slots import Limits, SlotVerdict, in_another_order, judge_slots, worst
+from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
 from matchers.verdict.tolerance import (
     ACCUMULATED,
     EPSILON,
@@ -168,6 +172,7 @@ def judge(
     moved = (op_a[a.op[i]] != op_b[b.op[j]]) | layouts
     if moved.any():
         moved &= _rearranged(a, b, i, j)
+    moved |= _transposed(a, b, i, j)
     with np.errstate(invalid="ignore"):
         moved |= _reads_in_another_order(a, b, i, j, (estimate > far) & ~beyond)
     estimate[moved & ~(estimate <= far)] = np.nan  # a sketch depends on the order of the elements
@@ -188,13 +193,19 @@ def judge(
     status = _shapes(a, b, i, j, status, other_dtype, moved)
     shards = elsewhere & ~other_dtype & ~np.isin(status, (Status.NAN, Status.EQUAL))
     status[shards] = Status.SHARDED
-    several = np.array([name.startswith(("_foreach_", "_fused_")) for name in a.ops] + [False])[a.op[i]]
     slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
-    for k in np.flatnonzero(np.isin(status, (Status.DIVERGED, Status.SHAPE)) & several).tolist():
-        same = in_another_order(a, b, int(i[k]), int(j[k]), Limits(float(rtol[k]), bool(alone[k]), True, policy))
-        if same is not None:
-            status[k], error[k], bound[k], limit[k] = Status.CLOSE, same, True, tolerance[k]
+    lists = on_lists(a)[i]
+    lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | (a.inputs.count[i] != b.inputs.count[j])
+    for k in np.flatnonzero(lists).tolist():
+        limits = Limits(float(rtol[k]), bool(alone[k]), True, policy, sharded_runs(a, b))
+        slot = judge_lists(a, b, int(i[k]), int(j[k]), limits)
+        if slot is not None:
+            status[k] = max(slot.status, Status.CLOSE)
+            error[k], bound[k], compared[k] = slot.error, True, True
+            limit[k] = tolerance[k] if math.isnan(slot.limit) else slot.limit
             slots.pop(k, None)
+            if slot.status.red:
+                slots[k] = slot
     loose = unfinished(a)[i] | unfinished(b)[j]
     status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
     compared |= status == Status.EQUAL
@@ -450,6 +461,18 @@ def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
         same_size = numel(a)[a.shape[i[k]]] == numel(b)[b.shape[j[k]]]
         out[k] = same_size & (a.present[i[k]] & b.present[j[k]] & _ORDERLESS == _ORDERLESS)
     return np.asarray(out)
+
+
+def _transposed(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: tensors of a weight that one of the runs stores transposed."""
+    turned_a, turned_b = turned(a), turned(b)
+    found = turned_a[i] != turned_b[j]
+    if turned_a.any() != turned_b.any():  # lists of an optimizer do not tell what became of which of them
+        k = np.flatnonzero((a.phase[i] == Phase.OPTIMIZER) & (b.phase[j] == Phase.OPTIMIZER) & ~found)
+        shapes, which = np.unique(np.stack((a.shape[i[k]], b.shape[j[k]])), axis=1, return_inverse=True)
+        dims = [(dimensions(a.shapes[x]), dimensions(b.shapes[y])) for x, y in shapes.T.tolist()]
+        found[k] = np.array([len(x) == 2 and x == y[::-1] for x, y in dims], bool)[which.ravel()]
+    return np.asarray(found)
 
 
 def _shapes(

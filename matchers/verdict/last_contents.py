@@ -18,6 +18,7 @@ from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
+from matchers.ops.op_names import on_lists
 from matchers.ops.outputs import Result
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
@@ -184,11 +185,7 @@ def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: 
     An optimizer makes a list for each of its groups of parameters. Such pairs are not judged by themselves: what they
     leave is compared by name.
     """
-    of_lists = [
-        np.array([op.startswith(("_foreach_", "_fused_")) for op in (*side.log.ops, "")])[side.log.op[lead]]
-        for side, lead in ((a, pairing.lead_a), (b, pairing.lead_b))
-    ]
-    lists, red = of_lists[0] & of_lists[1], verdicts.status >= Status.SHAPE
+    lists, red = on_lists(a.log)[pairing.lead_a] & on_lists(b.log)[pairing.lead_b], verdicts.status >= Status.SHAPE
     found = np.zeros(len(pairing), bool)
     if not (lists & red).any():
         return found

@@ -1,4 +1,5 @@
-"""Pairs of operations on lists of tensors: another number of tensors is a difference like another shape.
+"""Pairs of operations on lists of tensors: another number of tensors is a difference like another shape, unless they
+hold the same elements (lists.py).
 
 An optimizer may update all parameters in one operation in one run, and group by group in the other. Such a pair cannot
 be judged by itself, if the operations that do the rest have no partners either.
@@ -12,14 +13,16 @@ import numpy as np
 
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.op_names import on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.lists import judge_lists
+from matchers.verdict.slots import Limits
 
 __all__ = ["length", "with_lengths"]
 
-_ON_LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 _FURTHER_INPUTS = 3
 """Number of inputs that an operation on lists may have beside them: a factor, a learning rate."""
 
@@ -30,7 +33,7 @@ def length(log: OpLog, row: int) -> int:
         return returned
     if written := log.texts("Mutated").raw(row).count(b'{"input":'):
         return written
-    return int(log.inputs.count[row]) if log.op_name(row).startswith(_ON_LISTS) else 0
+    return int(log.inputs.count[row]) if on_lists(log)[row] else 0
 
 
 def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Verdicts:
@@ -49,6 +52,7 @@ def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Ve
     )
     found = [(k, length(a, int(i[k])), length(b, int(j[k]))) for k in np.flatnonzero(same & other).tolist()]
     found = [(k, x, y) for k, x, y in found if x != y and min(x, y) > 0]
+    found = [one for one in found if judge_lists(a, b, int(i[one[0]]), int(j[one[0]]), Limits()) is None]
     if not found:
         return verdicts
     status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()

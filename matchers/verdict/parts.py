@@ -22,6 +22,7 @@ from matchers.status import Status
 from matchers.verdict.gathered_results import Gathered, judge_gathered
 from matchers.verdict.gathered_weights import other_weights
 from matchers.verdict.judge import Verdicts, other_dtypes
+from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import DtypePolicy
@@ -74,9 +75,12 @@ def judge_parts(
     divided = divided_batch(a.header.run, b.header.run)
     if divided is not None and divided.by_all and parts.any():
         slots |= other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
-    # the scalars of a pair that agrees can differ, too: by less than the tolerance
     folded, free = _folded(a)[i] | _folded(b)[j], np.isnan(rtol)
-    judgeable = (parts | (verdicts.status == Status.CLOSE)) & free & ~folded
+    # the scalars of a pair that agrees can differ, too: by less than the tolerance, like what they are applied to
+    with np.errstate(invalid="ignore"):
+        close = relative(a.inputs.first(i), b.inputs.first(j)) <= verdicts.tolerance
+    close &= verdicts.status == Status.CLOSE
+    judgeable = (parts | close) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
     slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free))
     verdicts, settled[list(slots)] = _entered(verdicts, slots), True

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, further_output, mutated, results, unchanged
+from matchers.ops.outputs import Result, further_output, mutated, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
 from matchers.status import Status
@@ -23,7 +22,7 @@ from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
 
-__all__ = ["Limits", "SlotVerdict", "beyond_whole", "in_another_order", "judge_results", "judge_slots", "worst"]
+__all__ = ["Limits", "SlotVerdict", "beyond_whole", "judge_results", "judge_slots", "worst"]
 
 _RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.DIVERGED, Status.SHAPE, Status.NAN)
 
@@ -95,38 +94,6 @@ def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
 def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
     """Judge the slots that both records have."""
     return [judge_results(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
-
-
-def in_another_order(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> float | None:
-    """The largest error if two records have the same results in another order, None if they have others.
-
-    Models that register their parameters in another order give the optimizer such lists. Where the two know tensors by
-    the same names, the names tell which are compared: two parameters that were exchanged are no other order.
-    """
-    if _names(a, i) & _names(b, j):
-        return None
-    x, y = results(a, i), results(b, j)
-    order_x, order_y = _by_content(x), _by_content(y)
-    if len(x) != len(y) or order_x == order_y:
-        return None
-    error = 0.0
-    for k, other in zip(order_x, order_y, strict=True):
-        # sketches would take longest
-        found = judge_results(replace(x[k], sketch=""), replace(y[other], sketch=""), limits, "")
-        if found.status not in (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE):
-            return None
-        error = max(error, found.error)
-    return error
-
-
-def _names(log: OpLog, row: int) -> set[str]:
-    """The names of a record's inputs, as far as the log tells them."""
-    return {canonical(name) for name in log.texts("Parameter").get(row, "").split(";") if name}
-
-
-def _by_content(found: list[Result]) -> list[int]:
-    """The places of results in an order that does not depend on them."""
-    return sorted(range(len(found)), key=lambda k: (found[k].dtype, found[k].shape or (), found[k].l1, found[k].min))
 
 
 def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result, str]]:

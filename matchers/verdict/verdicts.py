@@ -75,8 +75,9 @@ def judge_all(
     verdicts, noise, scale = judged.verdicts, frozenset[str](), 1.0
     if preset != Expect.BITWISE:
         verdicts, b, scale = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
-        verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
     verdicts = judge_fused(a, b, pairing, verdicts)
+    if preset != Expect.BITWISE:
+        verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
     found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
         return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), b, found.parts, policy, None, judged)

@@ -1,4 +1,5 @@
-"""One Llama in three implementations with the same weights: who is whose partner, what is red, where a bug is found.
+"""One Llama and one GPT in three implementations with the same weights: partners, red rows, where a bug is found.
+
 
 The truth is in the numbers: operations of two correct runs are partners only if they return the same numbers, whatever
 their layout. With a bug planted, the same rows are partners.
@@ -15,16 +16,25 @@ from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Method
+from matchers.status import Status
 from matchers.verdict.fused import are_parts
 from tests.matchers.pairing.conftest import Captured
 
 LOOP = "--optimizer loop"
-"""An operation per parameter: lists of other lengths are not compared yet."""
+"""An operation per parameter, not on lists."""
 PAIRS = [
     ("hf", "titan", ""),
     ("hf", "titan", LOOP),
+    ("hf", "fused", ""),
     ("hf", "fused", LOOP),
+    ("hf", "fused", "--optimizer fused"),
+    ("titan", "fused", ""),
     ("titan", "fused", LOOP),
+    ("conv1d", "linear", ""),
+    ("conv1d", "linear", LOOP),
+    ("conv1d", "separate", "--optimizer fused"),
+    ("separate", "conv1d", LOOP),
+    ("linear", "separate", ""),
     ("fused", "hf", f"{LOOP} --seed 3 --layers 3 --dim 48 --heads 6 --hidden 80"),
     ("hf", "titan", "--sdpa"),
 ]
@@ -87,11 +97,12 @@ BUGS = {
     "softmax-scale@1": ("layers.1", "_mul"),
     "norm-eps@0": ("layers.0", "_add"),
     "weight.q@1": ("layers.1", "_mm"),
+    "no-mask@0": ("layers.0", ("_add", "_masked_fill")),
 }
 
 
 @pytest.mark.parametrize("bug", BUGS)
-@pytest.mark.parametrize(("one", "other"), [("hf", "titan"), ("titan", "fused")])
+@pytest.mark.parametrize(("one", "other"), [("hf", "titan"), ("titan", "fused"), ("hf", "fused")])
 def test_a_planted_bug_is_the_first_cause(implementation: Captured, one: str, other: str, bug: str) -> None:
     c = compare(implementation(one, LOOP), implementation(other, f"{LOOP} --bug {bug}"))
     row, *others = np.flatnonzero(c.cause).tolist()
@@ -101,6 +112,26 @@ def test_a_planted_bug_is_the_first_cause(implementation: Captured, one: str, ot
     key = c.a.keys[int(c.row_a[row])]
     assert layer in key
     assert key.endswith(op)
+
+
+@pytest.mark.parametrize("form", ["", LOOP])
+@pytest.mark.parametrize(("one", "other"), [("conv1d", "linear"), ("separate", "conv1d")])
+def test_a_planted_bug_behind_transposed_weights_is_the_first_cause(
+    implementation: Captured, one: str, other: str, form: str
+) -> None:
+    c = compare(implementation(one, form), implementation(other, f"{form} --bug softmax-scale@1"))
+    (row,) = np.flatnonzero(c.cause).tolist()
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    assert ".1/" in log.keys[record]
+    assert log.op_name(record) in ("div", "mul")
+
+
+def test_an_update_by_the_rounding_of_a_part_of_the_gradient_is_not_judged(implementation: Captured) -> None:
+    """The gradient of a key bias is zero but for rounding, and Adam makes ±lr of it."""
+    c = compare(implementation("conv1d", LOOP), implementation("linear", LOOP))
+    found = np.flatnonzero(c.status == Status.NOT_JUDGED).tolist()
+    keys = {c.a.keys[int(c.row_a[row])] for row in found}
+    assert keys == {f"h.{layer}.c_attn/op_21_addcdiv_" for layer in range(2)}
 
 
 def test_dropout_that_one_run_lacks_is_the_first_cause(implementation: Captured) -> None:

@@ -281,7 +281,7 @@ class TestLists:
         a = log([*backward(), *self.fused_in_groups(*groups)])
         c = compare(a, log([*backward(), *fused()]))
         assert not c.red.any()
-        assert c.last_contents.contents
+        assert len(groups) == 1 or c.last_contents.contents  # a pair that holds the same tensors is judged itself
         c = compare(a, log([*backward(), *fused(0.2)]))
         assert c.red.any()
         assert len(c.consequences.starts) == 1

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import explain
 from matchers.status import Status
-from tests.captured import Step, captured_log
+from tests.captured import Array, Step, captured_log
 
 RNG = np.random.default_rng(5)
 HEADS = [RNG.normal(size=(2, 3, 4, 5)) for _ in range(4)]
@@ -57,13 +58,71 @@ def lists(order: list[int], times: float = 1.0) -> Comparison:
         ([0, 1, 2], 1.0, Status.EQUAL),
         ([2, 0, 1], 1.0, Status.CLOSE),
         ([0, 1, 2], 1.01, Status.DIVERGED),
-        ([2, 0, 1], 1.01, Status.SHAPE),
+        ([2, 0, 1], 1.01, Status.DIVERGED),
     ],
 )
 def test_a_list_in_another_order_is_not_red_if_it_holds_the_same(
     order: list[int], times: float, status: Status
 ) -> None:
     assert lists(order, times).status.tolist() == [status]
+
+
+WEIGHTS = {name: RNG.normal(size=(rows, 4)) for name, rows in (("q", 4), ("k", 2), ("v", 2), ("o", 6))}
+CUT = {"wo": "o", "wqkv": "qkv"}
+
+
+def cut(op: str, one: dict[str, Array], other: dict[str, Array]) -> Comparison:
+    """An operation that changes lists of named tensors in place, to these."""
+    logs = []
+    for tensors in (one, other):
+        read, names = [x / 2 for x in tensors.values()], [f"{name}.weight" for name in tensors]
+        step = Step(
+            key=f"optimizer/op_0_{op}",
+            reads=read,
+            made=[""] * len(read),
+            changed=dict(enumerate(tensors.values())),
+            fields={"parameters": names, "phase": "optimizer"},
+        )
+        logs.append(captured_log([step]))
+    return compare(logs[0], logs[1])
+
+
+def fused(times: float = 1.0) -> dict[str, Array]:
+    return {name: np.concatenate([WEIGHTS[part] for part in parts]) * times for name, parts in CUT.items()}
+
+
+def test_lists_of_the_same_elements_in_other_tensors_agree() -> None:
+    assert cut("_foreach_mul_", WEIGHTS, fused()).status.tolist() == [Status.CLOSE]
+    transposed = {name: np.ascontiguousarray(x.T) for name, x in WEIGHTS.items()}
+    assert cut("_foreach_mul_", WEIGHTS, transposed).status.tolist() == [Status.CLOSE]
+
+
+def test_lists_of_other_elements_or_values_are_red() -> None:
+    found = cut("_foreach_mul_", WEIGHTS, {**fused(), "wqkv": fused(1.01)["wqkv"]})
+    assert found.status.tolist() == [Status.DIVERGED]
+    assert "v.weight (with 2 more) differs after the step by ≥9.9e-03" in explain(found, 0).headline
+    assert cut("_foreach_mul_", WEIGHTS, {"wqkv": fused()["wqkv"]}).status.tolist() == [Status.SHAPE]
+
+
+def test_numbers_of_each_tensor_agree_if_those_of_all_do() -> None:
+    """Norms add up by their squares; the count of steps is one for all."""
+    norms = [
+        captured_log(
+            [
+                Step(
+                    key="clip/op_0__foreach_norm",
+                    reads=list(x),
+                    gives=[np.asarray(np.linalg.norm(t)) for t in x],
+                    made=[""] * len(x),
+                )
+            ]
+        )
+        for x in (list(WEIGHTS.values()), list(fused().values()), list(fused(1.01).values()))
+    ]
+    assert [compare(norms[0], other).status.tolist() for other in norms[1:]] == [[Status.CLOSE], [Status.DIVERGED]]
+    steps = [{name: np.array(3.0) for name in names} for names in ("qkv", "x")]
+    assert cut("_foreach_add_", *steps).status.tolist() == [Status.CLOSE]
+    assert cut("_foreach_add_", steps[0], {"x": np.array(4.0)}).status.tolist() == [Status.DIVERGED]
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01])

@@ -86,3 +86,14 @@ def test_a_scalar_within_the_tolerance_is_red_as_well() -> None:
     assert c.status[1] == Status.DIVERGED
     assert "the scalar argument, " in headline(c, 1)
     assert c.error[1] < 1.5e-5
+
+
+def test_a_scalar_that_makes_up_for_another_before_it_is_not_red() -> None:
+    """One run divides twice, the other once: the results agree."""
+    logs = []
+    for first in (1.0, 0.25):
+        y = X * np.float32(first)
+        steps = [Step(key="m/op_0_relu", reads=[X], gives=[y], made=[""])]
+        z = y * np.float32(0.5 / first) * np.float32(1 + 1e-7 * (first == 1))
+        logs.append(captured_log([*steps, Step(key="m/op_1_mul", reads=[y], gives=[z], made=["m/op_0_relu"])]))
+    assert compare(logs[0], logs[1]).status.tolist() == [Status.DIVERGED, Status.CLOSE]

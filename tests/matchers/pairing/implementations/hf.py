@@ -64,6 +64,7 @@ class LlamaAttention(nn.Module):
         self.c, self.head_dim = c, c.dim // c.heads
         self.scaling = self.head_dim**-0.5 * c.at(layer, "softmax-scale", 1.01, 1.0)
         self.roll = c.at(layer, "permuted-heads", 1, 0)
+        self.masked = c.at(layer, "no-mask", False, True)
         self.q_proj = nn.Linear(c.dim, c.dim, bias=False)
         self.k_proj = nn.Linear(c.dim, c.kv_heads * self.head_dim, bias=False)
         self.v_proj = nn.Linear(c.dim, c.kv_heads * self.head_dim, bias=False)
@@ -81,7 +82,7 @@ class LlamaAttention(nn.Module):
             output = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=self.scaling)
         else:
             weights = torch.matmul(query, key.transpose(2, 3)) * self.scaling
-            weights = weights + attention_mask
+            weights = weights + attention_mask if self.masked else weights
             weights = functional.softmax(weights, dim=-1)
             weights = functional.dropout(weights, p=self.c.dropout, training=self.c.dropout > 0)
             output = torch.matmul(weights, value)

@@ -48,6 +48,7 @@ class Attention(nn.Module):
         self.c, self.head_dim = c, c.dim // c.heads
         self.scale = self.head_dim**-0.5 * c.at(layer, "softmax-scale", 1.01, 1.0)
         self.roll = c.at(layer, "permuted-heads", 1, 0)
+        self.masked = c.at(layer, "no-mask", False, True)
         self.projections(c)
         self.wo = nn.Linear(c.dim, c.dim, bias=False)
 
@@ -72,7 +73,7 @@ class Attention(nn.Module):
         else:
             scores = (xq @ xk.transpose(-2, -1)) * self.scale
             future = torch.ones(seqlen, seqlen, dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(future, torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(future, torch.finfo(scores.dtype).min) if self.masked else scores
             output = functional.dropout(scores.softmax(-1), self.c.dropout, self.c.dropout > 0) @ xv
         if self.roll:
             output = output.roll(self.roll, 1)

@@ -1,0 +1,46 @@
+"""Weights that a run stores transposed: what it computes of them is a transposed tensor.
+
+The gradient of a weight is the product of what the layer read in the forward pass and the gradient of what it returned.
+Which of the two comes first tells the layout: (out, in) of `linear`, or (in, out) of a plain product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matchers.arrays import Bool, Int64
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.op_names import rows_named
+
+__all__ = ["turned", "turned_products"]
+
+_STEPS = 8
+"""Longest chain of operations outside of the weight's module: the gradient is clipped, a root is divided."""
+
+
+def turned_products(log: OpLog) -> Int64:
+    """The gradients of weights in the layout (in, out): what was read in the forward pass is their first factor."""
+    rows = np.flatnonzero(rows_named(log, {"mm"}) & (log.phase == Phase.BACKWARD) & (log.producers.count == 2))
+    first, second = (log.producers.value[log.producers.start[rows] + k] for k in range(2))
+    forward = (log.phase == Phase.FORWARD) | log.recompute
+    return rows[(first >= 0) & (second >= 0) & forward[first] & ~forward[second]]
+
+
+def turned(log: OpLog) -> Bool:
+    """bool[n]: such gradients, and what the optimizer computes of them and of their weights, element by element."""
+    found = np.zeros(len(log), bool)
+    products = turned_products(log)
+    found[products] = True
+    if not len(products):
+        return found
+    place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
+    found |= (log.phase == Phase.OPTIMIZER) & np.isin(place, place[products])
+    maker, reader = log.producers.value, log.producers.row
+    follows = (maker >= 0) & (log.shape[maker] == log.shape[reader]) & (log.phase[reader] != Phase.FORWARD)
+    maker, reader = maker[follows], reader[follows]
+    for _ in range(_STEPS):
+        more = reader[found[maker] & ~found[reader]]
+        if not len(more):
+            break
+        found[more] = True
+    return found

@@ -1,0 +1,146 @@
+"""Lists of tensors that two runs order, name or cut differently: the same elements in other tensors.
+
+A model with one weight for queries, keys and values gives its optimizer shorter lists than one with three. What a list
+holds in all does not depend on that: tensors of one name are compared by name, others with one that has the same
+numbers, and the elements of all that remain together. L1 norms and squares of L2 norms add up, minimum and maximum are
+those of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from matchers.logs.op_log import OpLog
+from matchers.ops.module_path import canonical
+from matchers.ops.outputs import Result, parameter_name, results
+from matchers.status import AGREE
+from matchers.verdict.slots import Limits, SlotVerdict, judge_results, worst
+
+__all__ = ["in_one_order", "judge_lists"]
+
+Kind = tuple[str, str, bool]
+"""The state that tensors are of ("" for parameters), their dtype, and whether they are scalars."""
+
+
+def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdict | None:
+    """The verdict on two records that hold the same number of elements in other tensors, or in another order.
+
+    None where they hold other elements, and where the tensors of both are in one order, by name and shape.
+    """
+    one, other = _results(a, i), _results(b, j)
+    if not (one or other):  # nothing was changed
+        return judge_results(_all_read(a, i), _all_read(b, j), limits)
+    if [(name, x.shape) for name, x in one] == [(name, y.shape) for name, y in other]:
+        return None
+    named, others = ({name: tensor for name, tensor in tensors if name} for tensors in (one, other))
+    shared = named.keys() & others.keys()
+    left, right = _of_kinds(one, shared), _of_kinds(other, shared)
+    found = [judge_results(_unordered(named[name]), _unordered(others[name]), limits) for name in sorted(shared)]
+    for kind in left.keys() | right.keys():
+        verdict = _judge_kind(left.get(kind, []), right.get(kind, []), limits, kind, a.op_name(i) == "_foreach_norm")
+        if verdict is None:
+            return None
+        found.append(verdict)
+    return worst(found)
+
+
+def in_one_order(a: OpLog, b: OpLog, i: int, j: int) -> bool:
+    """True if the results of two records have the same shapes, one by one."""
+    return [x.shape for x in results(a, i)] == [y.shape for y in results(b, j)]
+
+
+def _results(log: OpLog, row: int) -> list[tuple[str, Result]]:
+    """The results of a record, and the names of the parameters or states that they are, or are made of; "": unknown."""
+    out = []
+    for k, found in enumerate(results(log, row)):
+        name = parameter_name(log, row, k) if found.name.startswith("output ") else found.name
+        out.append(("" if name.startswith("input ") else canonical(name), found))
+    return out
+
+
+def _all_read(log: OpLog, row: int) -> Result:
+    """The inputs of a record together, whose shapes are unknown."""
+    return Result(parameter_name(log, row, 0), l1=math.fsum(log.inputs[row]))
+
+
+def _unordered(tensor: Result) -> Result:
+    """What is known of a tensor whatever its layout: a weight may be stored transposed."""
+    return replace(tensor, sketch="", shape=None if tensor.shape is None else tuple(sorted(tensor.shape)))
+
+
+def _of_kinds(tensors: Sequence[tuple[str, Result]], shared: Collection[str]) -> dict[Kind, list[Result]]:
+    """The tensors that are not shared."""
+    names = {name for name, _ in tensors}
+    out: dict[Kind, list[Result]] = {}
+    for name, tensor in tensors:
+        if name not in shared:
+            head, _, state = name.rpartition(".")
+            kind = state if head and head in names else "", tensor.dtype, tensor.shape == ()
+            out.setdefault(kind, []).append(_unordered(tensor))
+    return out
+
+
+def _judge_kind(x: list[Result], y: list[Result], limits: Limits, kind: Kind, norms: bool) -> SlotVerdict | None:
+    """The verdict on tensors of one kind; None if one side has more elements."""
+    if sum(map(_size, x)) == sum(map(_size, y)):
+        x, y, found = _without_alike(x, y, limits)
+        if x and y:
+            found.append(judge_results(_together(x), _together(y), limits))
+        return worst(found)
+    if not (x and y and kind[2]):
+        return None
+    one, other = _together(x), _together(y)
+    if norms:  # of each tensor: together that of all
+        one, other = (replace(norm, l1=norm.l2, min=norm.l2, max=norm.l2) for norm in (one, other))
+        return judge_results(one, other, limits)
+    # numbers that all tensors share: the count of steps
+    return judge_results(replace(one, l1=math.nan, l2=math.nan), replace(other, l1=math.nan, l2=math.nan), limits)
+
+
+def _without_alike(
+    x: list[Result], y: list[Result], limits: Limits
+) -> tuple[list[Result], list[Result], list[SlotVerdict]]:
+    """The tensors of which the other side has none with the same numbers, and the verdicts on the others."""
+    left, right = (sorted(tensors, key=_rank) for tensors in (x, y))
+    rest: tuple[list[Result], list[Result]] = [], []
+    found: list[SlotVerdict] = []
+    while left and right:
+        verdict = None
+        if _size(left[-1]) == _size(right[-1]):
+            verdict = judge_results(replace(left[-1], shape=None), right[-1], limits)
+        if verdict is not None and verdict.status in AGREE:
+            found.append(verdict)
+            left.pop(), right.pop()
+        elif _rank(left[-1]) > _rank(right[-1]):
+            rest[0].append(left.pop())
+        else:
+            rest[1].append(right.pop())
+    return rest[0] + left, rest[1] + right, found
+
+
+def _size(tensor: Result) -> int:
+    return math.prod(tensor.shape or ())
+
+
+def _rank(tensor: Result) -> tuple[int, float]:
+    return _size(tensor), tensor.l1
+
+
+def _together(tensors: list[Result]) -> Result:
+    """What is known of tensors side by side."""
+    name = f"{tensors[0].name} (with {len(tensors) - 1} more)" if tensors[1:] else tensors[0].name
+    counts = [[getattr(tensor, count) for tensor in tensors] for count in ("nan", "inf")]
+    return Result(
+        name,
+        dtype=tensors[0].dtype,
+        l1=math.fsum(tensor.l1 for tensor in tensors),
+        l2=math.hypot(*(tensor.l2 for tensor in tensors)),
+        min=float(np.fmin.reduce([tensor.min for tensor in tensors])),
+        max=float(np.fmax.reduce([tensor.max for tensor in tensors])),
+        nan=-1 if min(counts[0]) < 0 else sum(counts[0]),
+        inf=-1 if min(counts[1]) < 0 else sum(counts[1]),
+    )
