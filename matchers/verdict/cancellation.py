@@ -135,12 +135,11 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    of_a, of_b = (
-        _Noise(log, noise, _updates_by_noise(log, concerned[of]))
-        for log, noise, of in ((a, noise_a, pairing.of_a), (b, noise_b, pairing.of_b))
-    )
-    if not any(noise.any() or side.results for noise, side in ((noise_a, of_a), (noise_b, of_b))):
+    updates_a = _updates_by_noise(a, concerned[pairing.of_a])
+    updates_b = _updates_by_noise(b, concerned[pairing.of_b])
+    if not (noise_a.any() or noise_b.any() or updates_a or updates_b):
         return None
+    of_a, of_b = _Noise(a, noise_a, updates_a), _Noise(b, noise_b, updates_b)
     reads = np.zeros(len(pairing) + 1, bool)
     reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
     pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
