@@ -19,6 +19,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.drift.pair_names import print_codes, twins
 from matchers.logs.hashing import mix
+from matchers.logs.op_log import Phase
 from matchers.pairing.features import Features, LogFeatures
 from matchers.rules.model import TemplateRule
 from matchers.rules.resolve import resolve
@@ -128,7 +129,7 @@ class _Search:
         self._made_by = _made_by(c)
         self.rule = self._made_by[self.i]
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
-        self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * 4 + f.b.phase)
+        self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * len(Phase) + f.b.phase)
         # fine pairs stay
         self.fine_b = np.isin(c.status, FINE)[c.at_b] & (c.pairing.of_b >= 0)
         self.target = self._same_numbers()
@@ -181,7 +182,7 @@ class _Search:
             located = self.target[mine] >= 0
             usual = np.isin(self.by[mine], _most_common(self.by[mine[located]])[:1])
             yield _Group(mine, located & (self.exact[mine] | usual), template=True)
-        place = (f.a.pattern[self.i] * 4 + f.a.phase[self.i]) * 2 + (self.rule >= 0)
+        place = (f.a.pattern[self.i] * len(Phase) + f.a.phase[self.i]) * 2 + (self.rule >= 0)
         for mine in _alike(place, np.flatnonzero(~of_template)):
             located = self.target[mine] >= 0
             for by in _most_common(self.by[mine[located]])[:_MAX_SHIFTS]:
@@ -252,7 +253,7 @@ def _made_by(c: Comparison) -> Int64:
 
 def _where(side: LogFeatures) -> Int64:
     """A number per op, phase and module of a record."""
-    return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * 4 + side.phase
+    return ((side.module + 1) * (int(side.op.max(initial=0)) + 2) + side.op + 1) * len(Phase) + side.phase
 
 
 def _varied(side: LogFeatures) -> Bool:

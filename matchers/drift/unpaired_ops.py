@@ -217,7 +217,9 @@ def _ran_again(side: LogFeatures, unpaired: Int64, other: LogFeatures) -> Int64:
     """
     unpaired = unpaired[np.isin(side.phase[unpaired], (Phase.FORWARD, Phase.BACKWARD))]
     size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
-    place, theirs = ((s.place.astype(np.int64) + 1) * size * 4 + s.site * 4 + s.phase for s in (side, other))
+    place, theirs = (
+        (s.place.astype(np.int64) + 1) * size * len(Phase) + s.site * len(Phase) + s.phase for s in (side, other)
+    )
     here = place[unpaired]
     often, before = _occurrences(place, here), _occurrences(theirs, here)
     times = np.where((before > 0) & (often % np.maximum(before, 1) == 0), often // np.maximum(before, 1), 0)

@@ -6,6 +6,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64
 from matchers.logs.hashing import float_bits, mix
+from matchers.logs.op_log import Phase
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features
 
@@ -90,7 +91,7 @@ def same_reads(f: Features, phases: bool) -> tuple[Int64, Int64]:
     rows_a, rows_b = np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)
     keys = []
     for side, rows in ((f.a, rows_a), (f.b, rows_b)):
-        what = ((side.op[rows] + 1) * (f.shapes + 2) + side.shape[rows] + 1) * 8 + side.phase[rows] * phases
+        what = ((side.op[rows] + 1) * (f.shapes + 2) + side.shape[rows] + 1) * len(Phase) + side.phase[rows] * phases
         keys.append(mix(what.astype(np.uint64)) + float_bits(side.read[rows]))
     i, j = ranked_join(keys[0], keys[1])
     return rows_a[i], rows_b[j]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, in_both_runs
@@ -177,8 +178,10 @@ def leftovers(f: Features, state: State, order: Order, rows_a: Int64, rows_b: In
     if not len(rows_a) or not len(rows_b):
         return rows_a[:0], rows_b[:0]
     width, span = np.int64(f.names.size + 2), np.int64(len(f.b) + 1)
-    name_a = ((f.a.op[rows_a] + 1) * 8 + f.a.phase[rows_a]) * width + _counterparts(f, state)[f.a.module[rows_a]]
-    name_b = ((f.b.op[rows_b] + 1) * 8 + f.b.phase[rows_b]) * width + f.b.module[rows_b]
+    name_a = ((f.a.op[rows_a] + 1) * len(Phase) + f.a.phase[rows_a]) * width + _counterparts(f, state)[
+        f.a.module[rows_a]
+    ]
+    name_b = ((f.b.op[rows_b] + 1) * len(Phase) + f.b.phase[rows_b]) * width + f.b.module[rows_b]
     at = order.before[rows_a]
     by_name = np.argsort(name_b * span + rows_b)
     place = (name_b * span + rows_b)[by_name]

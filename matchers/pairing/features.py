@@ -308,7 +308,7 @@ class Features:
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
         phase = log.phase.astype(np.int64)
-        kind = ((op + 1) * (self.shapes + 2) + shape + 1) * 8 + phase
+        kind = ((op + 1) * (self.shapes + 2) + shape + 1) * len(Phase) + phase
         # a step of a chain, and one of several micro-batches, has no partner of its own: a kind that no other row has
         alone = lead >= 0 if log.folding is None else (lead >= 0) | (log.folding.into >= 0)
         kind = np.where(alone, -parity - 2 * np.arange(len(log)), kind)

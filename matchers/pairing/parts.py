@@ -16,6 +16,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64
 from matchers.logs.hashing import float_bits, mix
+from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import NORMS
 from matchers.ops.shapes import dimensions, numel, side_by_side
@@ -217,7 +218,7 @@ class _Search:
 
 def _code(side: LogFeatures, rows: Int64) -> Hash:
     """The op and the phase of some rows in one number."""
-    return mix((side.op[rows] * 8 + side.phase[rows]).astype(np.uint64))
+    return mix((side.op[rows] * len(Phase) + side.phase[rows]).astype(np.uint64))
 
 
 def _readers(side: LogFeatures, free: Bool) -> dict[int, dict[tuple[int, int], list[int]]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
@@ -56,7 +57,7 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
 
     size = np.concatenate([numel(side.log)[side.log.shape[rows]] for side, rows in ((f.a, rows_a), (f.b, rows_b))])
     numbers = np.concatenate((_numbers(f.a, rows_a), _numbers(f.b, rows_b)), axis=1)
-    place = np.unique(size, return_inverse=True)[1] * 4 + both("phase")
+    place = np.unique(size, return_inverse=True)[1] * len(Phase) + both("phase")
     known = ~np.isnan(numbers).any(axis=0) & (numbers[0] > -300.0) & (size > 1)
     at = np.flatnonzero(known & np.isin(place, place[odd & known]))
     alike = np.full(len(of_a), -1, np.int64)
