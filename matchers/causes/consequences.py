@@ -188,7 +188,8 @@ def _places(c: Rows) -> list[tuple[int, ...]]:
         op = "" if unpaired == Status.DIVERGED else log.op_name(record)
         # the line of the model is that of the gradient, too; one line is the whole optimizer
         module = "" if where else template(canonical(log.module_name(record))).pattern
-        place = (where,) if where and phase != Phase.OPTIMIZER else (where or module, op, phase, unpaired)
+        line = bool(where) and phase != Phase.OPTIMIZER and len(c.b) > 0  # in one run, Inf and NaN are two causes
+        place = (where,) if line else (where or module, op, phase, unpaired)
         found.setdefault(place, []).append(row)
     return [tuple(rows) for rows in found.values()]
 
