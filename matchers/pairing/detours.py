@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64
+from matchers.ops.collectives import collective
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State
@@ -46,8 +47,9 @@ def detours(f: Features, state: State) -> Int64:
     found = i[forks & (change > _OTHER) & (size_a[i] == size_b[state.of_a[i]])]
     differs_b, unlike_b = np.zeros((2, len(f.b)), bool)
     differs_b[state.of_a[differs]], unlike_b[state.of_a[unlike]] = True, True
-    agrees_a, rejoins_a = _read_by(f.a, (state.of_a >= 0) & ~unlike, differs)
-    agrees_b, rejoins_b = _read_by(f.b, (state.of_b >= 0) & ~unlike_b, differs_b)
+    # nor is a term that ranks add up
+    agrees_a, rejoins_a = _read_by(f.a, (state.of_a >= 0) & ~unlike, differs | collective(f.a.log))
+    agrees_b, rejoins_b = _read_by(f.b, (state.of_b >= 0) & ~unlike_b, differs_b | collective(f.b.log))
     j = state.of_a[found]
     return found[(agrees_a[found] | agrees_b[j]) & rejoins_a[found] & rejoins_b[j]]
 

@@ -102,3 +102,23 @@ def test_nor_is_a_small_difference_a_detour() -> None:
     """It may vanish in what reads it."""
     c = compare(detoured("tan", G, W, diverged=1.0), detoured("atan", G * 1.001, W, diverged=1.0))
     assert pairs(c)["op_2_div"] == "op_2_div"
+
+
+def of_ranks(many: int) -> OpLog:
+    """A matrix whose rows ranks have: each divides the bias, and adds its term to the others'."""
+    run = Run()
+    run.add("m/op_0_exp", X)
+    run.add("m/op_1_cos", G)
+    if many == 1:
+        run.add("m.out/op_2_addmm", X + G, "op_1_cos", "op_0_exp")
+    else:
+        run.add("m.out/op_1_div", G / many, "op_1_cos")
+        run.add("m.out/op_3_addmm", X / many + H, "op_1_div", "op_0_exp")
+        run.add("m/op_4_all_reduce", X + G, "op_3_addmm")
+        run.add("m/op_5_wait_tensor", X + G, "op_4_all_reduce")
+    run.add("m/op_9_tanh", np.tanh(X + G), "op_2_addmm" if many == 1 else "op_5_wait_tensor")
+    return run.log
+
+
+def test_a_term_that_ranks_add_up_is_no_detour() -> None:
+    assert pairs(compare(of_ranks(1), of_ranks(2)))["op_2_addmm"] == "op_3_addmm"
