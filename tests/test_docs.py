@@ -107,12 +107,12 @@ def test_every_command_that_is_mentioned_is_understood(page: str, command: str) 
 
 
 def captured(command: str) -> None:
-    """Runs `python -m capture …` in this process, which saves the start of a Python with torch."""
+    """Runs `numtui capture …` in this process, which saves the start of a Python with torch."""
     from capture.launch import main as capture  # torch is imported by the tests that need it
     from tests.capture.runs import process_restored
 
-    interpreter, arguments = command.split(" -m capture ")
-    assert interpreter == "python"
+    program, arguments = command.split(" capture ")
+    assert program == "numtui"
     with process_restored():
         assert capture(shlex.split(arguments)) == 0
 
@@ -121,7 +121,7 @@ def test_the_capture_commands_find_the_planted_bug(
     checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The three commands of "Capture two runs", one after the other."""
-    [block] = [block for block in blocks(README, "sh") if "-m capture" in block]
+    [block] = [block for block in blocks(README, "sh") if "numtui capture" in block]
     *captures, compare = block.splitlines()
     monkeypatch.chdir(checkout)
     for command in captures:
@@ -152,7 +152,7 @@ def test_the_commands_of_the_page_about_capturing_run(
     from tests.capture.logs import read_logs
     from tests.capture.runs import EXAMPLE, SMALL
 
-    [block] = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "-m capture" in block]
+    [block] = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "numtui capture" in block]
     (checkout / "package").mkdir()
     for path in ("train.py", "package/train.py"):
         (checkout / path).write_text(TRAIN)
