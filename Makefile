@@ -32,6 +32,7 @@ wheel: $(VENV)/.viewer  ## build the wheel and run what it installs outside of t
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui demo | grep build/site/numtui/_examples
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui diff $(CURDIR)/examples/eager $(CURDIR)/examples/traced --format html \
 	  | grep '</html>'
+	test -s build/site/numtui_capture.pth
 
 format: $(VENV)/.lint  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

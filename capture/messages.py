@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 
-__all__ = ["say", "warn"]
+__all__ = ["describe", "say", "warn"]
+
+
+def describe(error: BaseException) -> str:
+    """Describe an exception in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def say(message: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def current_rank() -> int:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())
     try:
-        return int(os.environ.get("RANK", "0"))
+        # Slurm's srun starts the ranks itself, where no launcher is between
+        return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
     except ValueError:
         return 0
 
@@ -61,8 +62,8 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
     Compiled steps have a graph break between the hooks and the update anyway.
     """
-    disable: Any = torch.compiler.disable
-    disabled: Callable[..., None] = disable(hook)
+    # imports the compiler with the first optimizer, as torch does, and not into processes that only wait for others
+    disabled: Callable[..., None] = torch._disable_dynamo(partial(hook))
     return disabled
 
 

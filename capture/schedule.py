@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .messages import say, warn
+from .messages import describe, say, warn
 from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
@@ -177,6 +177,8 @@ class AutomaticSchedule:
         settings: filters and switches.
         models: the models, if known.
         weights: a log of weights to write besides.
+        on_begin: called with its number when a step begins.
+        place: where a log is written, by where it belongs.
     """
 
     def __init__(
@@ -186,11 +188,14 @@ class AutomaticSchedule:
         settings: Settings,
         *,
         weights: WeightsSchedule | None = None,
+        on_begin: Callable[[int], None] | None = None,
+        place: Callable[[Path], Path] | None = None,
     ) -> None:
         self.steps = frozenset(steps)
         self.step = 1
+        paths = log_paths(folder, sorted(self.steps))
         self.recorder = Recorder(
-            log_paths(folder, sorted(self.steps)),
+            paths if place is None else lambda step, rank: place(paths(step, rank)),
             settings,
             on_enter=self._entered,
             on_optimizer=self._optimizer,
@@ -198,7 +203,7 @@ class AutomaticSchedule:
         )
         self._optimizers = OptimizerWatch(self._made)
         self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
-        self._weights = weights
+        self._weights, self._on_begin = weights, on_begin
         self._begun = False
         self._stepped: set[int] = set()
         self._later: set[int] = set()
@@ -218,9 +223,7 @@ class AutomaticSchedule:
                 self._weights.after_all(self.step, self.recorder)
         elif self._begun:
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
-        self.recorder.drop()
-        self._optimizers.remove()
-        self.recorder.remove()
+        self.discard()
         missed = sorted(step for step in self.steps if step > self._done)
         if self._refused:
             return
@@ -230,6 +233,17 @@ class AutomaticSchedule:
             say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
         elif missed:
             say(f"no log: step {missed[0]} was requested, the script ran {self._done}")
+
+    def discard(self) -> None:
+        """Remove all hooks; what is not written is lost."""
+        self.recorder.drop()
+        self._optimizers.remove()
+        self.recorder.remove()
+
+    @property
+    def trained(self) -> bool:
+        """True once an optimizer has stepped."""
+        return self.step > 1 or bool(self._stepped)
 
     @property
     def _done(self) -> int:
@@ -282,6 +296,8 @@ class AutomaticSchedule:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
+            if self._on_begin is not None:
+                self._on_begin(self.step)
             if self.step in self.steps and self.recorder.tracer is None:
                 self.recorder.begin(self.step)
 
@@ -324,9 +340,3 @@ class AutomaticSchedule:
             self.recorder.resume()
         elif self.step + 1 in self.steps:
             self.recorder.begin(self.step + 1)
-
-
-def describe(error: BaseException) -> str:
-    """Describe an exception in one line."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

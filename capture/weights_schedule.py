@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,19 @@ class WeightsSchedule:
         folder: the log goes to `numerics/` in it.
         steps: the steps to record, None for every one.
         settings: of the capture; decide about sketches and the ranks that write.
+        place: where a log is written, by where it belongs.
     """
 
-    def __init__(self, folder: Path, steps: Collection[int] | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        steps: Collection[int] | None,
+        settings: Settings,
+        *,
+        place: Callable[[Path], Path] = lambda path: path,
+    ) -> None:
         self._folder, self._steps, self._settings = folder / "numerics", steps, settings
+        self._place = place
         self._log: WeightsLog | None = None
         self._failed = self._searched = False
 
@@ -74,7 +83,7 @@ class WeightsSchedule:
         rank = current_rank()
         run = run_info(step=step, rank=rank, settings=self._settings.as_json(), models=recorder.names.roots)
         return WeightsLog(
-            lambda r: self._folder / f"rank_{r}_weights.log",
+            lambda r: self._place(self._folder / f"rank_{r}_weights.log"),
             recorder.names,
             rank=rank,
             steps=self._steps,

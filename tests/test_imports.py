@@ -10,7 +10,7 @@ from pathlib import Path
 
 from numtui.report.options import FORMATS
 
-COMMANDS = ["", "diff", "weights", "suggest", "demo", "rules", "rules convert", "rules check", "completion"]
+COMMANDS = ["", "diff", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check", "completion"]
 
 _RUN = """
 import json, sys
@@ -65,6 +65,17 @@ def test_the_explorer_imports_no_torch() -> None:
     loaded = modules_after("import numtui.tui.app, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded
     assert "torch" not in loaded
+
+
+def test_capturing_imports_nothing_of_the_viewer(tmp_path: Path) -> None:
+    """A script may have modules of these names; and it decides when torch is imported."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr, flush=True); os._exit(0)"
+    )
+    run = "import sys; from numtui.__main__ import run; sys.argv = ['numtui', *sys.argv[1:]]; run()"
+    loaded = modules_after(run, "capture", "-o", str(tmp_path), "--", str(script))
+    assert not loaded & {"torch", "numpy", "textual", "rich", "matchers", "capture", "yaml"}
 
 
 def test_the_grammar_of_the_log_needs_the_standard_library_only() -> None:

@@ -109,7 +109,7 @@ def add_expectation(parser: argparse.ArgumentParser) -> None:
         group,
         "--noise",
         metavar="C",
-        help="a third log or run folder: one of the two runs again, or perturbed (python -m capture --perturb); "
+        help="a third log or run folder: one of the two runs again, or perturbed (numtui capture --perturb); "
         "what it differs by is noise",
     )
 

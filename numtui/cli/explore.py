@@ -44,6 +44,7 @@ commands:
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
   numtui weights A B …   print where logs of weights over steps diverge
+  numtui capture -- X.py record a training script's steps (needs torch)
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            open an example; numtui demo bug: with a planted bug
   numtui rules check F   say what is wrong with a rule file, also for two logs

@@ -43,6 +43,19 @@ def numtui(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes
     return subprocess.run([*NUMTUI, *arguments], capture_output=True, check=False, timeout=60, **options)
 
 
+@pytest.mark.parametrize("start", [["-m", "numtui"], ["-c", "from numtui.__main__ import run; run()"]])
+def test_modules_of_the_user_are_not_taken_for_ours(start: list[str], example_logs: tuple[str, str]) -> None:
+    """Names that are ordinary elsewhere, in the current folder, which is on the path as well."""
+    for name in ("capture.py", "matchers.py", *(["rich.py", "yaml.py"] if start[0] == "-m" else [])):
+        Path(name).write_text("raise SystemExit('of the user')")
+    path = "" if start[0] == "-m" else f".{os.pathsep}"
+    environment = os.environ | {"PYTHONPATH": path + os.environ["PYTHONPATH"]}
+    command = [sys.executable, *start, "diff", *example_logs]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+
+
 # What comes out
 
 

@@ -1,0 +1,118 @@
+"""Options of the capture's command line; importing this module is cheap."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from .settings import Settings
+
+__all__ = ["ABOUT", "EXAMPLES", "USAGE", "add_options", "from_text", "make_parser", "settings_of"]
+
+ABOUT = "Record every operation of a training step."
+USAGE = "%(prog)s [options] -- script.py ARGS | -m module ARGS"
+EXAMPLES = """\
+examples:
+  %(prog)s -o outputs/run_A -- train.py --lr 1e-3
+  %(prog)s --steps 1,2 -o outputs/run_A -- -m package.train ARGS
+  %(prog)s -o outputs/run_A -- -m torch.distributed.run --nproc_per_node 8 train.py
+  NUMTUI_CAPTURE=outputs/run_A accelerate launch train.py
+
+The script and its numbers stay unchanged. Processes that it starts are captured too; with
+NUMTUI_CAPTURE=DIR in the environment (and options in NUMTUI_CAPTURE_ARGS), so is every Python that
+trains. By default step 1 is captured: it shows a difference where it arises; by step 2 it has
+spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
+"""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Parse a list of numbers such as `1,2,5-7`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            found += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 1,2,5-7") from None
+    return tuple(dict.fromkeys(found))
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    steps = _numbers(text)
+    if not steps or min(steps) < 1:
+        raise argparse.ArgumentTypeError("steps are counted from 1")
+    return steps
+
+
+def _weights(text: str) -> tuple[int, ...] | None:
+    return None if text == "every" else _steps(text)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; the command to capture follows them after `--`."""
+    add = parser.add_argument
+    add("--steps", "--step", type=_steps, default=(1,), metavar="1,2,5-7", help="steps to record, from 1 (default: 1)")
+    add("-o", "--output", type=Path, default=Path(), metavar="DIR", help="logs go to DIR/numerics (default: .)")
+    add("--ops", nargs="+", default=[], metavar="GLOB", help="record only operations with these names")
+    add("--exclude-ops", nargs="+", default=[], metavar="GLOB", help="leave operations with these names out")
+    add("--modules", nargs="+", default=[], metavar="GLOB", help="record only these modules and what is in them")
+    add("--dtypes", nargs="+", default=[], metavar="NAME", help="record only results of these dtypes (float32 ...)")
+    add("--min-numel", type=int, default=0, metavar="N", help="leave results with fewer elements out")
+    add("--hash", default=None, metavar="module:function", help="record a value of your own for every result")
+    add("--weights", type=_weights, default=(), metavar="every|STEPS",
+        help="after these steps, a line for every parameter, gradient and state of the optimizer")  # fmt: skip
+    add("--no-sketch", dest="sketch", action="store_false", help="no sketches: cheaper, but errors are only bounds")
+    add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
+    add("--deterministic", type=int, nargs="?", const=42, default=None, metavar="SEED",
+        help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
+    add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
+        help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
+
+
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of a command line that begins with `prog`."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=USAGE,
+    )
+    add_options(parser)
+    return parser
+
+
+class _Raising(argparse.ArgumentParser):
+    """A parser that ends no process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def from_text(arguments: list[str], output: Path) -> argparse.Namespace:
+    """Parse options that no command line gave.
+
+    Raises:
+        ValueError: they are none.
+    """
+    parser = _Raising(add_help=False)
+    add_options(parser)
+    args = parser.parse_args(arguments)
+    args.output = output
+    return args
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Return the settings that the options ask for."""
+    return Settings(
+        ops=tuple(args.ops),
+        exclude_ops=tuple(args.exclude_ops),
+        modules=tuple(args.modules),
+        dtypes=tuple(name.removeprefix("torch.") for name in args.dtypes),
+        min_numel=args.min_numel,
+        sketch=args.sketch,
+        hash=args.hash,
+        ranks=args.ranks,
+        perturb=args.perturb,
+    )

@@ -1,0 +1,292 @@
+"""The capture of this process: begins when the program imports torch, and ends with the program."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from . import session
+from .messages import describe, say
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from .schedule import AutomaticSchedule
+    from .weights_schedule import WeightsSchedule
+
+__all__ = ["Capture"]
+
+
+class Capture:
+    """The one capture of a process. Errors in it are one line on standard error and never end the program.
+
+    Args:
+        options: gives the options once torch is there.
+        folder: logs go to `numerics/` in it.
+        inherited: from the environment: a program that never trains is not spoken of.
+    """
+
+    def __init__(self, options: Callable[[], Namespace], folder: Path, *, inherited: bool) -> None:
+        self.inherited = inherited
+        self._options, self._folder, self._absolute = options, folder, folder.absolute()
+        self._began_session = False
+        self._places = session.Places(folder)
+        self._schedule: AutomaticSchedule | None = None
+        self._weights: WeightsSchedule | None = None
+        self._begun = self._closed = False
+        self._started = self._in_fork = False
+        self._last_step = 0
+        self._signal = _Terminate()
+
+    def begin(self) -> None:
+        """Replace the capture that there may be, and record from when torch is imported."""
+        global _current  # noqa: PLW0603 - there is one
+        if _current is not None:
+            _current.close(quiet=True)
+            self._began_session = _current._began_session
+        self._began_session |= session.join()
+        _current = self
+        _hooks()
+        when_imported("torch", _torch_is_there)
+
+    def start(self) -> None:
+        """Install the schedule; torch has been imported."""
+        if self._closed or self._schedule is not None:
+            return
+        self._started = True
+        with _no_harm("nothing is captured"):
+            from .options import settings_of
+            from .schedule import AutomaticSchedule
+            from .weights_schedule import WeightsSchedule
+
+            args = self._options()
+            settings = settings_of(args)
+            self._last_step = max(args.steps)
+            if args.deterministic is not None and not self._in_fork:
+                from .determinism import make_deterministic
+
+                say(str(make_deterministic(args.deterministic)))
+            if args.weights != ():
+                self._weights = WeightsSchedule(self._folder, args.weights, settings, place=self._places)
+            self._schedule = AutomaticSchedule(
+                self._folder,
+                args.steps,
+                settings,
+                weights=self._weights,
+                on_begin=self._on_begin,
+                place=self._places,
+            )
+            self._schedule.install()
+            atexit.register(_program_ends)
+
+    def close(self, reason: str | None = None, *, quiet: bool = False) -> None:
+        """Write what is recorded, and remove the hooks.
+
+        Args:
+            reason: why the program ended early, None if it did not.
+            quiet: write and say nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        with _no_harm("the capture did not end well"):
+            self._close(reason, quiet=quiet)
+        if self._began_session and not quiet:
+            session.end()
+
+    def _close(self, reason: str | None, *, quiet: bool) -> None:
+        schedule = self._schedule
+        others = session.written(self._absolute) - self._places.taken
+        trained = schedule is not None and (
+            schedule.trained or (self._begun and _trains(schedule, certainly=bool(others) and reason is None))
+        )
+        if schedule is not None:
+            if quiet or not (trained or (not self.inherited and not others)):
+                schedule.discard()
+            else:
+                schedule.close(reason)
+        if quiet:
+            return
+        if self._weights is not None:
+            self._weights.close()
+        if others and not trained and (self._began_session or not self.inherited):
+            where = os.path.relpath(os.path.commonpath([path.parent for path in others]))
+            say(f"{len(others)} log{'s' * (len(others) > 1)} of the processes that trained, in {where}")
+        elif not self._started and not self.inherited and reason is None:
+            say("no log: the script did not import torch")
+
+    def forked(self) -> None:
+        """Begin anew in a child that has everything of its parent."""
+        schedule, self._schedule = self._schedule, None
+        self._weights = None
+        with _no_harm("a forked process is not captured"):
+            if schedule is not None:
+                schedule.discard()
+        self._places = session.Places(self._folder)
+        self.inherited, self._began_session, self._in_fork = True, False, True
+        self._begun = False
+        if schedule is not None:
+            self.start()
+        _at_end_of_child(self)
+
+    def _on_begin(self, step: int) -> None:
+        self._begun = True
+        if step <= self._last_step:
+            self._signal.take()
+        else:
+            self._signal.give_back()
+
+
+class _Terminate:
+    """SIGTERM writes what is recorded and then does what it did before, from the first step to the last one recorded.
+
+    No longer: a handler of Python's waits for a collective that waits for a dead rank, which the signal is to end.
+    """
+
+    def __init__(self) -> None:
+        self._ours: Any = None
+        self._before: Any = None
+        self._over = False
+
+    def take(self) -> None:
+        if self._over or self._ours is not None:
+            return
+        before = signal.getsignal(signal.SIGTERM)
+        if before in (None, signal.SIG_IGN):  # not Python's, or no end
+            return
+
+        def terminate(number: int, frame: Any) -> None:
+            if _current is not None:
+                _current.close("SIGTERM")
+            if callable(before):
+                before(number, frame)
+            else:
+                signal.signal(number, before)
+                os.kill(os.getpid(), number)
+
+        # outside the main thread, the program owns the signals
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGTERM, terminate)
+            self._ours, self._before = terminate, before
+
+    def give_back(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        with contextlib.suppress(ValueError):
+            if self._ours is not None and signal.getsignal(signal.SIGTERM) is self._ours:
+                signal.signal(signal.SIGTERM, self._before)
+
+
+_current: Capture | None = None
+
+
+def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
+    """Return True if a step is in progress: a backward pass has run, or (less certainly) there is an optimizer."""
+    import gc
+
+    import torch
+
+    from .attribution import BACKWARD
+
+    tracer = schedule.recorder.tracer
+    return tracer is not None and (
+        any(event.place.phase == BACKWARD for event in tracer.events)
+        or (not certainly and any(issubclass(type(found), torch.optim.Optimizer) for found in gc.get_objects()))
+    )
+
+
+@contextlib.contextmanager
+def _no_harm(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 a program does not fail because its capture does
+        say(f"{what}: {describe(error)}")
+
+
+def _torch_is_there() -> None:
+    if _current is not None:
+        _current.start()
+
+
+def _program_ends() -> None:
+    """Close at the end of the program, with the exception that ended it, if one did."""
+    if _current is None:
+        return
+    error = getattr(sys, "last_value", None)
+    _current.close(None if error is None else describe(error))
+
+
+_hooked = False
+
+
+def _hooks() -> None:
+    """Register once what this process calls at its end and after a fork."""
+    global _hooked  # noqa: PLW0603 - once per process
+    if not _hooked:
+        _hooked = True
+        atexit.register(_program_ends)
+        os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    if _current is not None:
+        _current.forked()
+
+
+def _at_end_of_child(capture: Capture) -> None:
+    """Close at the end of a child of `multiprocessing`, which leaves without running what `atexit` knows."""
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(capture, _program_ends, exitpriority=0)
+        # a child forgets what its parent wanted to finalize, and then calls this
+        util.register_after_fork(capture, _at_end_of_child)
+
+
+def when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call `then` as soon as a module has been imported, at once if it has been."""
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Waiting(name, then))
+
+
+class _Waiting:
+    """Import hook that finds nothing itself, and calls `then` when the module that others find has been executed."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, fullname: str, *place: Any) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            spec = None if isinstance(finder, _Waiting) else finder.find_spec(fullname, *place)
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        """Wrap the execution by this loader, which is made for one module."""
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then()
+
+        with contextlib.suppress(AttributeError):
+            loader.exec_module = exec_module

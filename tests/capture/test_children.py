@@ -1,0 +1,330 @@
+"""Processes that a launcher, the environment or the script starts: each that trains leaves a log, the others nothing.
+
+They run in an environment as pip leaves it, in which every Python reads `numtui_capture.pth` when it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from capture.process import Capture
+from capture.recorder import current_rank
+from capture.session import SESSION, Places, end, join, written
+from tests.capture.conftest import HEAD, LOOP, REPOSITORY
+from tests.capture.logs import read_logs
+
+SHOWN = "print(model[0].weight.double().sum().item().hex())\n"
+TRAIN = HEAD + LOOP + SHOWN
+
+RANKS = """
+import os, sys
+import torch.distributed as dist
+
+def train(rank, world):
+    dist.init_process_group("gloo", init_method=os.environ.get("MEET", "env://"), rank=rank, world_size=world)
+    torch.manual_seed(rank)
+    model = nn.parallel.DistributedDataParallel(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    # one write, so that lines of two processes do not mix
+    os.write(1, f"{rank} {model.module[0].weight.double().sum().item().hex()}\\n".encode())
+    dist.destroy_process_group()
+"""
+SPAWN = (
+    HEAD
+    + RANKS
+    + """
+if __name__ == "__main__":
+    torch.multiprocessing.start_processes(train, args=(2,), nprocs=2, start_method=sys.argv[1])
+"""
+)
+LAUNCHED = HEAD + RANKS + 'train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))\n'
+SWEEP = """
+import subprocess, sys
+for _ in range(2):
+    subprocess.run([sys.executable, "train.py"], check=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with this checkout, what this Python has, and the file that pip puts beside them."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "a_packages.pth").write_text(f"{REPOSITORY}\n{sysconfig.get_path('purelib')}\n")
+    (site / "numtui_capture.pth").write_bytes((REPOSITORY / "capture" / "numtui_capture.pth").read_bytes())
+    return str(folder / "bin" / "python")
+
+
+class Runs:
+    """Runs in a folder with some scripts."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.folder = folder
+        self._python = python
+        for name, text in (("train.py", TRAIN), ("spawn.py", SPAWN), ("launched.py", LAUNCHED), ("sweep.py", SWEEP)):
+            (folder / name).write_text(text)
+
+    def __call__(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(
+            [self._python, *command],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            cwd=self.folder,
+            env=inherited | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder)} | variables,
+        )
+
+    def logs(self, folder: str = "out") -> list[str]:
+        """Paths of the whole logs in a folder."""
+        logs = read_logs(self.folder / folder)
+        assert all(log.complete for log in logs.values())
+        return sorted(logs)
+
+
+@pytest.fixture
+def run(installed: str, tmp_path: Path) -> Runs:
+    """`run(*arguments_of_python, **variables)` in a folder of its own."""
+    return Runs(installed, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def printed(installed: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the training prints without a capture."""
+    return Runs(installed, tmp_path_factory.mktemp("plain"))("train.py").stdout
+
+
+TWO = ["rank_0_activations.log", "rank_1_activations.log"]
+
+
+class TestEnvironment:
+    def test_whatever_trains_is_captured_and_nothing_else_changes(self, run: Runs) -> None:
+        (run.folder / "ends.py").write_text(
+            "import train, signal, sys; print(signal.getsignal(signal.SIGTERM)); sys.exit(5)"
+        )
+        plain = run("ends.py")
+        captured = run("ends.py", NUMTUI_CAPTURE="out", NUMTUI_CAPTURE_ARGS="--steps 2 --weights 2")
+        assert (captured.stdout, captured.returncode) == (plain.stdout, plain.returncode)
+        assert "step 2: " in captured.stderr
+        assert run.logs() == TWO[:1]
+        assert (run.folder / "out" / "numerics" / "rank_0_weights.log").exists()
+        assert not list(run.folder.glob("numtui-capture-*")), "what the session noted is gone"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "print(2)",
+            # neither a backward pass nor an optimizer, but a model called with gradients enabled
+            "import torch; print(torch.nn.Linear(2, 2)(torch.ones(2)).numel())",
+        ],
+    )
+    def test_a_process_that_never_trains_says_nothing(self, run: Runs, code: str) -> None:
+        done = run("-c", code, NUMTUI_CAPTURE="out")
+        assert (done.stdout, done.stderr) == ("2\n", "")
+        assert not (run.folder / "out").exists()
+
+    def test_a_step_that_an_exception_ends_is_kept(self, run: Runs) -> None:
+        (run.folder / "fails.py").write_text(HEAD + "net()(x).sum().backward()\nraise ValueError('too\\nbad')")
+        done = run("fails.py", NUMTUI_CAPTURE="out")
+        assert done.returncode == 1
+        (log,) = read_logs(run.folder / "out").values()
+        assert log.run["incomplete"] == "ValueError: too"
+
+    def test_torch_is_left_to_the_program(self, run: Runs) -> None:
+        done = run("-c", "import sys; print([m for m in ('torch', 'numpy', 'argparse') if m in sys.modules])",
+            NUMTUI_CAPTURE="out")  # fmt: skip
+        assert done.stdout == "[]\n"
+        unset = run("-c", "import sys; print([m for m in sys.modules if 'numtui' in m or 'capture' in m])")
+        assert unset.stdout == "[]\n"
+
+    def test_options_that_are_none_are_one_line(self, run: Runs) -> None:
+        done = run("train.py", NUMTUI_CAPTURE="out", NUMTUI_CAPTURE_ARGS="--stepz 1")
+        assert done.returncode == 0
+        assert done.stdout
+        assert done.stderr.count("\n") == 1
+        assert "NUMTUI_CAPTURE_ARGS: unrecognized arguments: --stepz 1" in done.stderr
+
+    def test_what_is_captured_already_is_not_captured_twice(self, run: Runs) -> None:
+        done = run("-m", "capture", "-o", "own", "--", "train.py", NUMTUI_CAPTURE="out")
+        assert done.stderr.count("operations in") == 1
+        assert run.logs("own") == TWO[:1]
+        assert not (run.folder / "out").exists()
+
+    def test_a_notebook_asks_for_it(self, run: Runs, printed: str) -> None:
+        (run.folder / "cells.py").write_text("from numtui import capture\ncapture.install('out')\nimport train\n")
+        assert run("cells.py").stdout == printed
+        assert run.logs() == TWO[:1]
+
+
+class TestLaunchers:
+    @pytest.mark.parametrize("method", ["spawn", "fork"])
+    def test_multiprocessing(self, run: Runs, method: str) -> None:
+        plain = run("spawn.py", method, MEET=f"file://{run.folder}/a")
+        captured = run("-m", "numtui", "capture", "-o", "out", "--", "spawn.py", method, MEET=f"file://{run.folder}/b")
+        assert sorted(captured.stdout.splitlines()) == sorted(plain.stdout.splitlines())
+        assert run.logs() == TWO
+        assert captured.stderr.splitlines()[-1].endswith("2 logs of the processes that trained, in out/numerics")
+        assert "no log" not in captured.stderr
+
+    def test_torchrun(self, run: Runs) -> None:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "launched.py"]
+        done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert run.logs() == TWO
+        assert "2 logs of the processes that trained, in out/numerics" in done.stderr
+        assert "no log" not in done.stderr
+
+    def test_runs_of_one_session_do_not_overwrite_each_other(self, run: Runs) -> None:
+        done = run("sweep.py", NUMTUI_CAPTURE="out")
+        assert "this one writes to" in done.stderr
+        assert "2 logs of the processes that trained, in out\n" in done.stderr
+        assert sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*.log")) == [
+            "out/numerics/rank_0_activations.log",
+            "out/run_2/numerics/rank_0_activations.log",
+        ]
+
+
+class TestModulesOfTheScript:
+    """Names that are ordinary in vision and robotics."""
+
+    USES = (
+        "import sys; print([m for m in ('torch', 'numpy', 'textual', 'matchers') if m in sys.modules])\n"
+        "import capture, matchers; print(capture.FRAMES, matchers.BEST)\n"
+    )
+
+    @pytest.mark.parametrize(("how", "package"), [("numtui", False), ("module", True), ("environment", False)])
+    def test_are_the_scripts_own(self, run: Runs, printed: str, how: str, package: bool) -> None:
+        scripts = run.folder / "scripts"
+        scripts.mkdir()
+        if package:
+            (scripts / "capture").mkdir()
+            (scripts / "capture" / "camera.py").write_text("FRAMES = 7")
+            uses = self.USES.replace("import capture,", "import capture.camera as capture,")
+        else:
+            (scripts / "capture.py").write_text("FRAMES = 7")
+            uses = self.USES
+        (scripts / "matchers.py").write_text("BEST = 8")
+        (scripts / "mine.py").write_text(uses + TRAIN)
+        front = {
+            "numtui": ["-m", "numtui", "capture", "-o", "out", "--"],
+            "module": ["-m", "capture", "-o", "out", "--"],
+        }
+        done = run(*front.get(how, []), "scripts/mine.py", **({} if how in front else {"NUMTUI_CAPTURE": "out"}))
+        assert done.stdout == "[]\n7 8\n" + printed
+        assert run.logs() == TWO[:1]
+
+    @pytest.mark.parametrize("front", [["-m", "numtui", "capture", "--"], []])
+    def test_without_one_there_is_one_capture_of_two_names(self, run: Runs, printed: str, front: list[str]) -> None:
+        (run.folder / "capture").mkdir()  # with logs in it, for example
+        (run.folder / "mine.py").write_text(
+            "import capture.settings, numtui.capture.settings as same\n"
+            "from numtui import capture as ours\n"
+            "assert ours is capture and same is capture.settings\n"
+            "from capture import Settings, trace\n"
+            "assert same.Settings is Settings\n"
+            "import capture.schedule\n"
+            "assert capture.schedule.trace is trace is ours.trace\n" + TRAIN
+        )
+        done = run(*front, "mine.py")
+        assert done.stdout == printed, done.stderr
+        assert (run.folder / "numerics").exists() == bool(front)
+
+
+class TestPlaces:
+    @pytest.fixture(autouse=True)
+    def _session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.delenv(SESSION, raising=False)
+
+    @staticmethod
+    def place(monkeypatch: pytest.MonkeyPatch, owner: str, job: str | None = None) -> Places:
+        """Places of another process."""
+        monkeypatch.setattr("capture.session._process", lambda: owner)
+        monkeypatch.setattr("capture.session._job", lambda: job or owner)
+        return Places(Path("out"))
+
+    def test_the_second_process_of_a_rank_writes_beside_the_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert join()
+        assert not join()
+        a, b = Path("out/numerics/a.log"), Path("out/numerics/b.log")
+        first = self.place(monkeypatch, "1")
+        assert (first(a), first(b), first(a)) == (a, b, a)
+        second = self.place(monkeypatch, "2")
+        assert (second(b), second(a)) == (Path("out/run_2/numerics/b.log"), Path("out/run_2/numerics/a.log"))
+        end()
+        assert join(), "another run overwrites what the last one wrote"
+        assert self.place(monkeypatch, "3")(a) == a
+        end()
+
+    def test_ranks_that_run_together_write_into_one_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whichever of two jobs is first with which rank."""
+        join()
+        rank_0, rank_1 = (Path(f"out/numerics/rank_{rank}.log") for rank in range(2))
+        assert self.place(monkeypatch, "a0", "a")(rank_0) == rank_0
+        assert self.place(monkeypatch, "b1", "b")(rank_1) == Path("out/run_2/numerics/rank_1.log")
+        assert self.place(monkeypatch, "a1", "a")(rank_1) == rank_1
+        assert self.place(monkeypatch, "b0", "b")(rank_0) == Path("out/run_2/numerics/rank_0.log")
+        end()
+
+    def test_without_a_place_for_notes_logs_are_written_where_they_belong(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(SESSION, "/proc/none")
+        path = Path("out/numerics/a.log")
+        assert self.place(monkeypatch, "1")(path) == self.place(monkeypatch, "2")(path) == path
+        assert written(Path("/")) == set()
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({}, 0),
+        ({"RANK": "3"}, 3),
+        ({"SLURM_PROCID": "2"}, 2),
+        ({"RANK": "1", "SLURM_PROCID": "2"}, 1),
+        ({"RANK": "?"}, 0),
+    ],
+)
+def test_the_rank_is_the_launchers(variables: dict[str, str], rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert current_rank() == rank
+
+
+def test_an_error_of_the_capture_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("on two\nlines")
+
+    monkeypatch.setattr("capture.process._current", None)
+    monkeypatch.setenv(SESSION, str(tmp_path))
+    capture = Capture(fail, tmp_path, inherited=True)  # type: ignore[arg-type]
+    capture.begin()
+    capture.close()
+    assert capsys.readouterr().err == "numtui capture: nothing is captured: RuntimeError: on two\n"
+
+
+def test_the_file_that_every_python_reads_is_one_line_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (REPOSITORY / "capture" / "numtui_capture.pth").read_text()
+    assert text.count("\n") == 1
+    monkeypatch.delenv("NUMTUI_CAPTURE", raising=False)
+    before = set(sys.modules)
+    exec(text)
+    assert set(sys.modules) == before
