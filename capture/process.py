@@ -122,6 +122,8 @@ class Capture:
             say(f"{len(others)} log{'s' * (len(others) > 1)} of the processes that trained, in {where}")
         elif not self._started and not self.inherited and reason is None:
             say("no log: the script did not import torch")
+        if not (others or trained or self.inherited or reason) and not _reaches_children():
+            say("child processes are captured only where pip has installed numtui, not from a checkout on the path")
 
     def forked(self) -> None:
         """Begin anew in a child that has everything of its parent."""
@@ -202,6 +204,11 @@ def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
         any(event.place.phase == BACKWARD for event in tracer.events)
         or (not certainly and any(issubclass(type(found), torch.optim.Optimizer) for found in gc.get_objects()))
     )
+
+
+def _reaches_children() -> bool:
+    """Return True where every Python that starts reads `numtui_capture.pth`."""
+    return any(os.path.exists(os.path.join(entry, "numtui_capture.pth")) for entry in sys.path)
 
 
 @contextlib.contextmanager

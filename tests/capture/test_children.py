@@ -17,7 +17,7 @@ import pytest
 from capture.process import Capture
 from capture.recorder import current_rank
 from capture.session import SESSION, Places, end, join, written
-from tests.capture.conftest import HEAD, LOOP, REPOSITORY
+from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
 from tests.capture.logs import read_logs
 
 SHOWN = "print(model[0].weight.double().sum().item().hex())\n"
@@ -305,6 +305,19 @@ def test_the_rank_is_the_launchers(variables: dict[str, str], rank: int, monkeyp
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert current_rank() == rank
+
+
+@pytest.mark.parametrize("installed_by_pip", [True, False])
+def test_without_pip_a_script_that_does_not_train_is_told_about_its_children(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed_by_pip: bool
+) -> None:
+    entry = [str(tmp_path / "site")] if installed_by_pip else []
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "numtui_capture.pth").touch()
+    others = [path for path in sys.path if not Path(path, "numtui_capture.pth").exists()]
+    monkeypatch.setattr(sys, "path", [*others, *entry])
+    assert ("only where pip has installed" in script("print(1)").said) != installed_by_pip
+    assert "only where pip has installed" not in script(LOOP).said
 
 
 def test_an_error_of_the_capture_is_one_line(
