@@ -16,7 +16,7 @@ import pytest
 from tests.capture.logs import Log, read_logs
 from tests.conftest import REPOSITORY
 
-__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "start_two_ranks"]
+__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "free_port", "start_two_ranks"]
 
 CAPTURED = (
     "--parallel fsdp2",
@@ -71,7 +71,7 @@ def start_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
 
 
 def _run(folder: Path) -> None:
-    command = [sys.executable, "-m", "tests.capture.ranks", str(folder), str(_free_port())]
+    command = [sys.executable, "-m", "tests.capture.ranks", str(folder), str(free_port())]
     variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
     ranks = [
         subprocess.Popen(
@@ -88,7 +88,8 @@ def _run(folder: Path) -> None:
         assert rank.returncode == 0, errors[-4000:]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that is likely to be free, and some after it."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         # below the range that the system gives away, so that the ports after it are likely to be free too

@@ -19,6 +19,7 @@ from capture.recorder import current_rank
 from capture.session import SESSION, Places, end, join, written
 from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
 from tests.capture.logs import read_logs
+from tests.two_ranks import free_port
 
 SHOWN = "print(model[0].weight.double().sum().item().hex())\n"
 TRAIN = HEAD + LOOP + SHOWN
@@ -28,7 +29,7 @@ import os, sys
 import torch.distributed as dist
 
 def train(rank, world):
-    dist.init_process_group("gloo", init_method=os.environ.get("MEET", "env://"), rank=rank, world_size=world)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(rank)
     model = nn.parallel.DistributedDataParallel(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -172,8 +173,9 @@ class TestEnvironment:
 class TestLaunchers:
     @pytest.mark.parametrize("method", ["spawn", "fork"])
     def test_multiprocessing(self, run: Runs, method: str) -> None:
-        plain = run("spawn.py", method, MEET=f"file://{run.folder}/a")
-        captured = run("-m", "numtui", "capture", "-o", "out", "--", "spawn.py", method, MEET=f"file://{run.folder}/b")
+        plain = run("spawn.py", method, MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
+        front = ["-m", "numtui", "capture", "-o", "out", "--"]
+        captured = run(*front, "spawn.py", method, MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
         assert sorted(captured.stdout.splitlines()) == sorted(plain.stdout.splitlines())
         assert run.logs() == TWO
         assert captured.stderr.splitlines()[-1].endswith("2 logs of the processes that trained, in out/numerics")
