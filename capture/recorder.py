@@ -159,13 +159,13 @@ class Recorder:
             self._see_models(tracer)
         if module in self.names.roots and any(True for _ in module.parameters()):
             tracer.attribution.entered_root(module)
-            if not trains:
-                return
-            if self._start is None:
-                self._perturb_once()
-                self._start = self._measure_start([args, _keywords()])
-            elif self._window.mark is not None and self._window.start_at_mark is None:
-                self._window.start_at_mark = self._measure_start([args, _keywords()])
+        if not trains or not any(True for _ in module.parameters()):
+            return
+        if self._start is None:
+            self._perturb_once()
+            self._start = self._measure_start([args, _keywords()])
+        elif self._window.mark is not None and self._window.start_at_mark is None:
+            self._window.start_at_mark = self._measure_start([args, _keywords()])
 
     def _forward_pass(self, tracer: StepTracer) -> None:
         """Note that a forward pass begins whose gradients may be wanted."""

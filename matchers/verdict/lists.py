@@ -32,9 +32,11 @@ def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdi
     None where they hold other elements, and where the tensors of both are in one order, by name and shape.
     """
     one, other = _results(a, i), _results(b, j)
-    if not (one or other):  # nothing was changed; one run may pass a factor as a tensor
+    if not (one or other):  # of lists of one length, what was read tells more than its sum
+        if a.inputs.count[i] == b.inputs.count[j]:
+            return None
         read = judge_results(_all_read(a, i), _all_read(b, j), limits)
-        return read if a.inputs.count[i] == b.inputs.count[j] or read.status in AGREE else None
+        return read if read.status in AGREE else None  # one run may pass a factor as a tensor
     if [(name, x.shape) for name, x in one] == [(name, y.shape) for name, y in other]:
         return None
     named, others = ({name: tensor for name, tensor in tensors if name} for tensors in (one, other))
