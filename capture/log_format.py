@@ -10,6 +10,8 @@ lines of two spaces, a name, `: ` and a value. Logs of torchtitan's `numerics_de
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ from typing import Any
 __all__ = [
     "FIELDS",
     "FOOTER",
+    "PRIVATE",
     "SEPARATOR",
     "SUPERSET",
     "TORCHTITAN",
@@ -34,6 +37,7 @@ __all__ = [
     "parse_header",
     "parse_shape",
     "parse_weights_footer",
+    "private",
     "render_footer",
     "render_header",
     "render_weights_footer",
@@ -78,6 +82,9 @@ WEIGHTS_FORMAT = "numtui weights 1"
 UNKNOWN_DIGEST = "-"
 """Placeholder in a list of digests for a tensor whose bits were not read, such as a meta tensor."""
 
+PRIVATE = re.compile(r"<private:[0-9a-f]{6}>\Z")
+"""What stands in the run info for (the end of) a text that may be private, see `private`."""
+
 _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"
 _FORMAT = "Format:"
@@ -110,6 +117,17 @@ def _escaped(match: re.Match[str]) -> str:
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00  # a byte of a file name, as Python's surrogateescape carries it
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+@functools.lru_cache(maxsize=1024)
+def private(text: str) -> str:
+    """Return what stands for a text that may be private: enough to tell two runs apart.
+
+    24 bits of a slow hash: two texts look the same once in 16 million, and many texts have the same digest, so that a
+    list of likely passwords is slow to try and leaves several. Whether it is one given text can be tested.
+    """
+    key = hashlib.pbkdf2_hmac("sha256", text.encode("utf-8", "backslashreplace"), b"numtui", 1000, dklen=3)
+    return f"<private:{key.hex()}>"
 
 
 def json_line(value: object) -> str:

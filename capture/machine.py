@@ -1,82 +1,44 @@
-"""Environment of a run: versions, devices, command line, commit; secrets masked."""
+"""Environment of a run: versions, devices, command line, commit; what may be private is a digest."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import platform
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["command_line", "device_name", "environment", "git_state", "host", "masked", "started_cuda", "versions"]
+from .privacy import shown_command, shown_value
 
-MASK = "***"
+__all__ = ["command_line", "device_name", "environment", "git_state", "host", "started_cuda", "variable", "versions"]
 
-_SECRET_WORDS = frozenset(
-    {"auth", "apikey", "credential", "credentials", "passwd", "password", "pwd", "secret", "token"}
-)
-_SECRET_PAIRS = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key")})
-_SECRET_VALUE = re.compile(
-    r"(?:hf|sk|pk|gh[opsu]|github_pat|glpat|xox[abp]|wandb_v\d)[_-][\w-]{16,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.[\w.-]{10,}"
-    # long words of letters and digits are keys of services; losing a digest that looks like one does no harm
-    r"|(?<![\w/.-])(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[\w-]{40,}(?![\w/.-])"
-)
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _NUMERICS = (
     *("CUBLAS", "CUDA_", "CUDNN", "GLOO_", "HIP_", "HSA_", "MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "PYTHONHASHSEED"),
     *("PYTORCH_", "ROCM", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VECLIB_"),
 )
 """Prefixes of environment variables that may change numbers."""
-_MAX_VALUE_LENGTH = 4096
 
 
 def command_line() -> list[str]:
-    """Return the command that started this process, secrets masked."""
-    return masked(sys.orig_argv)
-
-
-def masked(arguments: Sequence[str]) -> list[str]:
-    """Mask values in arguments that are, or look like, passwords, keys and tokens."""
-    out: list[str] = []
-    hide_next = False
-    for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        is_option = argument.startswith("-")
-        if hide_next and not is_option:
-            out.append(MASK)
-        elif equals and _is_secret(name):
-            out.append(f"{name}={MASK}")
-        else:
-            out.append(_masked_value(argument))
-        hide_next = is_option and not equals and _is_secret(argument)
-    return out
-
-
-def _is_secret(name: str) -> bool:
-    # "hf_token" and "wandb.apiKey" are; "tokenizer" and "max-tokens" are not
-    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
-    return not _SECRET_WORDS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(itertools.pairwise(words))
-
-
-def _masked_value(text: str) -> str:
-    return _USER_IN_URL.sub(MASK, _SECRET_VALUE.sub(MASK, text))[:_MAX_VALUE_LENGTH]
+    """Return the command that started this process, without what may be private."""
+    return shown_command(sys.orig_argv)
 
 
 def environment() -> dict[str, str]:
-    """Return environment variables that may change numbers, by name, secrets masked."""
-    return {
-        name: MASK if _is_secret(name) else _masked_value(value)
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_NUMERICS)
-    }
+    """Return environment variables that may change numbers, by name, without what may be private."""
+    return {name: shown_value(name, value) for name, value in sorted(os.environ.items()) if name.startswith(_NUMERICS)}
+
+
+def variable(name: str) -> str | None:
+    """Return an environment variable without what may be private, None if it is not set."""
+    value = os.environ.get(name)
+    return None if value is None else shown_value(name, value)
 
 
 def started_cuda() -> Any | None:

@@ -23,6 +23,7 @@ from .messages import say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
 from .optimizers import OptimizerNames, name_written
 from .perturb import perturb
+from .privacy import without_private
 from .run_info import run_info
 from .settings import Settings
 from .step_log import kept_events, name_events, records
@@ -333,7 +334,7 @@ class Recorder:
         try:
             tracer.stop()
             tracer.finish()
-            self._write(tracer, "; ".join(filter(None, (tracer.failure, incomplete))) or None)
+            self._write(tracer, "; ".join(map(without_private, filter(None, (tracer.failure, incomplete)))) or None)
         except OSError as error:
             say(f"the log of step {self.step} was not written: {error}")
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does

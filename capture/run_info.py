@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from . import machine
+from .privacy import shown_value
 
 __all__ = ["run_info"]
 
@@ -141,7 +142,7 @@ def _deterministic() -> dict[str, Any]:
             "fill_uninitialized_memory": lambda: deterministic.fill_uninitialized_memory,
             "cudnn_deterministic": lambda: cudnn.deterministic,
             "cudnn_benchmark": lambda: cudnn.benchmark,
-            "cublas_workspace": lambda: os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+            "cublas_workspace": lambda: machine.variable("CUBLAS_WORKSPACE_CONFIG"),
         }
     )
 
@@ -227,6 +228,11 @@ def _checkpointing(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
         if any(cls.__name__ == "CheckpointWrapper" for cls in type(module).__mro__):
             function: Any = getattr(module, "checkpoint_fn", None)
             keywords = getattr(function, "keywords", {})
-            plain = (bool, int, float, str)
-            found[tuple((name, v if isinstance(v, plain) else _text(v)) for name, v in sorted(keywords.items()))] += 1
+            found[tuple((k, _plain(k, v)) for k, v in sorted(keywords.items()))] += 1
     return [{**dict(settings), "modules": count} for settings, count in found.items()]
+
+
+def _plain(name: str, value: object) -> bool | float | str:
+    if isinstance(value, str):
+        return shown_value(name, value)
+    return value if isinstance(value, (bool, int, float)) else _text(value)

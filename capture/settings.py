@@ -104,7 +104,7 @@ class Settings:
         if self.perturb is not None:
             out["perturb"] = self.perturb
         if self.hash is not None:
-            out["hash"] = (
-                self.hash if isinstance(self.hash, str) else getattr(self.hash, "__qualname__", str(self.hash))
-            )
+            # not its text: an address or the arguments of a partial
+            named = getattr(self.hash, "__qualname__", type(self.hash).__qualname__)
+            out["hash"] = self.hash if isinstance(self.hash, str) else named
         return out

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capture.log_format import coverage_sentence
+from capture.log_format import PRIVATE, coverage_sentence, private
 from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
@@ -111,6 +111,10 @@ _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
 _MAX_CUTS = 3
+_MASK = "***"
+"""What older logs have for any secret."""
+_MAX_WORDS = 100
+"""Of two commands that differ in more, words in clear and digests are not matched."""
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
@@ -232,7 +236,8 @@ def _entry(
         for line in dict.fromkeys([*of_a, *of_b]):
             # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
-            if x != y and (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y)):
+            told = (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y))
+            if told and x != y and not _same(x, y):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
                 yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
@@ -243,13 +248,30 @@ def _entry(
 
 
 def _against(what: str, x: object, y: object) -> str:
+    if _is_private(x) and _is_private(y):
+        return f"{what} differs (kept private)"
     return f"{what} is {_shown(x)} in a and {_shown(y)} in b"
+
+
+def _is_private(value: object) -> bool:
+    return isinstance(value, str) and PRIVATE.search(value) is not None
+
+
+def _same(x: object, y: object) -> bool:
+    """True if one run keeps private what the other says: an older log, or a path that only one machine has."""
+    for said, kept in ((x, y), (y, x)):
+        digest = PRIVATE.search(kept) if isinstance(kept, str) else None
+        if digest and isinstance(said, str) and not _is_private(said):
+            at = digest.start()
+            return said[:at] == digest.string[:at] and (said[at:] == _MASK or private(said[at:]) == digest[0])
+    return False
 
 
 def _shown(value: object) -> str:
     if value is None or value == {} or value == []:
         return "not set"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = PRIVATE.sub("(private)", text)
     return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
 
 
@@ -353,14 +375,36 @@ def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iter
 def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     """Differences between the training commands; options of the capture itself are left out."""
     x, y = (_after_capture(_list(run, "command")) for run in (a, b))
-    if x and y and x != y:
-        sides = [
-            f"{' '.join(only)} only in {side}"
-            for side, one, other in (("a", x, y), ("b", y, x))
-            if (only := [_shown(word) for word in one if word not in other])
-        ]
+    if not x or not y or x == y:
+        return
+    of_a, of_b = ([k for k, word in enumerate(one) if word not in other] for one, other in ((x, y), (y, x)))
+    if max(len(of_a), len(of_b)) <= _MAX_WORDS:
+        same = [(j, k) for j in of_a for k in of_b if _same(x[j], y[k])]
+        of_a, of_b = (sorted(set(of) - {pair[side] for pair in same}) for side, of in enumerate((of_a, of_b)))
+        if same and not of_a and not of_b:
+            return
+    hidden = [{_name_of(words, k) for k in of if _is_private(words[k])} for words, of in ((x, of_a), (y, of_b))]
+    both = hidden[0] & hidden[1]
+    sides = [
+        f"{' '.join(only)} only in {side}"
+        for side, words, of in (("a", x, of_a), ("b", y, of_b))
+        if (only := [_shown(words[k]) for k in of if not (_is_private(words[k]) and _name_of(words, k) in both)])
+    ]
+    if sides or not both:
         differences = ", ".join(sides) or "only in word order"
         yield Note(Severity.HARMLESS, "command", f"the command lines differ: {differences}")
+    if both:
+        names = _shown(", ".join(sorted(both - {""})))
+        values = f"the values of {names} differ" if both != {""} else "unnamed arguments differ"
+        yield Note(Severity.HARMLESS, "command", f"{values} (kept private)")
+
+
+def _name_of(words: list[Any], k: int) -> str:
+    """The option of a value that is kept private, "" if the command does not tell."""
+    if name := PRIVATE.sub("", words[k]).rstrip("="):
+        return name
+    before = next((word for word in reversed(words[:k]) if not (_is_private(word) and PRIVATE.match(word))), None)
+    return before if isinstance(before, str) and before.startswith("-") and "=" not in before else ""
 
 
 def _after_capture(command: list[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capture.log_format import private
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
@@ -129,6 +130,52 @@ def test_the_same_run_info_says_nothing() -> None:
 )
 def test_every_difference_is_named_with_its_weight(changed: dict[str, Any], kind: str, weight: str, text: str) -> None:
     assert notes(**changed)[kind] == (weight, text)
+
+
+def command_notes(a: list[str], b: list[str]) -> list[str]:
+    one, other = ({"command": ["python", *words]} for words in (a, b))
+    return [note.text for note in compare_run_info(one, other, draws=False)]
+
+
+def test_values_that_are_kept_private_are_said_to_differ_by_their_option() -> None:
+    x, y = private("x"), private("y")
+    assert command_notes(["--tag", x, "--lr", "1"], ["--tag", y, "--lr", "2"]) == [
+        "the command lines differ: 1 only in a, 2 only in b",
+        "the values of --tag differ (kept private)",
+    ]
+    assert command_notes([f"--tag={x}", f"-p{x}"], [f"--tag={y}", f"-p{y}"]) == [
+        "the values of --tag, -p differ (kept private)"
+    ]
+    assert command_notes(["--tokens", x, x], ["--tokens", x, y]) == ["the command lines differ: (private) only in b"]
+    assert command_notes(["--tokens", x, "1"], ["--tokens", y, "1"]) == ["the values of --tokens differ (kept private)"]
+    assert command_notes(["--lr", "1", x], ["--lr", "1", y]) == ["unnamed arguments differ (kept private)"]
+    assert command_notes(["--lr=1", x], ["--lr=1", y]) == ["unnamed arguments differ (kept private)"]
+    assert command_notes([], ["--tag", x]) == []
+    assert command_notes(["x.py"], ["x.py", "--tag", x]) == ["the command lines differ: --tag (private) only in b"]
+    assert command_notes(["--tag", x], ["--tag", x]) == []
+    assert command_notes(["--tag", x, "--id", y], ["--id", y, "--tag", x]) == [
+        "the command lines differ: only in word order"
+    ]
+
+
+def test_what_one_log_keeps_private_and_the_other_says_is_compared() -> None:
+    """A log of an earlier version, a path that only one machine has."""
+    kept = ["--tag", private("x"), f"--data={private('/data/c4')}"]
+    assert command_notes(["--tag", "x", "--data=/data/c4"], kept) == []
+    assert command_notes(["--tag", "***", "--data=***"], kept) == [], "older logs do not say which secret it was"
+    assert command_notes(kept, ["--tag", "y", "--data=/data/c4"]) == [
+        "the command lines differ: (private) only in a, y only in b"
+    ]
+
+    def variable(a: str, b: str | None) -> list[str]:
+        x, y = ({"environment": {"OMP": "1"} | ({} if of is None else {"NCCL_X": of})} for of in (a, b))
+        return [note.text for note in compare_run_info(x, y, draws=False)]
+
+    assert variable(private("x"), "x") == []
+    assert variable(private("x"), private("x")) == []
+    assert variable(private("x"), private("y")) == ["environment variable NCCL_X differs (kept private)"]
+    assert variable("y", private("x")) == ["environment variable NCCL_X is y in a and (private) in b"]
+    assert variable(private("x"), None) == ["environment variable NCCL_X is (private) in a and not set in b"]
 
 
 def test_the_fake_backend_against_a_real_one_is_no_comparison() -> None:
