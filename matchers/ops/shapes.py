@@ -13,7 +13,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import rows_named
 
-__all__ = ["dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
+__all__ = ["PRODUCTS", "dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
 
 
 @lru_cache(1 << 16)
@@ -59,7 +59,7 @@ def sharded_runs(a: OpLog, b: OpLog) -> bool:
     return any("Placement" in log.extra or collective(log).any() for log in (a, b))
 
 
-_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
 """Matrix products by the position of their first factor, (…, M, K)."""
 
 _SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "norm", "var", "std", "prod"})
@@ -70,8 +70,8 @@ def reduction_length(log: OpLog) -> Float64:
 
     1 if unknown, and for operations without a sum.
     """
-    position = np.array([_PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
-    product = rows_named(log, _PRODUCTS.keys())
+    position = np.array([PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
+    product = rows_named(log, PRODUCTS.keys())
     known = (position >= 0) & (log.producers.count == log.inputs.count) & (log.inputs.count > position)
     rows = np.flatnonzero(known)
     out = np.ones(len(log))

@@ -19,7 +19,7 @@ from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import NORMS
-from matchers.ops.shapes import dimensions, numel, side_by_side
+from matchers.ops.shapes import PRODUCTS, dimensions, numel, side_by_side
 from matchers.pairing.assignment import WINDOW
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, LogFeatures, in_both_runs
@@ -152,7 +152,13 @@ class _Search:
     def _add(self, rows: list[int], slot: int) -> None:
         """Make these rows the parts of the nearest free row of their form that reads a similar tensor."""
         expected = int(self._place[rows[-1]])
+        factor = PRODUCTS.get(self._parts.log.op_name(rows[0]))
+        one = self._shapes[self._parts.log.shape[rows[0]]]
         for shape in self._together(rows):
+            # products with one first factor have its rows, side by side in columns; the two gradients of a layer,
+            # which read the gradient of its result, are not side by side
+            if factor is not None and slot - factor == (shape[:-1] == one[:-1]):
+                continue
             wholes = self._wholes_like(rows[0], shape)
             at = bisect_left(wholes, expected)
             near = [row for row in wholes[max(at - _NEAREST, 0) : at + _NEAREST] if self._free_wholes[row]]

@@ -30,7 +30,7 @@ from matchers.status import Status
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
-from matchers.verdict.tolerance import MOST_ALLOWED, DtypePolicy, default_tolerance
+from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, DtypePolicy, default_tolerance
 
 __all__ = ["condition", "without_noise"]
 
@@ -178,9 +178,12 @@ def _updates_by_noise(log: OpLog, concerned: Bool) -> dict[int, set[int]]:
 
 @np.errstate(invalid="ignore")
 def _far_apart(least: Any, largest: Any, numel: Any = 1.0) -> Any:
-    """True if the root of the least of some squares is rounding of that of the largest, and not by chance."""
+    """True if the root of the least of some squares is rounding of that of the largest, and not by chance.
+
+    What they are squares of comes with the error of the backward pass, not only of one sum.
+    """
     ratio = np.sqrt(np.maximum(least, 0.0) / largest)
-    return (ratio > 0) & (ratio < default_tolerance("float32")) & (ratio * numel < _BY_CHANCE)
+    return (ratio > 0) & (ratio < ACCUMULATED * default_tolerance("float32")) & (ratio * numel < _BY_CHANCE)
 
 
 def _meaningless(log: OpLog, factor: Float64) -> Bool:
