@@ -120,8 +120,11 @@ class Attribution:
             numbers[number] = counts[root] = counts.get(root, -1) + 1
         return numbers
 
-    def place(self, skip: int = 3) -> Place:
-        """Return the place of the operation being dispatched, `skip` Python frames up."""
+    def place(self, skip: int = 3, *, recorded: bool = True) -> Place:
+        """Return the place of the operation being dispatched, `skip` Python frames up.
+
+        Only recorded ones tell where the step is: a compiled forward pass detaches tensors for the backward pass.
+        """
         number = self.stacks.here(skip)
         stack = self.stacks[number]
         task = torch._C._current_graph_task_id()
@@ -135,7 +138,7 @@ class Attribution:
             self._backward_seen, self.stage = True, PREPARE
             place = self._in_backward(number, stack, task)
         if replayed is not None:
-            self._apply(replayed, place)
+            self._apply(replayed, place, recorded)
         if place.phase not in {FORWARD, BACKWARD}:
             place.forward_pass = None
         self._note_nodes(place, task, stack)
@@ -144,7 +147,7 @@ class Attribution:
     def notice(self, skip: int = 3) -> None:
         """Note the autograd node that an unrecorded operation (such as a view) may have made."""
         if torch._C._autograd._get_sequence_nr() != self._next_node:
-            self.place(skip + 1)
+            self.place(skip + 1, recorded=False)
 
     def _phase(self, running: str | None) -> str:
         if not self.optimizer_depth:
@@ -213,11 +216,12 @@ class Attribution:
             self._replays[number] = None if node is None else of_node(node)
         return self._replays[number]
 
-    def _apply(self, replayed: Replayed, place: Place) -> None:
+    def _apply(self, replayed: Replayed, place: Place, recorded: bool) -> None:
         if replayed.module is not None:
             place.module = self.names.within(replayed.module, place.running)
         if replayed.backward:
-            self._backward_seen, self.stage = True, PREPARE
+            if recorded:
+                self._backward_seen, self.stage = True, PREPARE
             place.phase = BACKWARD
         if replayed.frames is not None:
             place.frames = replayed.frames

@@ -188,7 +188,7 @@ class StepTracer(DebugMode):
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
         """Collect everything needed before the operation runs."""
         if kind.name == _DETACH:
-            self._note_detached(self.attribution.place(skip=4))
+            self._note_detached(self.attribution.place(skip=4, recorded=False))
             self._exclude(kind)
             return None
         if kind.annotated_view:

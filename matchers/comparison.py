@@ -254,7 +254,8 @@ def _compare(
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
     of_unpaired = unpaired_roles(pairing, of_records, left.given)
-    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, of_unpaired)
+    gradients = left.gradients(flow)
+    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, of_unpaired, gradients)
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b

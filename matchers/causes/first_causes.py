@@ -17,6 +17,7 @@ behind such an input, if only one run draws there: dropout that is off in the ot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -59,6 +60,7 @@ def find_origins(
     parts: Bool,
     flow: DataFlow,
     unpaired: tuple[NDArray[np.int8], NDArray[np.int8]],
+    gradients: Sequence[tuple[int, int]] = (),
 ) -> Origins:
     """Determine roles and first causes.
 
@@ -67,6 +69,7 @@ def find_origins(
         flow: used only if something is red.
         unpaired: int8[n_a], int8[n_b], the red records among the unpaired ones: RECEIVER where other reds explain them,
             ORIGIN otherwise; NONE for all other records.
+        gradients: the records of a and b that made gradients which differ, of what the red ones update.
     """
     role = np.zeros(len(pairing), np.int8)
     cause = np.zeros(len(pairing), bool)
@@ -76,8 +79,14 @@ def find_origins(
         return Origins(role, cause, *none, np.zeros(len(a), bool), np.zeros(len(b), bool))
     one = _Half.of("a", a, pairing.of_a, flow.a, verdicts, unpaired[0])
     other = _Half.of("b", b, pairing.of_b, flow.b, verdicts, unpaired[1])
-    role_a, role_b = one.unpaired_roles(unpaired[0]), other.unpaired_roles(unpaired[1])
+    begin = _begin_of_gradient(one, other, gradients)
+    role_a, role_b = (
+        np.where((role == Role.ORIGIN) & half.side.log.updates & bool(begin), np.int8(Role.RECEIVER), role)
+        for half, role in ((one, one.unpaired_roles(unpaired[0])), (other, other.unpaired_roles(unpaired[1])))
+    )
     one.cause, other.cause = role_a == Role.ORIGIN, role_b == Role.ORIGIN
+    for half, record in begin:
+        half.cause[record] = True
     found: dict[int, Stretch] = {}
     if red.any():
         search = _Search(one, other, pairing, verdicts, parts, red, cause)
@@ -91,6 +100,18 @@ def find_origins(
         for half, roles in ((one, role_a), (other, role_b)):
             half.cause[np.flatnonzero(roles)[:1]] = True
     return Origins(role, cause, role_a, role_b, one.cause, other.cause, found)
+
+
+def _begin_of_gradient(one: _Half, other: _Half, gradients: Sequence[tuple[int, int]]) -> list[tuple[_Half, int]]:
+    """Where a term of a gradient begins that one run alone adds; nothing red leads to it."""
+    for made in gradients:
+        for half, k in ((one, 0), (other, 1)):
+            maker, theirs = made[k], np.array([made[1 - k]])
+            of_other = (other, one)[k].side.of
+            if _extra(np.array([maker]), theirs, half.side.of, of_other)[0] and not half.fed[maker]:
+                name, record = Branches(one.side, other.side).start((half.side.name, maker))
+                return [(one if name == "a" else other, record)]
+    return []
 
 
 @dataclass

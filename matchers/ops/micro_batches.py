@@ -91,7 +91,7 @@ def _with_preparation(log: OpLog, number: Int64) -> Int64:
     last = 0
     for batch in range(int(number.max()) + 1):
         begins = int(np.argmax(log.micro_batch == batch))
-        passed = np.flatnonzero(log.phase[last:begins] != Phase.FORWARD)
+        passed = np.flatnonzero(~np.isin(log.phase[last:begins], (Phase.FORWARD, Phase.PREPARE)))
         own = set[int]()
         if batch == 0 or len(passed):
             for row in range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins):

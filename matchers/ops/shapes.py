@@ -13,7 +13,16 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import rows_named
 
-__all__ = ["PRODUCTS", "dimensions", "elements", "is_shard", "numel", "reduction_length", "sharded_runs", "side_by_side"]
+__all__ = [
+    "PRODUCTS",
+    "dimensions",
+    "elements",
+    "is_shard",
+    "numel",
+    "reduction_length",
+    "sharded_runs",
+    "side_by_side",
+]
 
 
 @lru_cache(1 << 16)

@@ -262,6 +262,19 @@ class _Walk:
             record >= 0 and side.pair_of[record] >= 0 and self._parts[side.pair_of[record]] for side, record in sides
         )
 
+    def _of_another_part(self, a: int, b: int, value: float, change: float) -> bool:
+        """True where two partners' results are too much alike for parts of them to differ by this: so they are others.
+
+        Args:
+            value: the norm of the part.
+            change: of this norm.
+        """
+        of = self._a.pair_of[a] if a >= 0 else -1
+        if of < 0 or b < 0 or self._b.pair_of[b] != of or not self._sure[of]:
+            return False
+        results, own = self._a.results(a), self._columns.own[of]
+        return len(results) == 1 and change * value > UNSEEN * max(own, self._a.error_of(a)) * results[0]
+
     def _received(self, k: int, i: int, j: int, scores: bool) -> _Received:
         """The largest error among the inputs of pair k of i and j, position by position."""
         one, other, sure, part = self._a, self._b, self._sure[k], self._parts[k]
@@ -283,6 +296,8 @@ class _Walk:
             elsewhere |= crossed
             made = part or crossed or (sure and (one.is_alone(a) or other.is_alone(b))) or self._is_part(a, b)
             change = _change(x[at], y[at]) if at < valued and not made else 0.0
+            if change > 0 and self._of_another_part(a, b, x[at], change):
+                change = 0.0
             if a < 0 and b < 0:
                 # a parameter, or an uncaptured tensor: its error can only be guessed from its norm
                 guess = UNSEEN * change if self._sketched else change

@@ -115,6 +115,23 @@ class ContentVerdicts:
             sides.append(agree)
         return sides[0], sides[1]
 
+    def gradients(self, flow: DataFlow) -> list[tuple[int, int]]:
+        """The records of a and of b that made what red contents were computed from: gradients that differ by more.
+
+        -1 where the log does not tell.
+        """
+        if self._logs is None:
+            return []
+        (a, b), made = self._logs, []
+        for content in self.contents.values():
+            name = min(a.base(content.name), b.base(content.name), key=len) + GRADIENT
+            if not (content.red and content.verdict is not None and name in a.last and name in b.last):
+                continue
+            x, y = a.last[name], b.last[name]
+            if relative_difference(a.before(x).l1, b.before(y).l1) > content.verdict.limit:
+                made.append((int(flow.a[x.row][x.slot]), int(flow.b[y.row][y.slot])))
+        return made
+
     def _agrees(self, name: str) -> bool:
         found = self.contents.get(name)
         return found is not None and found.verdict is not None and found.verdict.status in AGREE

@@ -77,6 +77,11 @@ class LogSide:
         values: list[float] = self._log.inputs.value[self._start[record] : self._start[record + 1]].tolist()
         return values
 
+    def results(self, record: int) -> list[float]:
+        """The norm of each output."""
+        values: list[float] = self._log.outputs[record].tolist()
+        return values
+
     def digests(self, record: int) -> list[int]:
         """The digest of each input."""
         start = self._digest_start

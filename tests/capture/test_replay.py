@@ -150,6 +150,25 @@ class TestCompiledRegions:
         assert log.of("sigmoid")[0].module == "gate"
 
     @pytest.mark.filterwarnings("ignore")
+    def test_are_of_the_forward_pass_wherever_they_detach_a_tensor(self, record: Record) -> None:
+        """What is saved for the backward pass is detached in the graph of the forward pass."""
+
+        class Block(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm, self.conv = torch.nn.GroupNorm(2, 8), torch.nn.Conv1d(8, 8, 3, padding=1)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                out: torch.Tensor = x + self.conv(torch.nn.functional.silu(self.norm(x)))
+                return out
+
+        model = torch.nn.Sequential(Block(), Block())
+        for block in model:
+            block.compile(backend="aot_eager")
+        log = record(model, lambda: model(torch.randn(4, 8, 6)).sum().backward())
+        assert [row.phase for row in log.of("native_group_norm")] == ["forward"] * 2
+
+    @pytest.mark.filterwarnings("ignore")
     def test_say_them_too_when_they_were_compiled_before(self, record: Record) -> None:
         """The code is the same with and without a capture: nothing is compiled again for it."""
         model = Net()

@@ -121,11 +121,13 @@ class TestNumbers:
         numbered, plain = captured_log(step(4)), captured_log(step(4, numbered=False))
         np.testing.assert_array_equal(micro_batch_numbers(plain), micro_batch_numbers(numbered))
 
-    def test_what_prepares_a_forward_pass_is_of_that_pass(self) -> None:
+    @pytest.mark.parametrize("phase", ["forward", "prepare"])
+    def test_what_prepares_a_forward_pass_is_of_that_pass(self, phase: str) -> None:
         """A capture counts when a model is called; the noise that is mixed into its input comes before."""
         steps = step(2)
         at = next(k for k, record in enumerate(steps) if record.fields.get("micro_batch") == 1)
-        noise = Step(key="train/op_0_sin", reads=[np.ones(3)], gives=[np.ones(3)], fields={"micro_batch": 0})
+        fields = {"micro_batch": 0, "phase": phase}
+        noise = Step(key="train/op_0_sin", reads=[np.ones(3)], gives=[np.ones(3)], fields=fields)
         assert micro_batch_numbers(captured_log([*steps[:at], noise, *steps[at:]]))[at] == 1
 
     def test_one_pass_has_no_numbers(self) -> None:

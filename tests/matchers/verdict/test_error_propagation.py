@@ -246,6 +246,28 @@ def test_whole_numbers_do_not_round() -> None:
     assert c.red.all()
 
 
+@pytest.mark.parametrize(("exchanged", "red"), [(True, True), (False, False)])
+def test_another_part_of_a_result_that_agrees_excuses_nothing(exchanged: bool, red: bool) -> None:
+    """One run reads the values of attention where the other reads the keys: these differ, what holds both agrees."""
+    x = values(256)
+    x[:128] *= 1.05
+
+    def log(x: Array, part: Array) -> OpLog:
+        # without sketches, as in folded micro-batches
+        whole, read = summary(x), summary(part, sketch=False)
+        return captured_log(
+            [
+                Step(key="qkv/op_0_mm", gives=[whole]),
+                Step(key="attention/op_0_clone", gives=[read], reads=[read], made=["qkv/op_0_mm"]),
+            ]
+        )
+
+    y = off(x, 1e-6, 1)
+    c = compare(log(x, x[:128]), log(y, y[128:] if exchanged else y[:128]), expectation=ORDER)
+    assert c.red.any() == red
+    assert not (c.status == Status.NOT_JUDGED).any()
+
+
 def test_what_only_one_run_does_to_a_tensor_excuses_nothing() -> None:
     """A factor that is an operation of its own, which the other run does not have."""
     x, z = values(), values(seed=9)

@@ -83,6 +83,21 @@ def test_a_part_in_a_module_that_both_runs_have_is_none_of_another_module() -> N
     assert not c.pairing.grouped.any()
 
 
+@pytest.mark.parametrize("slot", [0, 1])
+def test_products_with_one_first_factor_are_no_parts_below_each_other(slot: int) -> None:
+    """The gradients of a layer's input and of its weight read one tensor first; with one second factor, they are."""
+
+    def product(name: str, weight: np.ndarray) -> Step:
+        reads = [weight.T, X.T] if slot else [X.T, weight.T]
+        made = ["", "norm/op_0_mul"] if slot else ["norm/op_0_mul", ""]
+        return Step(key=name, reads=reads, gives=[weight.T @ X.T], made=made)
+
+    weight = RNG.normal(size=(4, 9))
+    parts = [product("head/op_0_mm", weight[:, :4]), product("head/op_1_mm", weight[:, 4:])]
+    c = compare(captured_log([norm(), *parts]), captured_log([norm(), product("layer/op_0_mm", weight)]))
+    assert c.pairing.grouped.any() == bool(slot)
+
+
 def test_side_by_side() -> None:
     assert side_by_side([(4, 5), (4, 3)]) == [(4, 8)]
     assert side_by_side([(4, 5), (4, 5)]) == [(4, 10), (8, 5)]

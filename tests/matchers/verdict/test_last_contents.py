@@ -166,6 +166,28 @@ class TestDifference:
         assert all(c.role[row] == Role.RECEIVER and not c.cause[row] for row in left)
         assert "already differs, from" in headline(c, left[0])
 
+    @pytest.mark.parametrize("of_optimizer", [False, True])
+    def test_a_term_that_one_run_alone_adds_to_a_gradient_explains_it(self, of_optimizer: bool) -> None:
+        """The second pass through a layer, which is detached in the other run: no pair reads what it makes."""
+        one, added = fused(0.2 if of_optimizer else 0.1), []
+        if not of_optimizer:
+            term = Step(key="emb/op_1_mm", gives=[INPUT], reads=[INPUT], made=[""], fields={"phase": "backward"})
+            total = [GRADIENTS[0] + INPUT]
+            add = Step(
+                key="emb/op_2_add",
+                gives=total,
+                reads=[GRADIENTS[0], INPUT],
+                made=[makers()[0], term.key],
+                fields={"phase": "backward"},
+            )
+            new = WEIGHTS[0] - np.float32(0.1) * total[0]
+            made = [*one[0].made[:3], add.key, *one[0].made[4:]]
+            reads = [*one[0].reads[:3], *total, *one[0].reads[4:]]
+            one, added = [replace(one[0], made=made, reads=reads, changed={**one[0].changed, 0: new})], [term, add]
+        c = compare(log([*backward(), *added, *one]), log([*backward(), *looped()]))
+        row = only_cause(c)
+        assert (c.a.keys[int(c.row_a[row])] in {step.key for step in added}) is not of_optimizer
+
     def test_a_parameter_that_one_run_leaves_alone(self) -> None:
         c = compare(log([*backward(), *fused()]), log([*backward(), *looped(names=NAMES[:2])]))
         told = headline(c, only_cause(c))
