@@ -9,7 +9,7 @@ Such tensors count as if both runs had the same; all others of the same operatio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.op_names import on_lists, rows_named
-from matchers.ops.outputs import mutated, parameter_name
+from matchers.ops.outputs import further_output, mutated, parameter_name
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -35,6 +35,8 @@ from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, DtypePolicy, d
 __all__ = ["condition", "without_noise"]
 
 _SUMS = frozenset({"sum", "mean"})
+_FURTHER_SUMS = {"native_layer_norm_backward": 2, "native_group_norm_backward": 2, "convolution_backward": 2}
+"""Operations that sum their first input up for one of their outputs, the gradient of a bias, by its number."""
 _MIXES = frozenset({"add", "add_", "sub", "sub_", "cat", "stack"})
 """Operations whose result holds all their inputs, each by its size."""
 _DOMINATES = 0.1
@@ -137,9 +139,10 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
     updates_a = _updates_by_noise(a, concerned[pairing.of_a])
     updates_b = _updates_by_noise(b, concerned[pairing.of_b])
-    if not (noise_a.any() or noise_b.any() or updates_a or updates_b):
+    further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
+    if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
         return None
-    of_a, of_b = _Noise(a, noise_a, updates_a), _Noise(b, noise_b, updates_b)
+    of_a, of_b = _Noise(a, noise_a, updates_a, further_a), _Noise(b, noise_b, updates_b, further_b)
     reads = np.zeros(len(pairing) + 1, bool)
     reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
     pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
@@ -192,6 +195,19 @@ def _meaningless(log: OpLog, factor: Float64) -> Bool:
     return (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
 
 
+def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:
+    """The same among further outputs of some records: their numbers, by record."""
+    found = {}
+    for row in rows[rows_named(log, _FURTHER_SUMS.keys())[rows]].tolist():
+        output = _FURTHER_SUMS[log.op_name(row)]
+        total, maker = further_output(log, row, output), int(flow[row][0]) if len(flow[row]) else -1
+        if total is None or maker < 0 or log.outputs.first()[maker] != log.inputs.first()[row] or not total.l2 > 0:
+            continue
+        if log.stats[1, maker] / total.l2 * default_tolerance(total.dtype) > MOST_ALLOWED:
+            found[row] = output
+    return found
+
+
 class _Noise:
     """The noise in one log, followed by equal bits from the sums that cancel.
 
@@ -201,8 +217,14 @@ class _Noise:
         results: by record, the numbers of its outputs and the slots changed in place that are noise.
     """
 
-    def __init__(self, log: OpLog, begins: Bool, updates: Mapping[int, set[int]]) -> None:
-        """`updates`: by record, slots that are noise beside what follows from the sums."""
+    def __init__(self, log: OpLog, begins: Bool, updates: Mapping[int, set[int]], further: Mapping[int, int]) -> None:
+        """Follow the noise.
+
+        Args:
+            begins: bool[n], the first outputs of these records are sums that cancel.
+            updates: by record, slots that are noise beside what follows from the sums.
+            further: by record, the number of a further output that is such a sum.
+        """
         self._log = log
         self._by_digest = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
         self.reads = np.zeros(len(log), bool)
@@ -210,12 +232,15 @@ class _Noise:
         self.results: dict[int, tuple[set[int], set[int]]] = {
             row: ({0} & slots if log.outputs.count[row] else set(), slots) for row, slots in updates.items()
         }
-        self.reads[list(updates)] = True
+        self.results |= {row: ({output}, set()) for row, output in further.items()}
+        self.reads[[*updates, *further]] = True
         read = log.input_digests.value if self._by_digest else float_bits(log.inputs.value)
         owner = log.inputs.row
         place = np.arange(len(owner)) - log.inputs.start[owner]
         first = np.flatnonzero(begins)
-        noise = self._made(first)
+        keys = [key for row, output in further.items() for key in self._keys(row, [output])]
+        noise = np.append(self._made(first), np.array(keys, np.uint64))
+        first = np.append(first, list(further)).astype(np.int64)
         seen = owner <= first.min(initial=len(log))  # what was read before has the same bits by chance
         for _ in range(_STEPS):
             hit = np.flatnonzero(np.isin(read, noise) & ~seen)
@@ -243,6 +268,12 @@ class _Noise:
         keys = self._log.digests.first(rows, 0) if self._by_digest else float_bits(self._log.outputs.first(rows))
         return np.asarray(keys[keys != NO_DIGEST])
 
+    def _keys(self, row: int, made: Iterable[int]) -> list[int]:
+        """The bits by which some outputs of a record are known; zeros look like any others."""
+        lists = self._log.digests if self._by_digest else self._log.outputs
+        found = [lists[row][k : k + 1] for k in made if k < len(lists[row]) and self._log.outputs[row][k] != 0]
+        return [int(value[0] if self._by_digest else float_bits(value)[0]) for value in found]
+
     def _follow(self, row: int, places: set[int]) -> list[int]:
         """Enter the results that are noise because these inputs are; return the bits they are known by."""
         log = self._log
@@ -260,12 +291,7 @@ class _Noise:
         before = self.results.setdefault(row, (set(), set()))
         before[0].update(made)
         before[1].update(slots)
-        keys = []
-        for k in made:
-            lists = log.digests if self._by_digest else log.outputs
-            if k < len(lists[row]) and log.outputs[row][k] != 0:
-                value = lists[row][k : k + 1]
-                keys.append(int(value[0] if self._by_digest else float_bits(value)[0]))
+        keys = self._keys(row, made)
         for slot in slots:
             result = changed[slot]
             if result.l1 == 0:
