@@ -14,7 +14,7 @@ from .placement import Placement
 from .settings import Settings
 from .statistics import Statistics, Unmeasurable
 from .storages import StorageState, StorageTable, layout_of
-from .subclasses import local_tensors, plain
+from .subclasses import local_part, local_tensors, plain
 
 __all__ = ["Measuring"]
 
@@ -98,7 +98,7 @@ class Measuring:
 
     def forget_writes(self, tensor: torch.Tensor, events: Container[int]) -> None:
         """Forget that events with these ids wrote to a tensor's memory."""
-        state = self.state(getattr(tensor, "_local_tensor", tensor))
+        state = self.state(local_part(tensor))
         if state is not None:
             state.writes = [write for write in state.writes if id(write[2]) not in events]
 

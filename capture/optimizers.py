@@ -50,7 +50,7 @@ class OptimizerNames:
 
     def _learn(self) -> None:
         for name, part, tensor in owned_tensors(self._optimizer, self._names):
-            identity = self._identity(_local(tensor))
+            identity = self._identity(tensor)
             if identity is not None:
                 self._known[identity] = f"{name}.{part}" if part else name
 
@@ -77,7 +77,7 @@ def name_written(events: Iterable[Event], names: ModuleNames, identity: Identity
     written = [event for event in events if event.parameters is None and any(given.identity for given in event.inputs)]
     if not written:
         return
-    known = {identity(_local(tensor)): name for name, tensor in (*names.parameters(), *names.buffers())}
+    known = {identity(tensor): name for name, tensor in names.tensors()}
     for event in written:
         found = [known.get(given.identity, "") if given.identity else "" for given in event.inputs]
         if any(found):
@@ -121,11 +121,6 @@ class OptimizerWatch:
     def parameters(self) -> set[int]:
         """Return the ids of the parameters that an optimizer trains."""
         return {id(p) for found in self._made for group in found.param_groups for p in group["params"]}
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    return local
 
 
 def _module_of(names: set[str], known: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Which operations around a step belong to it: what it reads of the time before, what it leaves behind afterwards."""
+"""Operations around a step that belong to it: what it reads of the time before, what it leaves behind afterwards."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-__all__ = ["Handling", "handling_of", "local_tensor_modes", "local_tensors", "plain"]
+__all__ = ["Handling", "handling_of", "local_part", "local_tensor_modes", "local_tensors", "plain"]
 
 try:  # simulated ranks; newer than the oldest torch that is supported
     from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
@@ -59,6 +59,12 @@ def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:
         return None
     parts: Mapping[int, Any] = tensor._local_tensors
     return parts
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the local tensor of a DTensor; any other tensor as it is."""
+    found: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return found
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:

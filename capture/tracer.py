@@ -32,7 +32,7 @@ from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kind_of
 from .process_groups import work_of
 from .settings import Settings
-from .subclasses import Handling, handling_of, local_tensor_modes, plain
+from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain
 
 __all__ = ["StepTracer", "active_tracer"]
 
@@ -119,13 +119,14 @@ class StepTracer(DebugMode):
         return self._entered and not self._running
 
     def identity(self, tensor: torch.Tensor) -> tuple[int, int] | None:
-        """Return the identity of an `Input` with this tensor's memory."""
-        state = self.measuring.state(tensor)
-        return None if state is None else (state.number, plain(tensor).storage_offset())
+        """Return the identity of an `Input` with this tensor's memory; of a DTensor, its local tensor's."""
+        part = local_part(tensor)
+        state = self.measuring.state(part)
+        return None if state is None else (state.number, plain(part).storage_offset())
 
     def made(self, tensor: torch.Tensor) -> bool:
         """Return True if a recorded operation made a tensor."""
-        state = self.measuring.state(getattr(tensor, "_local_tensor", tensor))
+        state = self.measuring.state(local_part(tensor))
         return state is not None and bool(state.writes)
 
     def finish(self) -> None:
@@ -356,9 +357,9 @@ class StepTracer(DebugMode):
 
     def _note_wrapper(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         for argument in tree_leaves((args, kwargs)):
-            local = getattr(argument, "_local_tensor", None)
-            if isinstance(local, torch.Tensor):
-                self.measuring.learn_spec(local, getattr(argument, "_spec", None))
+            part = getattr(argument, "_local_tensor", None)
+            if isinstance(part, torch.Tensor):
+                self.measuring.learn_spec(part, getattr(argument, "_spec", None))
         # only now: if DTensor did not report a result's placement, the next operation that takes it does
         self._flush(None)
         self._dtensor_op, self._dtensor_spec = func, None

@@ -133,3 +133,30 @@ def test_target_networks_are_called_by_what_holds_them(captured: dict[str, Run])
 def test_averaged_copies_are_in_the_log_of_weights(captured: dict[str, Run]) -> None:
     log = read_weights(str(captured["ema"].folder / "numerics" / "rank_0_weights.log"))
     assert {"average.0.weight", "0.weight"} <= set(log.parameters)
+
+
+def test_averaged_copies_of_sharded_models_are_found(script: Script) -> None:
+    """The memory of a DTensor is that of its local tensor."""
+    log = script("""
+        import copy
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Replicate, distribute_module
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        mesh = init_device_mesh("cpu", (2,))
+        model = distribute_module(net(), mesh)
+        average = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        from torch.distributed.tensor import DTensor
+        model(DTensor.from_local(x, mesh, [Replicate()])).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters()):
+                slow.lerp_(fast, 0.1)
+        dist.destroy_process_group()
+    """).log
+    after = [row for row in log if row.phase == "after"]
+    assert [row.parameters[0] for row in after] == [
+        f"average.{name}" for name in ("0.weight", "0.bias", "2.weight", "2.bias")
+    ]
