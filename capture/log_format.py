@@ -83,7 +83,7 @@ UNKNOWN_DIGEST = "-"
 """Placeholder in a list of digests for a tensor whose bits were not read, such as a meta tensor."""
 
 PRIVATE = re.compile(r"<private:[0-9a-f]{6}>\Z")
-"""What stands in the run info for (the end of) a text that may be private, see `private`."""
+"""Digest in the run info in place of (the end of) a text that may be private, see `private`."""
 
 _COUNT = "Total captured activations:"
 _EXCLUDED = "Excluded ops dispatched:"

@@ -156,6 +156,11 @@ class ModuleNames:
             for name, buffer in module.named_buffers(recurse=False):
                 yield owner + name, buffer
 
+    def tensors(self) -> Iterator[tuple[str, Any]]:
+        """Yield the current (path, tensor) pairs of all parameters and buffers."""
+        yield from self.parameters()
+        yield from self.buffers()
+
     def _modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Yield the modules of all models, with the prefix of the names of what they own."""
         for root in self.roots:

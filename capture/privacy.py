@@ -1,4 +1,4 @@
-"""What of a command line and an environment stands in a log: by a list of what is allowed, not by guessing secrets.
+"""Command lines and environments as they stand in a log: by a list of what is allowed, not by guessing secrets.
 
 In clear are numbers, booleans, a few words of training (dtypes, devices, backends), names of modules that exist,
 existing paths, and the names of options. Everything else becomes a digest (`capture.log_format.private`). Nothing is
@@ -59,11 +59,11 @@ _CREDENTIAL = re.compile(
     r"|(?:hf|sk|pk|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}",
     re.IGNORECASE,
 )
-"""What no path and no name has in it."""
+"""Marks of a credential, which no path and no name has in it."""
 _OWN_MODULES = frozenset(["capture", "numtui.capture"])
 _MAX_LENGTH = 1000
 _QUOTED = re.compile(r"\w{5,}")
-"""What is looked for in other text; shorter words are everywhere."""
+"""Words that are looked for in other text; shorter ones are everywhere."""
 
 
 def shown_command(words: list[str]) -> list[str]:

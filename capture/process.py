@@ -193,16 +193,11 @@ _current: Capture | None = None
 
 def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
     """Return True if a step is in progress: a backward pass has run, or (less certainly) there is an optimizer."""
-    import gc
-
-    import torch
-
     from .attribution import BACKWARD
 
     tracer = schedule.recorder.tracer
     return tracer is not None and (
-        any(event.place.phase == BACKWARD for event in tracer.events)
-        or (not certainly and any(issubclass(type(found), torch.optim.Optimizer) for found in gc.get_objects()))
+        any(event.place.phase == BACKWARD for event in tracer.events) or (not certainly and schedule.has_optimizer)
     )
 
 

@@ -158,9 +158,11 @@ class Recorder:
             self.names.add_root(top, holder_of(top), trained=self.trained)
         if self._window.forward is not None and not self._window.seen.issuperset(map(id, self.names.roots)):
             self._see_models(tracer)
-        if module in self.names.roots and any(True for _ in module.parameters()):
+        if not any(True for _ in module.parameters()):
+            return
+        if module in self.names.roots:
             tracer.attribution.entered_root(module)
-        if not trains or not any(True for _ in module.parameters()):
+        if not trains:
             return
         if self._start is None:
             self._perturb_once()
@@ -183,7 +185,7 @@ class Recorder:
             self._start.parameters.learn(self.names.parameters())
             self._start.buffers.learn(self.names.buffers())
         before = {id(event) for event in tracer.events[: self._window.forward]}
-        for _, tensor in (*self.names.parameters(), *self.names.buffers()):
+        for _, tensor in self.names.tensors():
             tracer.measuring.forget_writes(tensor, before)
 
     def _broken(self, error: Exception) -> None:
@@ -257,11 +259,6 @@ class Recorder:
             self.tracer.wait()
         self.tracer.start()
 
-    @property
-    def waits(self) -> bool:
-        """True before the first forward pass of the step."""
-        return self.tracer is not None and self._window.forward is None and self._window.stepped is None
-
     def mark(self) -> None:
         """Note that a forward pass begins, which may be the first of the next step."""
         if self.tracer is not None and self._window.mark is None:
@@ -280,8 +277,8 @@ class Recorder:
         tracer.stop()
         stepped = len(tracer.events) if window.stepped is None else window.stepped
         cut, passes = window.mark or (len(tracer.events), tracer.attribution.passes)
-        tensors = (*self.names.parameters(), *self.names.buffers())
-        of_models = {found[0] for _, tensor in tensors if (found := tracer.identity(tensor)) is not None}
+        identities = (tracer.identity(tensor) for _, tensor in self.names.tensors())
+        of_models = {identity[0] for identity in identities if identity is not None}
         after, rest = split_tail(tracer.events[stepped:cut], of_models)
         coming = rest + tracer.events[cut:]
         tracer.events[stepped:] = after
@@ -305,7 +302,7 @@ class Recorder:
 
     def _find_updated(self, tracer: StepTracer, after: Sequence[Event]) -> None:
         """Find models that are never called and whose tensors the operations write to, such as averaged copies."""
-        known = {tracer.identity(t) for _, t in (*self.names.parameters(), *self.names.buffers())}
+        known = {tracer.identity(tensor) for _, tensor in self.names.tensors()}
         written = {given.identity for event in after for given in event.inputs} - known - {None}
         for model in models_with(lambda tensor: tracer.identity(tensor) in written) if written else ():
             self.names.add_root(model, holder_of(model), trained=self.trained)
@@ -383,7 +380,7 @@ class Recorder:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
         detached = _detached(tracer)
-        parameters, state = ModelState(self.names.parameters()), ModelState(self.names.buffers())
+        end = ModelState(self.names.tensors())
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -402,8 +399,8 @@ class Recorder:
                 run["detached"] = detached
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
-            run["coverage"] = self._coverage(rank, parameters)
-            run["end_state"] = parameters.as_json(rank) | state.as_json(rank)
+            run["coverage"] = self._coverage(rank, end)
+            run["end_state"] = end.as_json(rank)
             if unread:
                 run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)
@@ -447,7 +444,7 @@ class Recorder:
 
 @dataclass
 class _Window:
-    """Where a step lies among the events of its tracer.
+    """Place of a step among the events of its tracer.
 
     Attributes:
         forward: position of the first forward pass, None before it.

@@ -241,6 +241,11 @@ class AutomaticSchedule:
         self.recorder.remove()
 
     @property
+    def has_optimizer(self) -> bool:
+        """True if there is an optimizer, whether it has stepped or not."""
+        return bool(self._optimizers.known())
+
+    @property
     def trained(self) -> bool:
         """True once an optimizer has stepped."""
         return self.step > 1 or bool(self._stepped)

@@ -103,7 +103,7 @@ def find_origins(
 
 
 def _begin_of_gradient(one: _Half, other: _Half, gradients: Sequence[tuple[int, int]]) -> list[tuple[_Half, int]]:
-    """Where a term of a gradient begins that one run alone adds; nothing red leads to it."""
+    """Beginning of a term of a gradient that one run alone adds; nothing red leads to it."""
     for made in gradients:
         for half, k in ((one, 0), (other, 1)):
             maker, theirs = made[k], np.array([made[1 - k]])

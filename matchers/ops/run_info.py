@@ -112,7 +112,7 @@ _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
 _MAX_CUTS = 3
 _MASK = "***"
-"""What older logs have for any secret."""
+"""Mask of any secret in older logs."""
 _MAX_WORDS = 100
 """Of two commands that differ in more, words in clear and digests are not matched."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
 import runpy
 import shlex
 import signal
+import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +62,21 @@ def process_restored() -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
         random.setstate(own_random)
+
+
+def run_python(
+    command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A Python of its own in a folder, which finds the packages of this repository."""
+    return subprocess.run(
+        [sys.executable, *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, **(variables or {}), "PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"},
+    )
 
 
 def run_plain(script: Path, arguments: str = "") -> str:

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from capture.launch import main
-from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
+from tests.capture.conftest import HEAD, LOOP, Script
 from tests.capture.logs import read_logs
-from tests.capture.runs import EXAMPLE, process_restored
-
-
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-    )
+from tests.capture.runs import EXAMPLE, process_restored, run_python
 
 
 class TestScript:
@@ -86,14 +71,14 @@ class TestMistakes:
 
 def test_help_and_mistakes_do_not_wait_for_torch(tmp_path: Path) -> None:
     code = "import sys; from capture.launch import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
-    done = run(["-c", code], tmp_path)
+    done = run_python(["-c", code], tmp_path)
     assert "python -m capture" in done.stdout
     assert done.stdout.endswith("False\n")
 
 
 def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(HEAD + LOOP + "raise SystemExit(5)")
-    done = run(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
+    done = run_python(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
     assert done.returncode == 5
     assert "operations in out/numerics/rank_0_activations.log" in done.stderr
     (log,) = read_logs(tmp_path / "out").values()

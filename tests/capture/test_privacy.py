@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from capture import machine, privacy
 from capture.log_format import PRIVATE, private
 from capture.privacy import shown_command, shown_value, without_private
 from matchers.ops.run_info import compare_run_info
-from tests.capture.conftest import HEAD, LOOP, REPOSITORY
+from tests.capture.conftest import HEAD, LOOP
 from tests.capture.logs import read_logs
+from tests.capture.runs import run_python
 
 S = "{}"
 """Where the secret stands in a command line."""
@@ -221,7 +221,7 @@ def test_captured_logs_hold_no_secret_and_their_comparison_says_that_it_differs(
         words = [word.replace(S, of) for command, of in zip(COMMANDS, secrets, strict=True) for word in command]
         variables = {f"TORCH_ANY_{k}": f"in a variable {of}" for k, of in enumerate(secrets)}
         options = f"-m capture -o {folder} --steps 1,4 --weights 1 -- script.py --lr {rate}"
-        run([*options.split(), *words], tmp_path, variables)
+        run_python([*options.split(), *words], tmp_path, variables)
 
     capture("a", secrets, "1e-3")
     capture("b", ["other" + secrets[0], *secrets[1:-2], "other" + secrets[-2], secrets[-1]], "1e-4")
@@ -236,24 +236,12 @@ def test_captured_logs_hold_no_secret_and_their_comparison_says_that_it_differs(
     assert PRIVATE.fullmatch(last.removeprefix("ValueError: ")), "the script's message had its arguments"
 
     steps = [str(tmp_path / side / "numerics" / "step_1") for side in "ab"]
-    report = run(["-m", "numtui", "diff", *steps], tmp_path, {}).stdout
+    report = run_python(["-m", "numtui", "diff", *steps], tmp_path).stdout
     assert "the command lines differ: 1e-3 only in a, 1e-4 only in b" in report
     assert "the values of --pw, --unicode differ (kept private)" in report
     assert "environment variable TORCH_ANY_0 differs (kept private)" in report
     assert "TORCH_ANY_1 " not in report
     assert not [secret for secret in [*SECRETS, *secrets] if secret in report]
-
-
-def run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=folder,
-        env={**os.environ, **variables, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-    )
 
 
 def test_the_list_of_words_is_short() -> None:
