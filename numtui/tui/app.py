@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 
@@ -27,7 +28,7 @@ from numtui.runtime_tuning import forget_what_stays, keep_what_is_there, take_sh
 from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.tui.repaint.frame import Frame
 from numtui.tui.screens.opening import Opening
-from numtui.tui.textual_shims import come_back, crash_of, has_terminal, pass_on
+from numtui.tui.textual_shims import caught, come_back, crash_of, has_terminal, pass_on
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -208,6 +209,11 @@ class Numtui(App[None], inherit_bindings=False):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Draw in as few bytes as possible."""
         super()._display(screen, self.shown.tightened(renderable))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Drop what a screen misses that opens while the program ends: Textual makes no widgets then."""
+        if self.return_code is None or not isinstance(caught(error), NoMatches):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         """End without Textual's page of locals; `run_app` raises what was caught."""

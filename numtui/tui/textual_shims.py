@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.screen import Screen
 
-__all__ = ["bound_action", "rebind", "come_back", "crash_of", "has_terminal", "output_waits", "pass_on"]
+__all__ = ["bound_action", "caught", "come_back", "crash_of", "has_terminal", "output_waits", "pass_on", "rebind"]
 
 
 def bound_action(node: DOMNode, key: str) -> str | None:
@@ -34,7 +34,13 @@ def rebind(screen: Screen[Any], bindings: list[BindingType]) -> None:
 def crash_of(app: App[Any]) -> Exception | None:
     """Return the exception that ended the program, None for a normal exit."""
     found = app._exception  # noqa: SLF001 - Textual would print it, with all local variables, and return 1
-    return getattr(found, "error", found) if found is not None else None
+    return caught(found) if found is not None else None
+
+
+def caught(error: Exception) -> Exception:
+    """Return the exception itself, without a worker's wrapping."""
+    inner: Exception = getattr(error, "error", error)
+    return inner
 
 
 def output_waits(app: App[Any]) -> bool:

@@ -105,6 +105,7 @@ class RawTerminal:
             assert time.monotonic() < end, f"the program did not end, and wrote {self.written[-3000:]!r}"
         if self._ours >= 0:
             self.read()
+        assert b"internal error" not in self.written, self.written[-1000:]
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 

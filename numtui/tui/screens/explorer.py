@@ -64,7 +64,7 @@ def _bindings(actions: Sequence[Action] = ACTIONS) -> list[BindingType]:
     return found
 
 
-class Explorer(Screen[None]):
+class Explorer(Screen[None], inherit_bindings=False):
     """Both runs side by side."""
 
     BINDINGS: ClassVar[list[BindingType]] = _bindings()

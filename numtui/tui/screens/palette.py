@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rapidfuzz import fuzz, process
 from rich.text import Text
+from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.widgets import Input
 
@@ -31,7 +32,7 @@ _HELP = 0.8
 
 
 class Palette(CommandPalette):
-    """Textual's palette, without its failure on a list that has no first line or room yet."""
+    """Textual's palette, without its failures: a list that has no first line or room yet, a burst of keys."""
 
     def on_mount(self) -> None:
         """Keep the cursor from blinking, which sends bytes all the time."""
@@ -40,6 +41,13 @@ class Palette(CommandPalette):
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):
             super()._action_command_list(action)
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Close, once: a second Enter of a burst may arrive before the screen is gone."""
+        if self.is_current:
+            return super().dismiss(result)
+        self._selected_command = DiscoveryHit("", lambda: None)
+        return AwaitComplete()
 
 
 class ActionProvider(Provider):

@@ -33,6 +33,7 @@ from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.opening import FirstRows, Opening
 from numtui.tui.screens.pager import Pager, help_lines
 from numtui.tui.screens.palette import scores
+from numtui.tui.textual_shims import crash_of
 from tests.builders import Op, op, training_step, write_log
 
 _HOPS = 4
@@ -494,6 +495,33 @@ async def test_the_palette_opens_over_the_list_only(tmp_path: Path, under: str) 
         shown = pilot.app.screen
         await press(pilot, "ctrl+p")
         assert pilot.app.screen is shown
+
+
+async def test_the_palette_runs_an_action_once_in_a_burst_of_keys(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p", *"fold stretches")
+        await press(pilot, "down")
+        for _ in range(3):
+            pilot.app.post_message(events.Key("enter", "\r"))
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        assert explorer.session.listing.folded
+
+
+async def test_keys_that_textual_binds_do_nothing(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "shift+tab", "super+c")
+        assert pilot.app.is_running
+        assert pilot.app.screen is explorer
+
+
+@pytest.mark.parametrize("name", ["help", "palette", "rules", "suggestions", "html", "info"])
+async def test_a_screen_that_opens_while_the_program_ends(tmp_path: Path, name: str) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        explorer.run_named(name)
+        pilot.app.exit(return_code=143)
+    assert pilot.app.return_code == 143
+    assert crash_of(pilot.app) is None
 
 
 async def test_the_palette_without_room_for_its_list(tmp_path: Path) -> None:
