@@ -104,6 +104,44 @@ def test_nor_is_a_small_difference_a_detour() -> None:
     assert pairs(c)["op_2_div"] == "op_2_div"
 
 
+def averaged(scale: float, result: NDArray[Any]) -> OpLog:
+    """A weighted mean added to another number, divided at the end where `scale` is not 1."""
+    mean, more = np.array(0.3), np.array(0.7)
+    run = Run()
+    run.add("m/op_0_exp", X)
+    first, second = ("op_1_max", "op_2_mean") if scale == 1 else ("op_1_amax", "op_2_sum")
+    run.add(f"m/{first}", more * scale, "op_0_exp")
+    run.add(f"m/{second}", mean * scale, "op_0_exp")
+    run.add("m/op_3_mul", mean * scale / 8, second)
+    run.add("m/op_4_add", (mean / 8 + more) * scale, first, "op_3_mul")
+    if scale != 1:
+        run.add("m/op_5_div", mean / 8 + more, "op_4_add")
+    run.add("m/op_6_mm", result, "op_4_add" if scale == 1 else "op_5_div")
+    return run.log
+
+
+@pytest.fixture
+def uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pair is certain: in so short a log all names and places are the same."""
+    monkeypatch.setattr("matchers.pairing.detours._FORKED", 1.0)
+
+
+@pytest.mark.usefixtures("uncertain")
+def test_several_steps_in_a_row_are_a_detour() -> None:
+    c = compare(averaged(1, W), averaged(1.5, W))
+    found = pairs(c)
+    assert (found["op_3_mul"], found["op_4_add"], found["op_6_mm"]) == ("", "", "op_6_mm")
+    assert not c.red.any()
+
+
+@pytest.mark.usefixtures("uncertain")
+def test_they_are_pairs_where_what_reads_them_differs() -> None:
+    c = compare(averaged(1, W), averaged(1.5, W * 2))
+    assert pairs(c)["op_3_mul"] == "op_3_mul"
+    assert c.red.any()
+    assert c.cause.any()
+
+
 def of_ranks(many: int) -> OpLog:
     """A matrix whose rows ranks have: each divides the bias, and adds its term to the others'."""
     run = Run()
