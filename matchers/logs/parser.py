@@ -86,6 +86,10 @@ class _Builder:
         self.footer: int | None = None
         self.footer_digest = ""
         self.tail_is_open = False
+        self.ends_within = False
+        """The log ends within a record or a line."""
+        self.after_blank = False
+        """The last line so far is blank."""
         self.tables = {name: InternTable() for name in ("module", "op", "shape line", "location")}
         self.key_text: list[bytes] = []
         self.columns: dict[str, GrowingColumn] = {}
@@ -104,6 +108,7 @@ class _Builder:
         if cut_key:
             self.lines_read += 1
             self.problem(self.lines_read, "the log ends within the key of a record")
+            self.ends_within = True
 
     def _add_records(self, buffer: bytes, last: bool) -> None:
         fields = RecordLines(buffer, self.lines_read + 1)
@@ -120,8 +125,22 @@ class _Builder:
         self._producers(fields)
         self._flags(fields)
         self.added.add(fields)
+        if last and not self.partial:
+            self._check_end(fields)
         self.rows += fields.rows
         self.lines_read += len(fields.start)
+        self.after_blank = bool(fields.end[-1] == fields.start[-1])
+
+    def _check_end(self, f: RecordLines) -> None:
+        """Report a log that ends within a line, or without the blank line that stands between its records."""
+        blank = f.end == f.start
+        first = int(f.keys[-1]) if f.rows else 0
+        another = self.rows + f.rows > 1 and bool(blank[first - 1] if first else self.after_blank)
+        if f.open or (another and self.footer is None and not blank[-1]):
+            within = "" if self.footer is not None or not f.rows else "within its last record, "
+            lacks = "a line end" if f.open else "the blank line after it"
+            self.problem(f.first_line + len(blank) - 1, f"the log ends {within}without {lacks}")
+            self.ends_within = True
 
     def _take_header(self, buffer: bytes) -> bytes:
         """Read the header at the start of the first piece and return the rest."""
@@ -313,7 +332,8 @@ class _Builder:
         complete: bool | None = None
         if not self.partial:
             promised = self.footer if self.footer is not None else header.declared
-            if self.cut_off is not None or header.incomplete or (promised is not None and promised > n):
+            short = promised is not None and promised > n
+            if self.cut_off is not None or self.ends_within or header.incomplete or short:
                 complete = False
             elif header.format is not None:
                 complete = self.footer == n

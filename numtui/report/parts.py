@@ -229,11 +229,11 @@ def log_trouble(log: OpLog) -> Iterator[str]:
     """Yield sentences about operations missing from a log: cut off, or unlike the header's count."""
     declared = log.header.declared
     if log.complete is False:
-        missing = (
-            f"{len(log):,} of {declared:,} operations are present"
-            if declared is not None and declared > len(log)
-            else "operations at its end are missing"
-        )
+        missing = "operations at its end are missing"
+        if declared is not None and declared > len(log):
+            missing = f"{len(log):,} of {declared:,} operations are present"
+        elif declared == len(log) and log.header.format is None:  # torchtitan counts before it writes
+            missing = "the end of its last record is missing"
         why = f": {log.header.incomplete}" if log.header.incomplete else ""
         yield f"the log is cut off, {missing}{why}"
     elif declared is not None and declared != len(log):

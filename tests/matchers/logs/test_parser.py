@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -468,7 +468,11 @@ def test_windows_line_ends() -> None:
 
 def test_no_newline_at_the_end() -> None:
     text = log_text(training_step(1)).rstrip("\n")
-    same(read(text + "\n"), read(text))
+    with_one, without = read(text + "\n"), read(text)
+    same(replace(with_one, problems=()), replace(without, problems=()))
+    last = text.count("\n") + 1
+    assert problems_of(with_one) == [(last, "the log ends within its last record, without the blank line after it")]
+    assert problems_of(without) == [(last, "the log ends within its last record, without a line end")]
 
 
 def test_a_byte_order_mark() -> None:
@@ -566,6 +570,33 @@ def test_cut_off_at_any_byte_all_that_came_before_is_intact(ending: str) -> None
                 for value, expected in zip(values, right, strict=False):
                     assert value in (expected, "nan"), length
     assert refused < len("Total captured activations:")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("head", [True, False])
+def test_a_log_cut_off_within_its_last_record_never_reads_as_complete(ending: str, head: bool) -> None:
+    """Also between two fields, or after the last one: the blank line that the other records have is missing."""
+    text = log_text([op("m/op_0_add"), op("m/op_1_mul", inputs=[1.5], producers=["m/op_0_add"])])
+    text = (text if head else text[text.index("[") :]).replace("\n", ending)
+    assert read(text).complete is (True if head else None)
+    assert read(text).problems == ()
+    for length in range(text.rindex("[") + 1, len(text)):
+        log = read(text[:length])
+        assert log.complete is False, length
+        assert log.problem_count, length
+
+
+def test_a_log_without_blank_lines_between_its_records_needs_none_at_its_end() -> None:
+    text = log_text([op("m/op_0_add"), op("m/op_1_mul"), op("m/op_2_mul")])
+    head, records = text[: text.index("[")], text[text.index("[") :]
+    assert read(head + records.replace("\n\n", "\n")).problems == ()
+    assert read(head + records[: records.index("\n\n") + 1]).problems == (), "one record shows no habit"
+
+
+def test_the_footer_of_our_own_capture_is_the_end_whatever_follows() -> None:
+    text = log_text([op("m/op_0_add"), op("m/op_1_add")], run={}, footer=True)
+    assert read(text).problems == ()
+    assert problems_of(read(text[:-1])) == [(text.count("\n"), "the log ends without a line end")]
 
 
 # ---------------------------------------------------------------------- compressed, piped, in part

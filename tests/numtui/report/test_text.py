@@ -142,9 +142,10 @@ def test_trouble_with_a_log_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_a_log_that_was_cut_off_is_told(tmp_path: Path) -> None:
     c = compared(tmp_path, training_step(), training_step())
-    assert "the log is cut off, operations at its end are missing" in text_of(
-        replace(c, a=replace(c.a, complete=False))
-    )
+    cut = replace(c, a=replace(c.a, complete=False))
+    assert "the log is cut off, the end of its last record is missing" in text_of(cut)
+    unknown = replace(c.a, header=replace(c.a.header, declared=None), complete=False)
+    assert "the log is cut off, operations at its end are missing" in text_of(replace(c, a=unknown))
     declared = replace(c.a, header=replace(c.a.header, declared=2), complete=None)
     assert "the header declares 2 operations, the log has 32" in text_of(replace(c, a=declared))
 
