@@ -47,8 +47,9 @@ class OpenRequest:
         path_a, path_b: readable logs, found and checked; `path_b` is empty to open a single log. A log from
             standard input is in a file already.
         name_a, name_b: names of the sides on the screen.
-        rules_path: the rule file, read if it exists and saved to.
+        rules_path: the rule file; the explorer reads it if it exists, and saves to it.
         rules_given: the user named that path (else it is the default).
+        auto_rules: reports apply the rule file of the default path if it exists (else only one that the user named).
         expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
@@ -64,6 +65,7 @@ class OpenRequest:
     name_b: str
     rules_path: Path
     rules_given: bool = False
+    auto_rules: bool = False
     expect: str | None = None
     rtol: float | None = None
     noise_path: str | None = None

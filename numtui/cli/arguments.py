@@ -84,7 +84,14 @@ def add_logs(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add the rules, the names of the sides, and the rank."""
-    file_argument(parser, "-r", "--rules", metavar="FILE", help=f"rule file (default: {DEFAULT_RULES} in this folder)")
+    rules = parser.add_mutually_exclusive_group()
+    file_argument(rules, "-r", "--rules", metavar="FILE", help="apply the rules of FILE")
+    rules.add_argument(
+        "--auto-rules",
+        action="store_true",
+        default=None,
+        help=f"apply {DEFAULT_RULES} in this folder, if there is one (the explorer always does)",
+    )
     parser.add_argument("--name-a", metavar="NAME", help="name of side a")
     parser.add_argument("--name-b", metavar="NAME", help="name of side b")
     add_rank(parser)
@@ -169,6 +176,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         name_b=getattr(args, "name_b", None) or name_b,
         rules_path=DEFAULT_RULES if args.rules is None else Path(args.rules),
         rules_given=args.rules is not None,
+        auto_rules=bool(getattr(args, "auto_rules", None)),
         expect=expect,
         rtol=rtol,
         noise_path=None if noise is None else _third_log(noise, args.rank),
@@ -182,7 +190,7 @@ def requested_of_one(args: argparse.Namespace) -> OpenRequest:
     Raises:
         InputError: the log is not there, or an option is about two logs.
     """
-    for name in ("rules", "name_b", "expect", "rtol", "noise", "allow"):
+    for name in ("rules", "auto_rules", "name_b", "expect", "rtol", "noise", "allow"):
         if getattr(args, name, None) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
     path = resolve_log(args.a, rank=args.rank)

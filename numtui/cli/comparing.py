@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import InputError, RulesError
@@ -12,35 +13,46 @@ from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from numtui.cli.output import complain, complain_briefly
 from numtui.inputs import OpenRequest
+from numtui.report.options import found_rules
 from numtui.session.expectation import expectation_of
 from numtui.terminal.progress import ProgressLine
 
-__all__ = ["compared", "warn"]
+__all__ = ["RuleFiles", "compared", "warn"]
 
 
-def compared(request: OpenRequest) -> tuple[Comparison, Path | None]:
-    """Return the comparison of a request and its rule file.
+class RuleFiles(NamedTuple):
+    """The rule file that is applied, and the one found in this folder that the user did not name; None without one."""
+
+    applied: Path | None
+    found: Path | None
+
+
+def compared(request: OpenRequest) -> tuple[Comparison, RuleFiles]:
+    """Return the comparison of a request and its rule files; a file that was found is said on standard error.
 
     Raises:
         UserError: a log or the rules cannot be read.
     """
     # Millions of small objects live until the end: cycle collection only costs time.
     gc.disable()
-    rules_path = _rules_to_read(request)
+    files = _rule_files(request)
+    if files.found is not None:
+        complain(found_rules(str(files.found), applied=files.applied is not None))
     with ProgressLine() as progress:
         a = read_log(request.path_a, progress=progress)
         b = read_log(request.path_b, progress=progress)
         rules = None
-        if rules_path is not None:
+        if files.applied is not None:
             from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
 
-            file = RuleFile.load(rules_path)
-            if not file.readable and request.rules_given:
-                raise RulesError("; ".join(map(str, file.rules.problems)) or f"{rules_path}: cannot be read as rules")
+            file = RuleFile.load(files.applied)
+            if not file.readable:
+                problems = "; ".join(map(str, file.rules.problems))
+                raise RulesError(problems or f"{files.applied}: cannot be read as rules")
             rules = file.rules
         expectation = expectation_of(request, a, b, progress)
         comparison = compare(a, b, rules, expectation=expectation, progress=progress)
-    return comparison, rules_path
+    return comparison, files
 
 
 def warn(c: Comparison, *, rules_too: bool, hints_too: bool = False) -> None:
@@ -74,14 +86,16 @@ def _warn_of_log(log: OpLog) -> None:
     )
 
 
-def _rules_to_read(request: OpenRequest) -> Path | None:
-    """Return the rule file; None when the default one does not exist.
+def _rule_files(request: OpenRequest) -> RuleFiles:
+    """Return the rule files of a request.
 
     Raises:
         InputError: a file that the user named does not exist.
     """
-    if os.path.exists(request.rules_path):
-        return request.rules_path
+    path, exists = request.rules_path, os.path.exists(request.rules_path)
     if request.rules_given:
-        raise InputError(f"{request.rules_path}: no such rule file")
-    return None
+        if not exists:
+            raise InputError(f"{path}: no such rule file")
+        return RuleFiles(path, None)
+    found = path if exists else None
+    return RuleFiles(found if request.auto_rules else None, found)

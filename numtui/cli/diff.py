@@ -171,7 +171,7 @@ def report(
         from numtui.report.known_differences import load_allow_list  # imports PyYAML, as the rules do
 
         known = load_allow_list(allow)
-    comparison, rules_path = compared(request)
+    comparison, files = compared(request)
     shown = any(target == ("text", None) for target in targets)
     warn(comparison, rules_too=not shown)
     if all(target.form in _ROWS_ONLY for target in targets):
@@ -180,7 +180,8 @@ def report(
     options = ReportOptions(
         names=(request.name_a, request.name_b),
         paths=None if STDIN in paths else paths,
-        rules_path=None if rules_path is None else str(rules_path),
+        rules_path=None if files.applied is None else str(files.applied),
+        rules_found=None if files.found is None else str(files.found),
         fail_on=fail_on,
         allow=known,
     )

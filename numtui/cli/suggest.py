@@ -36,12 +36,14 @@ def _run(args: argparse.Namespace) -> int:
             raise InputError(f"{path}: is a log of weights over steps, which has no operations to pair")
     from matchers.drift.suggest import suggest
     from numtui.cli.comparing import compared, warn
+    from numtui.report.options import found_rules
     from numtui.report.suggestions import write_suggestions
 
     request = requested(args)
-    comparison, _ = compared(request)
+    comparison, files = compared(request)
     warn(comparison, rules_too=True, hints_too=True)
     suggestions = suggest(comparison)
     names = request.name_a, request.name_b
-    deliver(lambda out: write_suggestions(comparison, suggestions, out, args.format, names), args.output)
+    note = "" if files.found is None else found_rules(str(files.found), applied=files.applied is not None)
+    deliver(lambda out: write_suggestions(comparison, suggestions, out, args.format, names, note), args.output)
     return ExitCode.SAME

@@ -34,6 +34,8 @@ def _lines(r: Report) -> Iterator[str]:
     rows = [row for row in r.cause_rows.tolist() if r.failing[row]][: _MAX_ANNOTATIONS - 1]
     for row in map(r.row, rows):
         yield _command("error", _place(row) | {"title": row.keys(str)}, f"{row.keys(str)}: {row.sentence}")
+    if r.rules_note:
+        yield _command("notice", {"title": "numtui: rules"}, r.rules_note)
     for note in r.notes:
         yield _command("warning", {"title": f"numtui: {note.weight}"}, note.text)
 

@@ -79,6 +79,7 @@ def _head(r: Report) -> dict[str, Any]:
         "excluded": {"both": list(both), "only_a": list(only_a), "only_b": list(only_b)},
         "rules": {
             "path": r.options.rules_path,
+            "found": r.options.rules_found,
             "used": [asdict(rule) for rule in r.rules],
             "broken": list(r.broken_rules),
         },

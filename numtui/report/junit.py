@@ -60,6 +60,9 @@ def write(report: Report, out: TextIO) -> None:
     )
     for name, cases in suites:
         out.write(f"  <testsuite name={_quoted(name)} {_totals(cases)}>\n")
+        if name == "gate" and report.rules_note:
+            told = f'<property name="rules" value={_quoted(report.rules_note)}/>'
+            out.write(f"    <properties>{told}</properties>\n")
         out.writelines(_xml(name, case) for case in cases)
         out.write("  </testsuite>\n")
     out.write("</testsuites>\n")

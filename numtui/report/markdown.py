@@ -82,6 +82,9 @@ def _lines(r: Report) -> Iterator[str]:
     if r.judged_by:
         yield ""
         yield f"Judged with {code(r.judged_by, 300)}"
+    if r.rules_note:
+        yield ""
+        yield plain(f"Note: {r.rules_note}")
     yield from _failures(r)
     yield from _notes(r)
     yield ""

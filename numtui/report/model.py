@@ -23,7 +23,7 @@ from matchers.status import Role, Status
 from numtui import __version__
 from numtui.report.evidence_basis import agreement, certificate, extent
 from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
-from numtui.report.options import ReportOptions
+from numtui.report.options import ReportOptions, found_rules
 from numtui.report.parts import (
     CauseFacts,
     DifferenceFacts,
@@ -305,6 +305,12 @@ class Report:
         names = PairNames(c, c.matching)
         found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *unpaired_families(names))]
         return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
+
+    @property
+    def rules_note(self) -> str:
+        """What is said of a rule file that was found and not named; empty without one."""
+        found = self.options.rules_found
+        return "" if found is None else found_rules(found, applied=found == self.options.rules_path)
 
     @cached_property
     def rules(self) -> tuple[RuleUse, ...]:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from numtui.report.known_differences import AllowList
 
-__all__ = ["CONDITIONS", "FAIL_ON", "FORMATS", "OF_ONE_LOG", "SUFFIXES", "ReportOptions", "Target", "format_of"]
+__all__ = [
+    "CONDITIONS",
+    "FAIL_ON",
+    "FORMATS",
+    "OF_ONE_LOG",
+    "SUFFIXES",
+    "ReportOptions",
+    "Target",
+    "format_of",
+    "found_rules",
+]
 
 FORMATS = MappingProxyType(
     {
@@ -69,7 +79,9 @@ class ReportOptions:
     Attributes:
         names: names of the sides.
         paths: paths to reopen the two logs, None where impossible (standard input).
-        rules_path: the rule file, None without one.
+        rules_path: the applied rule file, None without one.
+        rules_found: a rule file that was found in the current folder and not named by the user, None without one; it is
+            applied if it is `rules_path` too.
         fail_on: some of `CONDITIONS`.
         allow: known differences that do not fail the comparison, None without any.
     """
@@ -77,6 +89,7 @@ class ReportOptions:
     names: tuple[str, str] = ("a", "b")
     paths: tuple[str, str] | None = None
     rules_path: str | None = None
+    rules_found: str | None = None
     fail_on: tuple[str, ...] = FAIL_ON
     allow: AllowList | None = None
 
@@ -91,3 +104,10 @@ class Target(NamedTuple):
 def format_of(path: str) -> str | None:
     """Return the format by the suffix of a file name, None where unknown."""
     return SUFFIXES.get(PurePath(path).suffix.lower())
+
+
+def found_rules(path: str, *, applied: bool) -> str:
+    """Return what is said of a rule file that the user did not name."""
+    if applied:
+        return f"the rules of {path} are applied: it was found in this folder, not named with -r"
+    return f"{path} was found in this folder and is not applied (-r {path} or --auto-rules applies it)"

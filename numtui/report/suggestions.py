@@ -20,10 +20,17 @@ _MAX_TEXT: Final = 400
 
 
 def write_suggestions(
-    comparison: Comparison, suggestions: Sequence[Suggestion], out: TextIO, form: str, names: tuple[str, str]
+    comparison: Comparison,
+    suggestions: Sequence[Suggestion],
+    out: TextIO,
+    form: str,
+    names: tuple[str, str],
+    note: str = "",
 ) -> None:
-    """Write suggestions as `text`, or as `yaml`: a rule file with compatible rules."""
+    """Write suggestions as `text`, or as `yaml`: a rule file with compatible rules. `note` stands below the title."""
     title = f"{safe_text(names[0])} <-> {safe_text(names[1])}"
+    if note:
+        title += f"\n{'# ' if form == 'yaml' else ''}{safe_text(note)}"
     lines = _yaml(comparison, suggestions, title) if form == "yaml" else _text(comparison, suggestions, title)
     out.writelines(f"{line}\n" for line in lines)
 

@@ -97,6 +97,8 @@ def _result(r: Report, paint: _Paint) -> Iterator[str]:
         yield f"Judged with {safe_text(r.judged_by, 300)}"
     if r.known:
         yield r.known
+    if r.rules_note:
+        yield from _wrapped(f"Note: {r.rules_note}", "", "  ")
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
         yield paint(_RED, line) if status.red else line

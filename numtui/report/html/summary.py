@@ -45,6 +45,8 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     yield "</table>"
     if r.judged_by:
         yield f"<p>judged with <code>{text(r.judged_by)}</code></p>"
+    if r.rules_note:
+        yield f"<p>{text(r.rules_note)}</p>"
     if not r.red:
         yield from _list("Compared", map(text, r.certificate))
     rows = [(r.row(row, explained=False), note) for row, note in notes]

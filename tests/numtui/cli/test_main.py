@@ -128,12 +128,12 @@ def test_the_same_logs_give_the_same_bytes(red_logs: tuple[str, str]) -> None:
     assert len(seen) == 1
 
 
-def test_rules_are_found_in_the_current_folder(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_apply_by_name_or_on_request(red_logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     rules = "version: 1\nignore:\n  - op: embedding\n  - op: no_such_op\n"
-    assert main(["diff", *red_logs]) == 1
+    assert main(["diff", *red_logs, "--auto-rules"]) == 1
     assert "Rules" not in capsys.readouterr().out
     Path("overrides.yaml").write_text(rules)
-    assert main(["diff", *red_logs]) == 0
+    assert main(["diff", *red_logs, "--auto-rules"]) == 0
     assert "Rules: 2 rules from overrides.yaml, 1 unused" in capsys.readouterr().out
     Path("overrides.yaml").rename("mine.yaml")
     assert main(["diff", *red_logs, "-r", "mine.yaml"]) == 0
