@@ -77,6 +77,11 @@ class Action:
         return self.group == Group.RULES or self.id == "save"
 
     @property
+    def changes_rules(self) -> bool:
+        """True when the action changes or lists the rules, and so needs them in force."""
+        return self.group == Group.RULES and self.id not in ("drift", "toggle_rules")
+
+    @property
     def name(self) -> str:
         """Return the id as it is typed after `:`."""
         return self.id.replace("_", "-")
@@ -231,6 +236,7 @@ ACTIONS: tuple[Action, ...] = (
         "list the rules and their matches: edit, disable, move, drop, undo",
         footer="rules",
     ),
+    _a("toggle_rules", "T", Group.RULES, "turn the rules off, and on again; their file stays as it is"),
     _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, or `:w FILE`)", footer="save", command="w write"),
     _a(
         "edit",

@@ -69,7 +69,8 @@ def row_of(session: Session) -> str:
 def _report(session: Session) -> Report:
     # The rules of the shown comparison; the file may lack them.
     rules_path = str(session.file.path) if session.comparison.rules.rules else None
-    return Report(session.comparison, ReportOptions(names=session.names, rules_path=rules_path))
+    found = None if session.rules_named or session.file.raw is None else str(session.file.path)
+    return Report(session.comparison, ReportOptions(names=session.names, rules_path=rules_path, rules_found=found))
 
 
 def free_path(folder: Path = Path()) -> Path:

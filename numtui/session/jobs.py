@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from matchers.comparison import Comparison, Progress
 from matchers.drift.realign import realignments
 from matchers.drift.suggestion import Suggestion
@@ -13,7 +15,7 @@ from numtui.session.rule_edits import (
     Effect,
 )
 
-__all__ = ["Job", "RealignmentSearch", "Proposal"]
+__all__ = ["Job", "RealignmentSearch", "Proposal", "RulesEffect"]
 
 
 @dataclass
@@ -45,6 +47,31 @@ class RealignmentSearch:
     def run(self) -> None:
         """Search. Changes only this object."""
         self.found = realignments(self.comparison)
+
+
+@dataclass
+class RulesEffect:
+    """What the rules of a comparison change: `run` it in any thread.
+
+    Attributes:
+        changed: number of rows with another status than their operation has without rules.
+        more_red: number of red rows, less those without rules.
+    """
+
+    comparison: Comparison
+    changed: int = 0
+    more_red: int = 0
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Compare without the rules, unless none of them matches anything. Changes only this object."""
+        c = self.comparison
+        if not any(used.matched for used in c.usage):
+            return
+        plain = c.with_rules(RuleSet(), progress=progress)
+        # A side without a record has the number -1: the other side decides.
+        rows = np.where(c.row_a >= 0, np.append(plain.at_a, -1)[c.row_a], np.append(plain.at_b, -1)[c.row_b])
+        self.changed = int(np.count_nonzero(plain.status[rows] != c.status))
+        self.more_red = int(np.count_nonzero(c.red)) - int(np.count_nonzero(plain.red))
 
 
 @dataclass

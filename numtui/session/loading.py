@@ -55,7 +55,8 @@ def open_heads(request: OpenRequest) -> Session:
         store.load()
     names = (request.name_a, request.name_b)
     shown = single_run(*heads) if request.single else preview(*heads)
-    return Session(shown, RuleFile.empty(request.rules_path), names=names, journal=journal, store=store)
+    file, named = RuleFile.empty(request.rules_path), request.rules_given
+    return Session(shown, file, names=names, journal=journal, store=store, rules_named=named)
 
 
 Stamps = tuple[tuple[int, int], ...]

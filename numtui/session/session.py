@@ -54,10 +54,15 @@ class Session:
         names: tuple[str, str] = ("a", "b"),
         journal: Journal | None = None,
         store: SessionStore | None = None,
+        rules_named: bool = False,
     ) -> None:
         self.listing = Listing(comparison)
         self.file = file
         self.rules: RuleSet = file.rules
+        self.rules_named = rules_named
+        """The user named the rule file; otherwise it was found in the current folder."""
+        self.rules_off = False
+        """The comparison is without the rules, until they are turned on again or changed."""
         self.names = names
         self.journal = journal
         self.store = store
@@ -98,8 +103,8 @@ class Session:
         self.outdated = False
 
     def rematch(self) -> Job:
-        """Return the job that matches under the current rules."""
-        return Job(self.generation, self.comparison, self.rules)
+        """Return the job that matches under the rules in force."""
+        return Job(self.generation, self.comparison, self.applied)
 
     def accept(self, job: Job) -> bool:
         """Take the result of a finished job; False when it is outdated."""
@@ -172,6 +177,20 @@ class Session:
         return realign_edits(self.rules, self.realignment(self.listing.cursor), elsewhere)
 
     # -- rules
+
+    @property
+    def applied(self) -> RuleSet:
+        """The rules in force: none while they are turned off."""
+        return RuleSet() if self.rules_off else self.rules
+
+    def toggle_rules(self) -> tuple[Job | None, str]:
+        """Turn the rules off, or on again; neither they nor their file change."""
+        if not self.rules.rules:
+            return None, "there are no rules"
+        self.rules_off, self.proposal = not self.rules_off, None
+        self.generation += 1
+        told = "rules off: verdicts without them (T turns them on, nothing is lost)" if self.rules_off else "rules on"
+        return self.rematch(), told
 
     @property
     def dirty(self) -> bool:
@@ -286,7 +305,7 @@ class Session:
         return self._set_rules(rules), f"{done}: {title}{left}"
 
     def _set_rules(self, rules: RuleSet) -> Job:
-        self.proposal = None
+        self.proposal, self.rules_off = None, False
         self.rules = rules
         self.generation += 1
         self.write_journal()
@@ -344,6 +363,7 @@ class Session:
         """
         # Keep the text with its comments; the file at the other path was never read.
         self.file = replace(self.file, path=path, raw=None).save(self.rules, force=force)
+        self.rules_named = True
         self._saved()
 
     def _saved(self) -> None:

@@ -14,6 +14,7 @@ from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Order, StatusGroup
+from numtui.session.jobs import RulesEffect
 from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.glyphs import GLYPHS
@@ -21,7 +22,7 @@ from numtui.text.lines import Line, fit, width_of
 from numtui.text.safe import safe_text
 from numtui.views.table import short_dtype
 
-__all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble"]
+__all__ = ["all_agree", "breadcrumb", "header", "incomplete", "info", "join", "rule_trouble", "rules_effect"]
 
 _MIN_MODULE_PATH = 12
 """Cells that a source line leaves to the module path."""
@@ -55,12 +56,19 @@ def header(session: Session, width: int, work: str = "") -> Line:
     left: Line = [(" numtui ", "title"), (f" {a}" if single else f" {a} ⇄ {b}", "title")]
     facts = list(_facts(session))
     right: Line = [(f"{work} ", "key")] if work else []
+    rules, in_short, role = _rules(session)
+    taken = len(rules) + 3 if rules else 0
     if not work or single or session.comparison.counts[Status.PENDING] == 0:
-        room = width - sum(width_of(text) for text, _ in (*left, *right)) - 3
+        room = width - sum(width_of(text) for text, _ in (*left, *right)) - 3 - taken
         right = [
             *_counts(session, room, room - sum(len(fact) + 3 for fact in facts)),
             *([("  ", ""), *right] if right else []),
         ]
+    if rules:  # they must not act unseen: where they have no room, their short form stands before the counts
+        if sum(width_of(text) for text, _ in (*left, *right)) + taken < width:
+            left.append((f" · {rules}", role))
+        else:
+            right = [(f"{in_short}  ", role), *right]
     used = sum(width_of(text) for text, _ in (*left, *right))
     for fact in facts:
         if used + len(fact) + 4 > width:
@@ -68,6 +76,22 @@ def header(session: Session, width: int, work: str = "") -> Line:
         left.append((f" · {fact}", "dim"))
         used += len(fact) + 3
     return join(left, right, width)
+
+
+def _rules(session: Session) -> tuple[str, str, str]:
+    """Return the rule file and its effect in this comparison, the same in short, and a role; empty without rules.
+
+    A rule is in force if it is enabled and matches something.
+    """
+    c = session.comparison
+    if c.single or c.counts[Status.PENDING] or not (session.rules.rules or session.file.raw is not None):
+        return "", "", ""
+    name = f"{safe_text(session.file.path.name, 40)} · " if session.file.raw is not None else ""
+    if session.rules_off:
+        return f"rules: {name}off (T)", "rules off", "red"
+    number = sum(used.matched > 0 for used in c.usage)
+    role = "dim" if session.rules_named or not name else "close"
+    return f"rules: {name}{number:,} of {len(c.usage):,} in force", f"rules {number:,}/{len(c.usage):,}", role
 
 
 def _facts(session: Session) -> Iterator[str]:
@@ -127,6 +151,17 @@ def rule_trouble(session: Session) -> str:
     file = safe_text(session.file.path.name, 60)
     told = [f"{n:,} rule{'s' * (n != 1)} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
     return f"{', '.join(told)}: r shows {'it' if sum(n for n, _, _ in counted) == 1 else 'them'}" if told else ""
+
+
+def rules_effect(session: Session, effect: RulesEffect) -> str:
+    """Return how many verdicts the rules of the file change."""
+    file = safe_text(session.file.path.name, 60)
+    file = file if session.rules_named else f"{file}, found in this folder,"
+    if not effect.changed:
+        return f"{file} changes no verdict"
+    change = effect.more_red
+    red = f"{abs(change):,} {'more' if change > 0 else 'fewer'} red" if change else "as many red"
+    return f"{file} changes {effect.changed:,} verdict{'s' * (effect.changed != 1)} ({red}): T turns its rules off"
 
 
 def _of_path(path: str, name: str) -> str | None:

@@ -116,6 +116,7 @@ class Actions:
             "undo": lambda: self._travel(session.undo),
             "redo": lambda: self._travel(session.redo),
             "rules": self._open_rules,
+            "toggle_rules": lambda: self._travel(session.toggle_rules),
             "save": self._saving.save_changes,
             "edit": lambda: open_source(screen),
             "copy": self._copy_key,
@@ -141,6 +142,9 @@ class Actions:
             self._screen.say("needs two logs; only one is open")
             return
         if action.about_rules and self._saving.rules_unread():
+            return
+        if self._session.rules_off and action.changes_rules:
+            self._screen.say("the rules are off: T turns them on")
             return
         self._repeated = self._repeated + 1 if name == self._ran else 0
         self._ran = name

@@ -209,9 +209,9 @@ class Explorer(Screen[None], inherit_bindings=False):
             over.hear(message, trouble=trouble)
         self.draw()
 
-    def warn(self, *warnings: str) -> None:
-        """Show warnings behind the message until the next key."""
-        self._warning = " · ".join(warning for warning in warnings if warning)
+    def warn(self, *warnings: str, besides: bool = False) -> None:
+        """Show warnings behind the message until the next key; `besides`: those that are shown stay."""
+        self._warning = " · ".join(filter(None, (self._warning if besides else "", *warnings)))
         for warning in warnings:
             self.messages.add(warning)
         self.draw()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from matchers.errors import UserError
 from numtui.inputs import OpenRequest
+from numtui.session.jobs import RulesEffect
 from numtui.session.loading import Cancelled, Loaded, Stamps, Throttled, load, warm
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.screen import MainScreen
-from numtui.views.run_summary import all_agree, rule_trouble
+from numtui.views.run_summary import all_agree, rule_trouble, rules_effect
 
 __all__ = ["LogLoader"]
 
@@ -40,6 +42,7 @@ class LogLoader:
         self._doomed = failed
         self._again = False
         """True when reloading: the screen keeps its content meanwhile."""
+        self._closed = False
         self._loading: Throttled | None = None
         self.stamps: Stamps = ()
         """Stamps of the files as they were read for the screen."""
@@ -69,6 +72,7 @@ class LogLoader:
 
     def close(self) -> None:
         """Cancel the work: the screen is closing."""
+        self._closed = True
         if self._loading is not None:
             self._loading.cancelled = True
 
@@ -76,7 +80,7 @@ class LogLoader:
         """Load in a worker thread."""
         later = self._screen.background.later
         try:
-            loaded = load(self.request, loading, self._session.rules if self._again else None)
+            loaded = load(self.request, loading, self._session.applied if self._again else None)
         except Cancelled:
             return
         except UserError as error:
@@ -87,7 +91,25 @@ class LogLoader:
             warm(loaded)
             import numtui.tui.screens.export  # noqa: F401 - imports the reports (50 ms) ahead of use
 
+            if not self._again and loaded.file.raw is not None and not loaded.comparison.single:
+                self._weigh(loaded)
             later(self._jobs.look)
+
+    def _weigh(self, loaded: Loaded) -> None:
+        """Find what the rules of the file change, in a worker thread: it takes as long as the comparison."""
+
+        def go_on(_what: str, _fraction: float) -> None:
+            if self._closed:
+                raise Cancelled
+
+        effect = RulesEffect(loaded.comparison)
+        with suppress(Cancelled):
+            effect.run(go_on)
+            self._screen.background.later(self._weighed, effect)
+
+    def _weighed(self, effect: RulesEffect) -> None:
+        if self._session.comparison is effect.comparison:
+            self._screen.warn(rules_effect(self._session, effect), besides=True)
 
     def _progressed(self, what: str, fraction: float) -> None:
         if self._loading is not None:
@@ -141,7 +163,7 @@ class LogLoader:
         more = sum(len(log) for _, log in session.comparison.logs) - before
         change = f": {more:,} more operations" if more > 0 else f": {-more:,} fewer operations" if more else ""
         self._screen.say(f"logs reloaded{change}")
-        if session.rules != loaded.comparison.rules:
+        if session.applied != loaded.comparison.rules:
             self._jobs.start(session.rematch())  # the rules were changed meanwhile
         else:
             self._jobs.tell_modal()

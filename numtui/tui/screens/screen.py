@@ -50,8 +50,8 @@ class MainScreen(Protocol):
     def say(self, message: str, *, trouble: bool = False, passing: bool = False) -> None:
         """Show a message until the next key; unless `passing`, keep it in the history."""
 
-    def warn(self, *warnings: str) -> None:
-        """Show warnings behind the message until the next key."""
+    def warn(self, *warnings: str, besides: bool = False) -> None:
+        """Show warnings behind the message until the next key; `besides`: those that are shown stay."""
 
     def run_named(self, name: str) -> None:
         """Run an action of the registry."""
