@@ -92,8 +92,18 @@ def _fits(names: PairNames, renamed: dict[int, int], a: str, b: str) -> set[int]
 
 
 def _common_end(left: list[str], right: list[str]) -> int:
-    """Number of common trailing segments. One segment of `left` always remains, to identify the subtree."""
+    """Number of common trailing segments to leave out of a rule.
+
+    One segment of `left` always remains, to identify the subtree, and every placeholder that `right` keeps.
+    """
     n = 0
     while n < min(len(left) - 1, len(right)) and left[-1 - n] == right[-1 - n]:
         n += 1
+    while not _kinds(right, n) <= _kinds(left, n):  # equal at n = 0
+        n -= 1
     return n
+
+
+def _kinds(segments: list[str], n: int) -> set[tuple[str, str]]:
+    """The placeholders of all but the last n segments."""
+    return set(Pattern.of(".".join(segments[: len(segments) - n])).kinds.items())

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Int64
 from matchers.drift.module_renames import find_renames, rename_rules
 from matchers.drift.pair_names import PairNames
-from matchers.drift.suggestion import Finding, instances
+from matchers.drift.suggestion import Finding, found_by, instances
 from matchers.drift.templates import Learner
 from matchers.ops.collectives import LOWERED_FROM, WAIT
 from matchers.ops.module_path import NO_MODULE
@@ -54,6 +55,12 @@ class _Family(NamedTuple):
     no_template: str
 
 
+_RENAMES: Final = (
+    (_Kind.RENAMED, "renamed modules", "Modules are renamed in b", "renamed"),
+    (_Kind.WRAPPED, "wrapped modules", "Names of one run include a wrapper or the root's class", "wrapped"),
+)
+"""Kinds of renamed modules: name of the family, summary, reason in the rule."""
+
 _FAMILIES: Final = {
     _Kind.NONE: _Family(
         "moved to or from <none>",
@@ -89,27 +96,33 @@ def name_families(names: PairNames) -> Iterator[Finding]:
     """Families of drift that the names of the pairs show."""
     renamed = find_renames(names)
     kind = _kinds(names, renamed)
-    yield from _modules(names, renamed, kind)
-    yield from _collectives(names, np.flatnonzero(kind == _Kind.COLLECTIVE))
+    for of, name, *texts in _RENAMES:
+        yield from found_by(name, partial(_modules, names, renamed, np.flatnonzero(kind == of), name, *texts))
+    yield from found_by("lowered collectives", partial(_collectives, names, np.flatnonzero(kind == _Kind.COLLECTIVE)))
     learner = Learner(names)
-    counted = (names.c.a.counter[names.i] >= 0) & (names.c.b.counter[names.j] >= 0)
-    shifted = counted & (names.c.a.counter[names.i] != names.c.b.counter[names.j])
     for of, family in _FAMILIES.items():
-        which = np.flatnonzero(kind == of)
-        shows = which[shifted[which]] if of == _Kind.SAME else which
-        if not len(shows):
-            continue
-        templates, covered = learner.learn(names.i[which], names.j[which], family.why)
-        explanation = f"{family.explanation} For example {names.example(int(shows[0]))}."
-        left = shows[~np.isin(shows, which[covered])]
-        pairs = _pair_by_pair(names, left, family.why)
-        if pairs:
-            some = f"{len(pairs):,} of them {'gets' if len(pairs) == 1 else 'get'}"
-            of_them = some if len(pairs) < len(shows) else "Each gets"
-            explanation += f" {of_them} a pair rule: {family.no_template}."
-        no_rule = family.no_template if len(pairs) < len(left) else ""
-        yield Finding(family.name, explanation, names.instances(shows), (*templates, *pairs), no_rule)
-    yield from _order(names)
+        yield from found_by(family.name, partial(_learned, names, learner, np.flatnonzero(kind == of), of))
+    yield from found_by("swapped order", partial(_order, names))
+
+
+def _learned(names: PairNames, learner: Learner, which: Int64, of: _Kind) -> Iterator[Finding]:
+    """A family for which templates are learned."""
+    family = _FAMILIES[of]
+    counter_a, counter_b = names.c.a.counter[names.i[which]], names.c.b.counter[names.j[which]]
+    shifted = (counter_a >= 0) & (counter_b >= 0) & (counter_a != counter_b)
+    shows = which[shifted] if of == _Kind.SAME else which
+    if not len(shows):
+        return
+    templates, covered = learner.learn(names.i[which], names.j[which], family.why)
+    explanation = f"{family.explanation} For example {names.example(int(shows[0]))}."
+    left = shows[~np.isin(shows, which[covered])]
+    pairs = _pair_by_pair(names, left, family.why)
+    if pairs:
+        some = f"{len(pairs):,} of them {'gets' if len(pairs) == 1 else 'get'}"
+        of_them = some if len(pairs) < len(shows) else "Each gets"
+        explanation += f" {of_them} a pair rule: {family.no_template}."
+    no_rule = family.no_template if len(pairs) < len(left) else ""
+    yield Finding(family.name, explanation, names.instances(shows), (*templates, *pairs), no_rule)
 
 
 def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
@@ -165,21 +178,18 @@ def _in_place(op_a: str, op_b: str) -> str | None:
     return None
 
 
-def _modules(names: PairNames, renamed: dict[int, int], kind: NDArray[np.int8]) -> Iterator[Finding]:
-    for of, name, summary, why in (
-        (_Kind.RENAMED, "renamed modules", "Modules are renamed in b", "renamed"),
-        (_Kind.WRAPPED, "wrapped modules", "Names of one run include a wrapper or the root's class", "wrapped"),
-    ):
-        which = np.flatnonzero(kind == of)
-        if not len(which):
-            continue
-        mine = dict.fromkeys(np.unique(names.c.a.module[names.i[which]]).tolist())
-        modules = {one: renamed[one] for one in mine}
-        rules, covered = rename_rules(names, modules, why)
-        one, other = next(iter(modules.items()))
-        left = "" if len(covered) == len(modules) else "numbers or parts of some names follow no pattern"
-        explanation = f"{summary}: {names.a.names[one]} is {names.b.names[other]}."
-        yield Finding(name, explanation, names.instances(which), rules, left)
+def _modules(
+    names: PairNames, renamed: dict[int, int], which: Int64, name: str, summary: str, why: str
+) -> Iterator[Finding]:
+    if not len(which):
+        return
+    mine = dict.fromkeys(np.unique(names.c.a.module[names.i[which]]).tolist())
+    modules = {one: renamed[one] for one in mine}
+    rules, covered = rename_rules(names, modules, why)
+    one, other = next(iter(modules.items()))
+    left = "" if len(covered) == len(modules) else "numbers or parts of some names follow no pattern"
+    explanation = f"{summary}: {names.a.names[one]} is {names.b.names[other]}."
+    yield Finding(name, explanation, names.instances(which), rules, left)
 
 
 def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
 from matchers.drift.pair_names import PairNames
-from matchers.drift.suggestion import Suggestion, instances, lost_pairs, matched
+from matchers.drift.suggestion import Suggestion, failure, instances, lost_pairs, matched, weigh
 from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import PairRule, Rule, TemplateRule
@@ -55,15 +55,18 @@ class _Trial(NamedTuple):
 def realignments(c: Comparison) -> tuple[Suggestion, ...]:
     """Rule changes that make runs of red pairs fine without cost to fine ones.
 
-    Without red rows there are none.
+    Without red rows there are none. If the search fails, the last one says so.
     """
     found: list[Suggestion] = []
-    for shift in find_shifts(c)[:_MAX_SHIFTS]:
-        if any(suggestion.records.issuperset(shift.i.tolist()) for suggestion in found):
-            continue
-        best = _best(c, shift)
-        if best is not None:
-            found.append(_suggestion(c, shift, best))
+    try:
+        for shift in find_shifts(c)[:_MAX_SHIFTS]:
+            if any(suggestion.records.issuperset(shift.i.tolist()) for suggestion in found):
+                continue
+            best = _best(c, shift)
+            if best is not None:
+                found.append(_suggestion(c, shift, best))
+    except Exception as error:  # noqa: BLE001 - a bug costs what it prevents from being found, and is said
+        found += filter(None, [weigh(c, failure(_NAME, error))])
     return tuple(found)
 
 

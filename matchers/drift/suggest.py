@@ -7,15 +7,18 @@ is linear in the number of operations.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from matchers.comparison import Comparison
 from matchers.drift.divided_losses import divided_losses
 from matchers.drift.name_families import name_families
 from matchers.drift.pair_names import PairNames
 from matchers.drift.realign import realignments
-from matchers.drift.suggestion import Suggestion, compatible, weigh
+from matchers.drift.suggestion import Finding, Suggestion, compatible, found_by, weigh
 from matchers.drift.unpaired_ops import unpaired_families
 
-__all__ = ["suggest"]
+__all__ = ["families", "suggest"]
 
 
 def suggest(c: Comparison) -> tuple[Suggestion, ...]:
@@ -28,13 +31,22 @@ def suggest(c: Comparison) -> tuple[Suggestion, ...]:
     rules = c.rules
     for suggestion in compatible(c, wrong):
         rules = suggestion.applied(rules)
-    mended = c.with_rules(rules) if wrong else c
-    if mended.matching is None:
-        return ()
-    names = PairNames(mended, mended.matching)
+    mended = c.with_rules(rules) if rules is not c.rules else c
     weighed = (
         weigh(mended, finding)
-        for finding in (*name_families(names), *unpaired_families(names), *divided_losses(mended))
+        for finding in (*families(mended), *found_by("divided losses", partial(divided_losses, mended)))
     )
     found = [suggestion for suggestion in weighed if suggestion is not None]
     return (*wrong, *sorted(found, key=lambda s: (-s.settles, -s.rows, s.name)))
+
+
+def families(c: Comparison) -> Iterator[Finding]:
+    """The families of drift that names and unpaired operations show; a detector that fails costs only its own."""
+
+    def of_names() -> Iterator[Finding]:
+        if c.matching is not None:
+            names = PairNames(c, c.matching)
+            yield from found_by("drift of names", partial(name_families, names))
+            yield from found_by("unpaired operations", partial(unpaired_families, names))
+
+    yield from found_by("known kinds of drift", of_names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ __all__ = [
     "Finding",
     "Suggestion",
     "compatible",
+    "failure",
+    "found_by",
     "instances",
     "matched",
     "lost_pairs",
@@ -28,7 +30,9 @@ __all__ = [
 ]
 
 
-def instances(a: NDArray[np.integer[Any]] | int, b: NDArray[np.integer[Any]] | int) -> Int32:
+def instances(
+    a: NDArray[np.integer[Any]] | Sequence[int] | int, b: NDArray[np.integer[Any]] | Sequence[int] | int
+) -> Int32:
     """The records of a and of b as int32[2, n]; a single number is repeated."""
     return np.stack(np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32)))
 
@@ -52,6 +56,7 @@ class Finding:
         instances: the operations that show it.
         rules: rules that cover it; empty if there are none.
         no_rule: the reason for missing or partial rules; empty if the rules cover all.
+        failed: the detector failed, so nothing is known of this family.
     """
 
     name: str
@@ -59,6 +64,7 @@ class Finding:
     instances: Int32 = field(compare=False)
     rules: tuple[Rule, ...] = ()
     no_rule: str = ""
+    failed: bool = False
 
     @property
     def rows(self) -> int:
@@ -78,6 +84,7 @@ class Suggestion:
         before, after: rows per status, now and with the rules.
         drops: existing rules to remove first.
         records: operations of a whose pairs are given up on purpose.
+        failed: the search for this family failed, or the trial of its rules.
     """
 
     name: str
@@ -91,6 +98,7 @@ class Suggestion:
     after: Mapping[Status, int]
     drops: tuple[Rule, ...] = ()
     records: frozenset[int] = frozenset()
+    failed: bool = False
 
     @property
     def rows(self) -> int:
@@ -115,11 +123,32 @@ class Suggestion:
         return {status: n for status, n in change.items() if n}
 
 
+def found_by(name: str, detect: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The findings of a detector. One that fails costs only these: a finding says so in their place."""
+    try:
+        yield from tuple(detect())
+    except Exception as error:  # noqa: BLE001 - a bug, and no reason to lose all others
+        yield failure(name, error)
+
+
+def failure(name: str, error: Exception) -> Finding:
+    """The finding of a detector that failed."""
+    told = f"The search for this kind of drift failed ({type(error).__name__}: {error}), a bug; it costs no other kind."
+    return Finding(name, told, instances([], []), no_rule="the search failed", failed=True)
+
+
 def weigh(c: Comparison, finding: Finding) -> Suggestion | None:
     """Try the rules of a finding, leaving out rules that break a certain pair or settle nothing.
 
     None if all of its rules are already in force.
     """
+    try:
+        return _weighed(c, finding)
+    except Exception as error:  # noqa: BLE001 - as in `found_by`
+        return _without_rules(c, failure(finding.name, error), "the search failed")
+
+
+def _weighed(c: Comparison, finding: Finding) -> Suggestion | None:
     if not finding.rules:
         return _without_rules(c, finding, finding.no_rule)
     there = {replace(rule, why=None) for rule in c.rules.rules}
@@ -190,7 +219,8 @@ def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
 
 
 def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
-    return Suggestion(finding.name, finding.explanation, finding.instances, (), (), why, 0, c.counts, c.counts)
+    told = finding.name, finding.explanation, finding.instances
+    return Suggestion(*told, (), (), why, 0, c.counts, c.counts, failed=finding.failed)
 
 
 def lost_pairs(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:

@@ -173,7 +173,7 @@ def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> t
     """Placeholders for the numbers in the module paths of the pairs.
 
     None if a number of b is no number of a (with a constant shift), or if one of a is missing in b: then several
-    operations of a would map to one of b.
+    operations of a would map to one of b, unless another number of a tells the missing one (`stages.3.layers.3`).
     """
     a = np.array(of_a, np.int64).reshape(len(of_a), -1)
     b = np.array(of_b, np.int64).reshape(len(of_b), -1)
@@ -190,7 +190,17 @@ def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> t
         at = min(constant, key=lambda at: (at in used, at != k, shifts[0, at] != 0))
         used.add(at)
         holes.append(_hole(_HOLES[at], int(shifts[0, at])))
-    return ([f"{{{name}}}" for name in _HOLES[: a.shape[1]]], holes) if len(used) == a.shape[1] else None
+    captured = [f"{{{name}}}" for name in _HOLES[: a.shape[1]]]
+    for k in sorted(set(range(a.shape[1])) - used):
+        ahead = a[:, [k]] - a
+        # two numbers that never change are tied only if they are one
+        tied = [(ahead[0, at] != 0, at) for at in used if _constant(ahead[:, at])]
+        tied = [(shifted, at) for shifted, at in tied if not (shifted and _constant(a[:, k]))]
+        if not tied:
+            return None
+        at = min(tied)[1]
+        captured[k] = _hole(_HOLES[at], int(ahead[0, at]))
+    return captured, holes
 
 
 def _hole(name: str, shift: int) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from matchers.arrays import Int64
 from matchers.drift.pair_names import PairNames, print_codes, twins
-from matchers.drift.suggestion import Finding, instances
+from matchers.drift.suggestion import Finding, found_by, instances
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.pairing.features import LogFeatures
@@ -25,11 +26,14 @@ _FUSED: Final = ("_foreach_", "_fused_")
 def unpaired_families(names: PairNames) -> Iterator[Finding]:
     """Families of drift that the unpaired operations show."""
     unpaired_a, unpaired_b = names.unpaired("a"), names.unpaired("b")
-    yield from _equivalent(names, unpaired_a, unpaired_b)
-    yield from _fused(names, unpaired_a, unpaired_b)
-    yield from _recomputed(names)
-    yield from _batches(names, unpaired_a, unpaired_b)
-    yield from _communication(names, unpaired_a, unpaired_b)
+    for name, detect in (
+        ("equivalent ops", _equivalent),
+        ("fused and separate", _fused),
+        ("further micro-batches", _batches),
+        ("communication of one run", _communication),
+    ):
+        yield from found_by(name, partial(detect, names, unpaired_a, unpaired_b))
+    yield from found_by("recomputed copies", partial(_recomputed, names))
 
 
 # Equivalent ops

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TextIO
 
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, RowFacts, plural
+from numtui.report.parts import MEANING, RowFacts
 from numtui.report.recomputation import MismatchFacts
 from numtui.text.safe import safe_text
 
@@ -177,7 +177,7 @@ def _table(r: Report) -> Iterator[str]:
 
 def _drift(r: Report) -> Iterator[str]:
     if r.families:
-        told = (f"{f.name} ({plural(f.rows, 'row')}): {plain(f.explanation)}" for f in r.families)
+        told = (f"{f.name} ({f.extent}): {plain(f.explanation)}" for f in r.families)
         yield from _list("Known kinds of drift", told)
 
 

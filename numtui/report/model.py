@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from numtui.report.parts import (
     plural,
 )
 from numtui.report.recomputation import MismatchFacts, mismatch_facts, mismatch_groups
+
+if TYPE_CHECKING:
+    from matchers.drift.suggestion import Finding, Suggestion
 
 __all__ = ["Report"]
 
@@ -287,7 +290,7 @@ class Report:
         """Mispaired runs: red pairs that other partners make equal, with their fix."""
         from matchers.drift.realign import realignments
 
-        return tuple(FamilyFacts(f.name, f.rows, f.explanation) for f in realignments(self.comparison))
+        return tuple(map(_family, realignments(self.comparison)))
 
     @cached_property
     def families(self) -> tuple[FamilyFacts, ...]:
@@ -295,16 +298,12 @@ class Report:
 
         Only realignments while there are any: wrong pairs look like drift.
         """
-        from matchers.drift.name_families import name_families
-        from matchers.drift.pair_names import PairNames
-        from matchers.drift.unpaired_ops import unpaired_families
+        from matchers.drift.suggest import families
 
-        c = self.comparison
-        if c.matching is None or self.realignments:
+        if any(not family.failed for family in self.realignments):
             return self.realignments
-        names = PairNames(c, c.matching)
-        found = [FamilyFacts(f.name, f.rows, f.explanation) for f in (*name_families(names), *unpaired_families(names))]
-        return tuple(sorted(found, key=lambda f: (-f.rows, f.name)))
+        found = map(_family, families(self.comparison))
+        return (*self.realignments, *sorted(found, key=lambda f: (-f.rows, f.name)))
 
     @property
     def rules_note(self) -> str:
@@ -362,6 +361,10 @@ def _explained(c: Comparison, cause: Cause) -> Iterator[str]:
 def _key(c: Comparison, row: int) -> str:
     """Return the key of a row in a, or in b where only b has it."""
     return c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
+
+
+def _family(found: Finding | Suggestion) -> FamilyFacts:
+    return FamilyFacts(found.name, found.rows, found.explanation, found.failed)
 
 
 def _log(side: str, name: str, log: OpLog) -> Log:

@@ -184,11 +184,20 @@ class CauseFacts:
 
 @dataclass(frozen=True, slots=True)
 class FamilyFacts:
-    """A known kind of drift between names or operations of the two runs, with its number of rows."""
+    """A known kind of drift between names or operations of the two runs, with its number of rows.
+
+    `failed`: the search for it failed, so there may be more of it; the explanation says why.
+    """
 
     name: str
     rows: int
     explanation: str
+    failed: bool = False
+
+    @property
+    def extent(self) -> str:
+        """Its number of rows in words."""
+        return "search failed" if self.failed else plural(self.rows, "row")
 
 
 @dataclass(frozen=True, slots=True)

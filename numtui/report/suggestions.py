@@ -42,9 +42,9 @@ def _text(comparison: Comparison, suggestions: Sequence[Suggestion], title: str)
         yield "No known kind of drift: the names of the two logs agree."
     for number, s in enumerate(suggestions, 1):
         yield ""
-        yield f"{number}. {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
+        yield f"{number}. {_headline(s)}"
         yield from _wrapped(s.explanation)
-        if s.no_rule:
+        if s.no_rule and not s.failed:
             yield from _wrapped(f"{'Not all' if s.rules else 'No rule'}: {s.no_rule}.")
         if s.changes:
             yield from _wrapped(f"Effect: {_effect(s)}.")
@@ -68,11 +68,15 @@ def _dropped(comparison: Comparison, s: Suggestion) -> list[str]:
 def _yaml(comparison: Comparison, suggestions: Sequence[Suggestion], title: str) -> Iterator[str]:
     yield f"# numtui suggest: {title}"
     for s in suggestions:
-        yield f"# {s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
+        yield f"# {_headline(s)}"
     chosen = compatible(comparison, suggestions)
     for s in chosen:
         yield from (f"# drop {line}" for line in _dropped(comparison, s))
     yield new_file([rule for s in chosen for rule in s.rules]).rstrip("\n") or "version: 1"
+
+
+def _headline(s: Suggestion) -> str:
+    return f"{s.name}: search failed" if s.failed else f"{s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
 
 
 def _settled(s: Suggestion) -> str:

@@ -116,13 +116,14 @@ def _first_difference(r: Report) -> Iterator[str]:
 
 def _realignments(r: Report) -> Iterator[str]:
     """Yield the mispaired runs; they come before the causes, because their red rows are not real."""
-    if not r.realignments:
+    runs = [found for found in r.realignments if not found.failed]
+    if not runs:
         return
     yield "Mispaired runs (fix: a in the explorer, or numtui suggest)"
-    for found in r.realignments[:_MAX_REALIGNMENTS]:
+    for found in runs[:_MAX_REALIGNMENTS]:
         yield from _wrapped(found.explanation, "  ", "  ")
-    if len(r.realignments) > _MAX_REALIGNMENTS:
-        yield f"  ... and {len(r.realignments) - _MAX_REALIGNMENTS:,} more"
+    if len(runs) > _MAX_REALIGNMENTS:
+        yield f"  ... and {len(runs) - _MAX_REALIGNMENTS:,} more"
 
 
 def _causes(r: Report, paint: _Paint) -> Iterator[str]:
@@ -221,12 +222,14 @@ def _certainty(r: Report) -> Iterator[str]:
 
 
 def _families(r: Report) -> Iterator[str]:
-    if not r.families or r.realignments:  # already reported
+    families = [f for f in r.families if f.failed or f not in r.realignments]  # those are told above
+    if not families:
         return
     yield "Known kinds of drift (numtui suggest explains them and proposes rules)"
-    told = [f"{f.name} ({plural(f.rows, 'row')})" for f in r.families[:_MAX_FAMILIES]]
-    if len(r.families) > _MAX_FAMILIES:
-        told.append(f"{len(r.families) - _MAX_FAMILIES} more")
+    shown = [f for n, f in enumerate(families) if n < _MAX_FAMILIES or f.failed]
+    told = [f"{f.name} ({f.extent})" for f in shown]
+    if len(families) > len(shown):
+        told.append(f"{len(families) - len(shown)} more")
     yield from _wrapped(", ".join(told), "  ", "  ")
 
 

@@ -170,11 +170,14 @@ class Session:
         if (look := self.look()) is not None:
             look.run()
             self.take(look)
-        records = [record for found in self.realignments for record in found.records]
+        found = self.realignment(self.listing.cursor)
+        if found is None and (failed := [run.explanation for run in self.realignments if run.failed]):
+            raise EditError(failed[0])
+        records = [record for run in self.realignments for record in run.records]
         rows = np.sort(self.comparison.at_a[records]) if records else np.zeros(0, np.int32)
         red = rows[self.comparison.red[rows]]
         elsewhere = int(red[0]) if len(red) else -1
-        return realign_edits(self.rules, self.realignment(self.listing.cursor), elsewhere)
+        return realign_edits(self.rules, found, elsewhere)
 
     # -- rules
 

@@ -25,6 +25,12 @@ _MAX_TEXT: Final = 400
 
 def heading(suggested: Suggested) -> str:
     """Return the number of rules that would settle rows, in words."""
+    failed = sum(family.suggestion.failed for family in suggested.families)
+    told = _to_settle(suggested)
+    return f"{told}; {_count(failed, 'search')} failed" if failed else told
+
+
+def _to_settle(suggested: Suggested) -> str:
     families, rules, rows = suggested.to_settle()
     if families:
         return f"{_count(rules, 'rule')} would settle {_count(rows, 'row')} in {_count(families, 'family')}"
@@ -46,7 +52,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
         count = f"{suggested.settles(node):,}×".rjust(8)
         text = safe_text(rule_name(s.rules[node.rule]), _MAX_TEXT)
         return [(f"   {sign} ", "dim"), _MARK[state], (f" {fit(text, width - 16)}", role), (f"{count} ", "dim")]
-    counts = f"{s.rows:,} row{'s' * (s.rows != 1)}".rjust(13)
+    counts = ("" if s.failed else f"{s.rows:,} row{'s' * (s.rows != 1)}").rjust(13)
     mark = _MARK.get(state, ("·", "dim"))
     head: Line = [(f" {sign} ", "dim"), mark, (f" {fit(s.name, 26)}", role or "title"), (counts, role)]
     return [*head, (f"   {_standing(suggested, node, s, state)}", "good" if state is State.ACCEPTED else "dim")]
@@ -56,7 +62,7 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
     """Return the state of a family, and what its open rules would settle."""
     accepted = len(suggested.families[node.family].accepted)
     if state is State.NEEDLESS:
-        return f"no rule: {s.no_rule}"
+        return "search failed" if s.failed else f"no rule: {s.no_rule}"
     if state is State.ACCEPTED:
         return f"accepted: {_count(accepted, 'rule')}" if accepted else "accepted"
     if state is State.REJECTED:
@@ -129,7 +135,7 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         yield from _wrapped([f"{rule.section}: {safe_text(flow_item(rule), _MAX_TEXT)}"], width)
     else:
         yield from _wrapped([s.explanation], width)
-        if s.no_rule:
+        if s.no_rule and not s.failed:
             yield from _wrapped([f"{'Not all of it' if s.rules else 'No rule'}: {s.no_rule}."], width)
         if s.changes and not effect:
             yield from _wrapped([f"Effect: {effect_of(s)}."], width)
@@ -165,5 +171,5 @@ def _wrapped(texts: Sequence[str] | Iterator[str], width: int, role: str = "") -
 
 
 def _count(number: int, what: str) -> str:
-    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
+    plural = what[:-1] + "ies" if what.endswith("y") else what + ("es" if what.endswith("ch") else "s")
     return f"{number:,} {what if number == 1 else plural}"

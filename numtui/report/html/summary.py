@@ -75,7 +75,7 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
         told = f"{d.pairs:,} pairs have a confidence below {d.below}; least certain is"
         pair = f"<code>{text(d.a_key)}</code> ↔ <code>{text(d.b_key)}</code> ({d.method}, {d.confidence:.2f})"
         yield f"<h2>Uncertain pairs</h2><p>{told} {pair}</p>"
-    drift = (f"{f.name}, {plural(f.rows, 'row')}: {text(f.explanation)}" for f in r.families)
+    drift = (f"{f.name}, {f.extent}: {text(f.explanation)}" for f in r.families)
     yield from _list("Known kinds of drift", drift)
     yield f"<p><small>numtui {text(r.version)}</small></p>"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.drift import name_families as drift_names
+from matchers.drift import suggestion as drift_suggestion
 from matchers.drift.suggest import suggest
 from matchers.drift.suggestion import Suggestion, together, with_more
+from matchers.drift.templates import heads
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
@@ -148,6 +151,67 @@ def test_renamed_modules_are_one_rule_for_a_subtree() -> None:
     assert ("layers.{i}.attention", "layers.{i}.attn") in rules
     assert ("layers.{i}.attention_norm", "layers.{i}.attn_norm") in rules
     assert found["renamed modules"].settles == sum(".attention" in o.key for o in ops)
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_layer_number_that_a_name_repeats(ahead: int) -> None:
+    """`stages.3.layers.3.attention` and `layers.3.attention`: one number of one side is two of the other."""
+    ops = training_step(6)
+
+    def twice(key: str) -> str:
+        return re.sub(r"^layers\.(\d+)", lambda found: f"stages.{int(found[1]) + ahead}.{found[0]}", key)
+
+    stage = "{i+2}" if ahead else "{i}"
+    _, found = suggested(ops, renamed(ops, twice))
+    rules = [(rule.a, rule.b) for rule in found["renamed modules"].rules if isinstance(rule, ModuleRule)]
+    assert ("layers.{i}.{rest:path}", f"stages.{stage}.layers.{{i}}.{{rest}}") in rules
+    assert found["renamed modules"].settles == found["renamed modules"].rows
+    _, found = suggested(renamed(ops, twice), ops)
+    assert found["renamed modules"].settles == found["renamed modules"].rows == 90
+
+
+def test_two_numbers_of_which_neither_tells_the_other_get_no_common_rule() -> None:
+    assert heads([(0, 5), (1, 5), (2, 7)], [(0,), (1,), (2,)]) is None
+    assert heads([(0, 5)], [(0,)]) is None  # 5 may be anything
+    assert heads([(4, 4), (6, 6)], [(4,), (6,)]) == (["{i}", "{i}"], ["{i}"])
+    assert heads([(4, 5), (6, 7)], [(4,), (6,)]) == (["{i}", "{i+1}"], ["{i}"])
+
+
+@pytest.mark.parametrize("broken", ["_modules", "_learned", "find_renames"])
+def test_a_detector_that_fails_costs_only_its_own_family(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = training_step(4)
+    other = [o for o in renamed(ops, lambda key: key.replace(".attention", ".attn")) if "bmm" not in o.key]
+    other.append(op("extra/op_0_relu", 5.5))
+    c = compare(made_up_log(ops), made_up_log(other))
+    before = {s.name: s for s in suggest(c)}
+    assert "renamed modules" in before
+    assert not any(s.failed for s in before.values())
+
+    def bug(*_: object) -> None:
+        raise KeyError("i")
+
+    monkeypatch.setattr(drift_names, broken, bug)
+    after = {s.name: s for s in suggest(c)}
+    failed = {name for name, s in after.items() if s.failed}
+    own = {"_modules": {"renamed modules", "wrapped modules"}, "find_renames": {"drift of names"}}
+    assert failed == own.get(broken, {family.name for family in drift_names._FAMILIES.values()})
+    assert all("KeyError: 'i'" in after[name].explanation and not after[name].changes for name in failed)
+    untouched = before.keys() - failed if broken != "find_renames" else set()
+    assert {name: s for name, s in after.items() if not s.failed} == {name: before[name] for name in untouched}
+    assert together(c, tuple(after.values())) == together(c, [before[name] for name in untouched])
+
+
+def test_a_trial_that_fails_costs_only_its_own_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = training_step(4)
+    c = compare(made_up_log(ops), made_up_log(renamed(ops, lambda key: key.replace(".attention", ".attn"))))
+
+    def bug(*_: object) -> None:
+        raise ValueError("no such row")
+
+    monkeypatch.setattr(drift_suggestion, "lost_pairs", bug)
+    [found] = [s for s in suggest(c) if s.name == "renamed modules"]
+    assert found.failed
+    assert "ValueError: no such row" in found.explanation
 
 
 def test_a_root_in_front_is_one_rule() -> None:

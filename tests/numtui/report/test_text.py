@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.drift import name_families, realign
+from matchers.drift.suggest import suggest
 from matchers.explain.sentences import explain
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
+from numtui.report.suggestions import write_suggestions
 from numtui.report.write import write
 from tests.builders import Op, op, training_step, write_log
 
@@ -226,3 +230,26 @@ templates:
     ) in text
     assert "Known kinds of drift" not in text, "wrong pairs look like drift, and are none"
     assert "Mispaired runs" not in text_of(compared(tmp_path, training_step(), with_wrong(training_step(), 2)))
+
+
+def test_a_search_for_drift_that_fails_is_told_and_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = compared(
+        tmp_path, training_step(), [replace(o, key=o.key.replace("attention", "attn")) for o in training_step()]
+    )
+    assert "search failed" not in text_of(c)
+
+    def bug(*_: object) -> None:
+        raise KeyError("i")
+
+    monkeypatch.setattr(name_families, "_modules", bug)
+    text = text_of(c)
+    assert "renamed modules (search failed)" in text
+    assert "Not captured" in text  # a later section
+    monkeypatch.setattr(realign, "find_shifts", bug)
+    assert "realign (search failed)" in text_of(c)
+    out = io.StringIO()
+    write_suggestions(c, suggest(c), out, "text", ("a", "b"))
+    assert "renamed modules: search failed" in out.getvalue()
+    assert "KeyError: 'i'" in out.getvalue()

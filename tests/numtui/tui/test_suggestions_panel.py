@@ -10,6 +10,7 @@ import pytest
 from textual import events
 
 from matchers.comparison import Comparison, Progress
+from matchers.drift import name_families
 from matchers.rules.file import load_rules
 from matchers.status import Status
 from numtui.inputs import OpenRequest
@@ -186,3 +187,17 @@ async def test_one_log_by_itself_has_no_drift(tmp_path: Path) -> None:
     async with opened(asked) as (pilot, explorer):
         await press(pilot, "s")
         assert pilot.app.screen is explorer
+
+
+async def test_a_search_that_fails_is_told_and_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: object) -> None:
+        raise KeyError("i")
+
+    monkeypatch.setattr(name_families, "_learned", bug)
+    async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, _):
+        await press(pilot, "s")
+        assert "searches failed" in screen(pilot)
+        assert "lowered collectives" in screen(pilot)
+        await press(pilot, "G")
+        assert "search failed" in screen(pilot)
+        assert "KeyError: 'i'" in screen(pilot)
