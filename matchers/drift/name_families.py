@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Int64
 from matchers.drift.module_renames import find_renames, rename_rules
 from matchers.drift.pair_names import PairNames
-from matchers.drift.suggestion import Finding, found_by, instances
+from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.drift.templates import Learner
 from matchers.ops.collectives import LOWERED_FROM, WAIT
 from matchers.ops.module_path import NO_MODULE
@@ -132,8 +132,9 @@ def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
         return []
     a, b = names.c.a, names.c.b
     return [
-        PairRule(a=(key_reference(a, int(names.i[k])),), b=(key_reference(b, int(names.j[k])),), why=why)
+        rule
         for k in which[sure].tolist()
+        for rule in allowed(PairRule, (key_reference(a, int(names.i[k])),), (key_reference(b, int(names.j[k])),), why)
     ]
 
 

@@ -15,7 +15,7 @@ from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
 from matchers.drift.pair_names import PairNames
-from matchers.drift.suggestion import Suggestion, failure, instances, lost_pairs, matched, weigh
+from matchers.drift.suggestion import Suggestion, allowed, failure, instances, lost_pairs, matched, weigh
 from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import PairRule, Rule, TemplateRule
@@ -88,8 +88,9 @@ def _best(c: Comparison, shift: Shift) -> _Trial | None:
 def _pairs(c: Comparison, shift: Shift) -> tuple[Rule, ...]:
     i, j = shift.i[shift.witness], shift.j[shift.witness]
     return tuple(
-        PairRule(a=(key_reference(c.a, one),), b=(key_reference(c.b, other),), why=_WHY)
+        rule
         for one, other in zip(i.tolist(), j.tolist(), strict=True)
+        for rule in allowed(PairRule, (key_reference(c.a, one),), (key_reference(c.b, other),), _WHY)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ __all__ = [
     "Finding",
     "Suggestion",
     "compatible",
+    "allowed",
     "failure",
     "found_by",
     "instances",
@@ -36,6 +37,8 @@ def instances(
     """The records of a and of b as int32[2, n]; a single number is repeated."""
     return np.stack(np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32)))
 
+
+R = TypeVar("R")
 
 _SURE: Final = 0.9
 """Minimum confidence of pairs that a proposed rule must preserve."""
@@ -121,6 +124,14 @@ class Suggestion:
         """Change in the number of rows per status; only statuses that change."""
         change = {status: self.after[status] - n for status, n in self.before.items()}
         return {status: n for status, n in change.items() if n}
+
+
+def allowed(make: Callable[..., R], a: tuple[str, ...], b: tuple[str, ...], why: str) -> list[R]:
+    """The rule for these names; none if rules do not allow one of them (an empty one)."""
+    try:
+        return [make(a=a, b=b, why=why)]
+    except ValueError:
+        return []
 
 
 def found_by(name: str, detect: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.drift.pair_names import PairNames, escaped, key_head
 from matchers.drift.progressions import NO_VALUE, Steps, progressions
+from matchers.drift.suggestion import allowed
 from matchers.rules.model import TemplateRule
 
 __all__ = ["Learned", "Learner", "heads"]
@@ -85,18 +86,19 @@ class Learner:
             # equal names are no drift
             if text_a == text_b:
                 return nothing
-            return [TemplateRule(a=(text_a,), b=(text_b,), why=why)], np.arange(len(i))
+            rules = allowed(TemplateRule, (text_a,), (text_b,), why)
+            return (rules, np.arange(len(i))) if rules else nothing
         if not found[0] or len(np.unique(before)) > _MAX_COUNTERS:
             return nothing
-        rules: list[TemplateRule] = []
+        rules = []
         covered = [nothing[1]]
         for counter in np.unique(before).tolist():
             rows = np.flatnonzero(before == counter)
             same = _constant(after[rows]) and len(rows) > 1
             if same and len(rows) == _count(self._counters, int(self._at[i[rows[0]]])):
                 text_a, text_b = f"{head_a}/op_{counter}_{op_a}", f"{head_b}/op_{int(after[rows[0]])}_{op_b}"
-                if text_a != text_b:
-                    rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
+                if text_a != text_b and (more := allowed(TemplateRule, (text_a,), (text_b,), why)):
+                    rules += more
                     covered.append(rows)
         return rules, np.concatenate(covered)
 
@@ -119,8 +121,8 @@ class Learner:
             text_b = steps.text(
                 names.b.places[int(names.c.b.module[j[0]])].pattern, names.c.b.op_name(int(j[0])), steps.b
             )
-            if text_a != text_b:
-                rules.append(TemplateRule(a=(text_a,), b=(text_b,), why=why))
+            if text_a != text_b and (more := allowed(TemplateRule, (text_a,), (text_b,), why)):
+                rules += more
                 covered |= np.isin(i, led)
         return rules, np.flatnonzero(covered)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.drift.pair_names import PairNames, print_codes, twins
-from matchers.drift.suggestion import Finding, found_by, instances
+from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.pairing.features import LogFeatures
@@ -65,8 +65,9 @@ def _equivalent(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Itera
         new_b = len(ops_b) > 1 or ops_b[0] not in known_a
         if new_a and new_b and not (len(ops_a) > 1 and len(ops_b) > 1) and not {f"a {ops_a}", f"b {ops_b}"} & taken:
             taken |= {f"a {ops_a}", f"b {ops_b}"}
-            rules.append(OpRule(a=ops_a, b=ops_b, why="the same operation under another name"))
-            shown += found
+            if more := allowed(OpRule, ops_a, ops_b, "the same operation under another name"):
+                rules += more
+                shown += found
     if rules:
         i, j = shown[0]
         yield Finding(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from matchers.errors import InputError
 from numtui.terminal.tty import give_up_stdout
 from numtui.text.safe import safe_text
 
 __all__ = ["ExitCode", "complain", "complain_briefly", "deliver"]
+
+_IN_MEMORY = 64 << 20
+"""Bytes of a report that wait in memory for its end; larger ones wait in a temporary file."""
 
 
 class ExitCode(IntEnum):
@@ -44,7 +48,7 @@ def complain_briefly(
 
 
 def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
-    """Write a report to `output`, or to standard output.
+    """Write a report to `output`, or to standard output: the whole report, or none of it if making it fails.
 
     Raises:
         InputError: it cannot be written there.
@@ -53,7 +57,7 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
     if output is None:
         _to_stdout(produce)
         return
-    from matchers.atomic_write import atomic_writer  # imports tempfile, which standard output does not need
+    from matchers.atomic_write import atomic_writer
 
     try:
         with atomic_writer(output) as out:
@@ -68,12 +72,21 @@ def _to_stdout(produce: Callable[[TextIO], None]) -> None:
     out: TextIO | None = sys.stdout
     if out is None:
         raise InputError("standard output is closed; write to a file with -o FILE")
-    try:
-        produce(out)
-        # Here, where a full disk can still be reported; at exit it would be too late.
-        out.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        give_up_stdout()
-        raise InputError(f"standard output cannot be written: {error.strerror or error}") from None
+    from tempfile import SpooledTemporaryFile
+
+    # All of it first: half a report, cut off by an error, would read as a whole one.
+    with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="surrogatepass", newline="") as whole:
+        try:
+            produce(cast("TextIO", whole))
+            whole.seek(0)
+        except OSError as error:
+            raise InputError(f"no room for the report: {error.strerror or error}; write it with -o FILE") from None
+        try:
+            shutil.copyfileobj(whole, out, 1 << 20)
+            # Here, where a full disk can still be reported; at exit it would be too late.
+            out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            give_up_stdout()
+            raise InputError(f"standard output cannot be written: {error.strerror or error}") from None

@@ -6,7 +6,10 @@ every such operation), among which the user chooses before anything is committed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -48,6 +51,23 @@ class EditError(UserError):
     """An edit that is impossible on these rows; the message gives the reason."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _named(edits: Callable[P, T]) -> Callable[P, T]:
+    """Refuse rows of which no rule can be written: a rule's names must not be empty, or thousands of letters long."""
+
+    @wraps(edits)
+    def of_names(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return edits(*args, **options)
+        except ValueError as error:
+            raise EditError(f"no rule can name this row: {error}") from None
+
+    return of_names
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """The rules after a change; `title` describes the change."""
@@ -61,6 +81,7 @@ def record_pair_of(c: Comparison, row: int) -> RecordPair:
     return (int(c.row_a[row]), int(c.row_b[row])) if 0 <= row < len(c) else (-1, -1)
 
 
+@_named
 def pair_edits(c: Comparison, rules: RuleSet, first: RecordPair, second: RecordPair) -> tuple[Edit, ...]:
     """Pair a of one row with b of the other: first the marked side, then the other way round.
 
@@ -90,6 +111,7 @@ def pair_edits(c: Comparison, rules: RuleSet, first: RecordPair, second: RecordP
     return tuple(edits)
 
 
+@_named
 def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     """Cut a pair: remove the rule that made it, or add a rule that keeps the two apart.
 
@@ -178,6 +200,7 @@ def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> t
     return (Edit(f"realign {_rows(found.rows)}: {', '.join(steps)}", changed),)
 
 
+@_named
 def ignore_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     """Ignore this row, or every operation of its name on its side; on an ignored row, drop the ignore rules."""
     a, b = record_pair_of(c, row)

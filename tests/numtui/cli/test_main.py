@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -18,6 +18,7 @@ from numtui.cli import explore
 from numtui.cli import main as cli
 from numtui.cli.main import ExitCode, main
 from numtui.inputs import OpenRequest
+from numtui.report.options import FORMATS
 from tests.builders import op, training_step, write_log
 from tests.conftest import EXAMPLES
 from tests.hostile import small_log
@@ -452,3 +453,35 @@ def test_one_log_by_itself_is_told_in_a_few_lines(tmp_path: Path, capsys: pytest
         "NaN and Inf begin at (1):\n      1 w/op_0_mm   model.py:1\n"
         "        FIRST CAUSE: the output has NaN; all inputs are finite" in told
     )
+
+
+@pytest.mark.parametrize("key", ["", "/", "m/op_3_"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_record_without_a_name_is_reported(
+    key: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = training_step(2, seed=1)
+    a = write_log(tmp_path / "a.log", ops)
+    b = write_log(tmp_path / "b.log", [replace(ops[0], key=key), *ops[1:]])
+    assert main(["diff", str(a), str(b), "--format", form]) == 0
+    out = capsys.readouterr().out
+    assert "search failed" not in out
+    assert '"failed": true' not in out
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_a_report_that_fails_midway_is_not_there(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(write_log(tmp_path / "a.log", training_step(2)))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def half(_: object, out: TextIO, *__: object, **___: object) -> None:
+        out.write("half of it\n")
+        raise KeyError("i")
+
+    monkeypatch.setattr("numtui.report.write.write", half)
+    assert main(["diff", log, log, "--format", form]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "internal error: KeyError: 'i'" in captured.err

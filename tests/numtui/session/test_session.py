@@ -22,7 +22,7 @@ from numtui.query.query import QueryError
 from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.listing import Listing, Search
-from numtui.session.rule_edits import EditError, Effect
+from numtui.session.rule_edits import EditError, Effect, ignore_edits, pair_edits, unpair_edits
 from numtui.session.session import Session
 from tests.builders import Op, op, training_step, write_log
 from tests.matchers.causes.test_first_causes import Step, changed, flow
@@ -725,3 +725,17 @@ def test_undo_and_redo_of_anything(tmp_path: Path) -> None:
     a, b = logs(tmp_path, training_step(layers=1), training_step(layers=1)[:-1])
     machine = type("Machine", (UndoMachine,), {"base": compare(a, b)})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples(30), stateful_step_count=20))
+
+
+def test_a_row_that_no_rule_can_name_is_refused(tmp_path: Path) -> None:
+    ops = [Op(key=""), *training_step(1)]
+    log = read_log(write_log(tmp_path / "a.log", ops))
+    c = compare(log, log)
+    row = int(c.at_a[0])
+    with pytest.raises(EditError, match="no rule can name this row"):
+        pair_edits(c, c.rules, (0, 0), (0, 0))
+    with pytest.raises(EditError, match="no rule can name this row"):
+        unpair_edits(c, c.rules, row)
+    with pytest.raises(EditError, match="no rule can name this row"):
+        ignore_edits(c, c.rules, row)
+    assert pair_edits(c, c.rules, (1, 1), (1, 1))
