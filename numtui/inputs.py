@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from matchers.errors import InputError
+from numtui.paths import status_of
 
 __all__ = [
     "DEFAULT_RULES",
@@ -174,30 +175,22 @@ def _look(path: str) -> list[_Found] | None:
     """Return the logs in a folder; None for a readable file or standard input."""
     if path == STDIN:
         return None
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file or folder") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {_reason(error)}") from None
-    if not stat.S_ISDIR(mode):
+    if (status := status_of(path)) is None:
+        raise InputError(f"{path}: no such file or folder")
+    if not stat.S_ISDIR(status.st_mode):
         if not os.access(path, os.R_OK):
             raise InputError(f"{path}: cannot be read (permission denied)")
         return None
     try:
         logs = _search(Path(path))
     except OSError as error:
-        raise InputError(f"{error.filename or path}: {_reason(error)}") from None
+        raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     if not logs:
         raise InputError(
             f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "
             "name the dump folder of a run, or a log itself"
         )
     return logs
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def _search(folder: Path) -> list[_Found]:

@@ -23,6 +23,7 @@ from numtui.inputs import (
     resolve_log,
     resolve_logs,
 )
+from numtui.paths import typed_path
 from numtui.text.safe import safe_text
 
 __all__ = [
@@ -139,7 +140,7 @@ def add_output(
 
 
 def _output(text: str) -> Path | None:
-    return None if text == "-" else Path(text)
+    return None if text == "-" else typed_path(text)
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +175,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         path_b=path_b,
         name_a=getattr(args, "name_a", None) or name_a,
         name_b=getattr(args, "name_b", None) or name_b,
-        rules_path=DEFAULT_RULES if args.rules is None else Path(args.rules),
+        rules_path=DEFAULT_RULES if args.rules is None else typed_path(args.rules),
         rules_given=args.rules is not None,
         auto_rules=bool(getattr(args, "auto_rules", None)),
         expect=expect,

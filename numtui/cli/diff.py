@@ -24,6 +24,7 @@ from numtui.cli.arguments import (
 )
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
+from numtui.paths import typed_path
 from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, SUFFIXES, ReportOptions, Target, format_of
 from numtui.terminal.tty import wants_color
 from numtui.text.safe import safe_text
@@ -99,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
         requested(args),
         [Target(form, args.output), *(_also(name) for name in args.also)],
         fail_on=tuple(dict.fromkeys(args.fail_on or FAIL_ON)),
-        allow=None if args.allow is None else Path(args.allow),
+        allow=None if args.allow is None else typed_path(args.allow),
     )
 
 
@@ -115,7 +116,7 @@ def _also(name: str) -> Target:
     form = format_of(name)
     if form is None:
         raise InputError(f"--also {name}: the form follows from the ending: {', '.join(SUFFIXES)}")
-    return Target(form, Path(name))
+    return Target(form, typed_path(name))
 
 
 def _of_one(args: argparse.Namespace, form: str) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, RulesError
 from numtui.cli.arguments import Commands, add_command, add_output, add_rank, file_argument, requested
 from numtui.cli.output import ExitCode, complain, deliver
+from numtui.paths import typed_path
 from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _check(args: argparse.Namespace) -> int:
     """
     if args.a is not None and args.b is None:
         raise InputError(f"a rule file is about two logs, and only {args.a} was given")
-    path = Path(args.rules)
+    path = typed_path(args.rules)
     logs = None if args.a is None else requested(args)
     from matchers.rules.file import RuleFile
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -29,8 +30,8 @@ class HtmlPage:
     report: Report
     view: View
 
-    def write(self, path: Path) -> None:
-        """Write the page atomically. Takes a second for a large log: not for the screen's own thread.
+    def write(self, path: Path) -> int:
+        """Write the page atomically; return its size. Takes a second for a large log: not for the screen's own thread.
 
         Raises:
             InputError: the file cannot be written.
@@ -38,6 +39,7 @@ class HtmlPage:
         try:
             with atomic_writer(path) as out:
                 write(self.report, out, self.view)
+                return out.tell() if out.seekable() else 0
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -76,7 +78,7 @@ def _report(session: Session) -> Report:
 def free_path(folder: Path = Path()) -> Path:
     """Return an unused file name of the folder: `numtui.html`, `numtui-2.html`, …"""
     names = (f"{_NAME}.html" if n == 1 else f"{_NAME}-{n}.html" for n in count(1))
-    return next(folder / name for name in names if not (folder / name).exists())
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
 
 
 def copies_of(c: Comparison, spot: RecordPair) -> list[tuple[str, str]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
+from numtui.paths import typed_path
 from numtui.tui.screens.saving import Saving
 from numtui.tui.screens.screen import MainScreen
 
@@ -29,7 +29,7 @@ def _run(explorer: MainScreen, saving: Saving, text: str) -> None:
     elif name == "html" and argument:
         from numtui.tui.screens.export import write_page  # imports the reports, which most sessions do not need
 
-        write_page(explorer, Path(argument).expanduser())
+        write_page(explorer, typed_path(argument, expand=True))
     elif name:
         action = next((a for a in explorer.actions if name in (a.name, a.id, *a.command)), None)
         if action is None:
@@ -44,7 +44,7 @@ def _save(saving: Saving, name: str, file: str) -> None:
         return
     then = saving.leave if name in ("wq", "wq!", "x") else None
     if file or name.endswith("!"):
-        saving.save(force=name.endswith("!"), path=Path(file).expanduser() if file else None, then=then)
+        saving.save(force=name.endswith("!"), path=typed_path(file, expand=True) if file else None, then=then)
     else:
         saving.save_changes(then)
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from matchers.errors import UserError
+from numtui.paths import typed_path
 from numtui.session.export import copies_of, free_path, page_of, row_of
 from numtui.terminal.clipboard import copy_in_tmux
 from numtui.tui.screens.screen import MainScreen
@@ -46,7 +47,7 @@ def ask_page(explorer: MainScreen) -> None:
 
 def _page_named(explorer: MainScreen, name: str) -> None:
     if name:
-        write_page(explorer, Path(name).expanduser())
+        write_page(explorer, typed_path(name, expand=True))
 
 
 def write_page(explorer: MainScreen, path: Path) -> None:
@@ -68,18 +69,17 @@ def write_page(explorer: MainScreen, path: Path) -> None:
 def _write(explorer: MainScreen, path: Path) -> None:
     page = page_of(explorer.session)
 
-    def work() -> UserError | None:
+    def work() -> int | UserError:
         try:
-            page.write(path)
+            return page.write(path)
         except UserError as error:
             return error
-        return None
 
-    def written(error: UserError | None) -> None:
-        if error is not None:
-            explorer.say(str(error), trouble=True)
+    def written(size: int | UserError) -> None:
+        if isinstance(size, UserError):
+            explorer.say(str(size), trouble=True)
         else:
-            explorer.say(f"written: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+            explorer.say(f"written: {path} ({size / 1e6:.1f} MB)")
 
     explorer.say(f"writing {path}")
     explorer.background.run(work, written)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from matchers.errors import UserError
 from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.query.view import Filter
 from numtui.session.listing import Search
@@ -25,7 +26,7 @@ _AT_ONCE = 20_000
 
 
 class _Speaker(Protocol):
-    def say(self, message: str) -> None: ...
+    def say(self, message: str, *, trouble: bool = False) -> None: ...
     def draw(self) -> None: ...
 
 
@@ -135,7 +136,10 @@ class Prompt:
             self._entered = query
             self._evaluate(query)
         elif self._then is not None:
-            self._then(editor.text.strip())
+            try:
+                self._then(editor.text.strip())
+            except UserError as error:
+                self._screen.say(str(error), trouble=True)
         return True
 
     # -- searches

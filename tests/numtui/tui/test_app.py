@@ -779,3 +779,38 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
             await settled(pilot)
         assert len(session.comparison.a) == 10, "what was read stays"
         assert pilot.app.is_running
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("html ~nosuchuser/x", "there is no user ~nosuchuser"),
+        ("w ~nosuchuser/x", "there is no user ~nosuchuser"),
+        ("wq ~nosuchuser/x", "there is no user ~nosuchuser"),
+        ("html " + "x" * 300, "File name too long"),
+        ("w " + "x" * 300, "File name too long"),
+        ("w step_2/rank_0_activations.log/x", "Not a directory"),
+    ],
+)
+async def test_a_typed_path_that_cannot_be_is_told_and_nothing_is_lost(
+    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "i", "enter")
+        assert explorer.session.dirty
+        await press(pilot, "colon")
+        explorer.prompt.paste(typed)
+        await press(pilot, "enter")
+        assert told in screen(pilot)
+        assert pilot.app.screen is explorer  # nothing is asked
+        assert explorer.session.dirty
+
+
+async def test_an_html_page_named_in_its_own_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "H", "ctrl+u")
+        explorer.prompt.paste("~nosuchuser/x.html")
+        await press(pilot, "enter")
+        assert "there is no user ~nosuchuser" in screen(pilot)
