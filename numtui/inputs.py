@@ -57,6 +57,7 @@ class OpenRequest:
         keys: keys by the id of an action, in place of its own.
         mouse: take the mouse; otherwise the terminal's own selection works.
         editor: command that opens a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
+        sources: folders of source files that may be opened, besides the current one.
         resume: continue the last session on these logs, and keep this one for the next.
     """
 
@@ -75,6 +76,7 @@ class OpenRequest:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mouse: bool = False
     editor: str | None = None
+    sources: tuple[Path, ...] = ()
     resume: bool = True
 
     @property

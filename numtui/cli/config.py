@@ -9,6 +9,7 @@
     mouse: true           # as --mouse
     session: false        # as --no-session
     editor: code -g {file}:{line}
+    sources: [~/torchtitan]   # further folders below which V opens source files
 
 Every mistake is an error with its position: a silently ignored setting looks like a bug.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from matchers.errors import InputError
 from numtui.actions import ACTIONS, conflicts, key_label, remapped
 from numtui.folders import config_folders
+from numtui.paths import typed_path
 
 if TYPE_CHECKING:
     from matchers.yaml_tree import Node
@@ -41,6 +43,7 @@ class Config:
         theme: name of a theme, None for the terminal's own colours.
         color, mouse, session: as the command-line options.
         editor: the command that shows a line of a file, with `{file}` and `{line}` in it; None for `$VISUAL`.
+        sources: folders below which files may be opened, besides the current one.
     """
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class Config:
     mouse: bool = False
     session: bool = True
     editor: str | None = None
+    sources: tuple[Path, ...] = ()
 
 
 def config_path() -> Path:
@@ -94,10 +98,12 @@ class _Reader:
                 values["keys"] = self._keys(node)
             elif name.text in ("theme", "editor"):
                 values[name.text] = self._word(node, name.text)
+            elif name.text == "sources":
+                values[name.text] = tuple(map(self._folder, node.items if node.kind == "list" else [node]))
             elif name.text in ("color", "mouse", "session"):
                 values[name.text] = self._switch(node, name.text)
             else:
-                known = "keys, theme, color, mouse, session, editor"
+                known = "keys, theme, color, mouse, session, editor, sources"
                 raise self._wrong(name.start, f"{name.text!r} is no setting; there are {known}")
         return Config(**values)  # type: ignore[arg-type]
 
@@ -121,6 +127,15 @@ class _Reader:
         if node.kind != "text" or node.null or not node.text.strip():
             raise self._wrong(node.start, f"{name}: a text is expected")
         return node.text
+
+    def _folder(self, node: Node) -> Path:
+        try:
+            path = typed_path(self._word(node, "sources"), expand=True)
+        except InputError as error:
+            raise self._wrong(node.start, f"sources: {error}") from None
+        if not path.is_absolute():
+            raise self._wrong(node.start, "sources: a folder is given from / or ~ on")
+        return path
 
     def _switch(self, node: Node, name: str) -> bool:
         if node.kind != "text" or node.quoted or node.text not in ("true", "false"):

@@ -113,6 +113,7 @@ def _configured(request: OpenRequest) -> OpenRequest:
         request,
         keys=config.keys,
         editor=config.editor,
+        sources=config.sources,
         theme=request.theme or config.theme,
         color=request.color and config.color,
         mouse=request.mouse or config.mouse,

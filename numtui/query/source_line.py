@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from matchers.comparison import Comparison
@@ -13,7 +14,7 @@ __all__ = ["editor_command", "find_source", "source_lines", "split_location"]
 
 _MAX_FILES = 100_000
 """Files visited in search of one: seconds on a slow disk."""
-_SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist"})
+_SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 _COLON = ("code", "codium", "code-insiders", "cursor", "subl", "hx", "helix", "zed", "micro")
 """Editors that take `file:line`; all others take `+line file`, like vi."""
 
@@ -33,28 +34,51 @@ def split_location(location: str) -> tuple[str, int]:
     return (path, int(line)) if colon and line.isascii() and line.isdigit() else (location, 1)
 
 
-def find_source(name: str, folder: Path) -> Path | None:
+def find_source(name: str, roots: Sequence[Path]) -> Path | None:
     """Find the file that a log calls `name`, possibly only the end of its path; None where it is missing.
 
-    Tries `name` itself, then the tree below `folder` without hidden folders, caches and environments.
+    Tries `name` itself, then the trees below the roots without hidden folders, caches and environments. A log comes
+    from anywhere: only files that lie below a root, all links followed, are found.
+
+    Raises:
+        InputError: such a file lies elsewhere.
     """
     if not name or "\0" in name:
         return None
-    direct = folder / name
-    if direct.is_file():
-        return direct
+    real = [os.path.realpath(root) for root in roots]
+    outside = ""
+    for path in _candidates(name, roots):
+        if not os.path.isfile(path):  # `Path.is_file` raises for a name that is too long
+            continue
+        target = os.path.realpath(path)
+        if any(os.path.commonpath((root, target)) == root for root in real):
+            return path
+        outside = outside or target
+    if outside:
+        raise InputError(
+            f"{outside} is not opened: a log may name any file, and this one is not below the current folder "
+            "nor a folder of the setting `sources`"
+        )
+    return None
+
+
+def _candidates(name: str, roots: Sequence[Path]) -> Iterator[Path]:
+    """Yield paths where the file may be, the likeliest first."""
+    yield from (root / name for root in roots)
     wanted = Path(name).parts
     if not wanted or ".." in wanted or Path(name).is_absolute():
-        return None
+        return
     seen = 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(d for d in folders if not d.startswith(".") and d not in _SKIPPED and d != "site-packages")
-        seen += len(files)
-        if wanted[-1] in files and (Path(place) / wanted[-1]).parts[-len(wanted) :] == wanted:
-            return Path(place) / wanted[-1]
-        if seen > _MAX_FILES:
-            return None
-    return None
+    for root in roots:
+        for place, folders, files in os.walk(root):
+            folders[:] = sorted(
+                d for d in folders if not d.startswith(".") and d not in _SKIPPED and d != "site-packages"
+            )
+            seen += len(files)
+            if wanted[-1] in files and (Path(place) / wanted[-1]).parts[-len(wanted) :] == wanted:
+                yield Path(place) / wanted[-1]
+            if seen > _MAX_FILES:
+                return
 
 
 def editor_command(template: str | None, path: Path, line: int) -> list[str]:

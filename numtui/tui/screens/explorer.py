@@ -83,6 +83,7 @@ class Explorer(Screen[None], inherit_bindings=False):
             self.actions = remapped(request.keys)
             rebind(self, _bindings(self.actions))
         self.editor_setting = request.editor
+        self.sources = request.sources
         self.reader = KeyReader(actions=self.actions)
         self.messages = Messages()
         self.table = Table(id="table")

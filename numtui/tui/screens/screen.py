@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 from textual.app import App
@@ -25,11 +26,13 @@ class MainScreen(Protocol):
         actions: the registry, with the user's own keys.
         messages: history of the messages.
         editor_setting: configured command that opens a line of a file.
+        sources: configured folders of source files, besides the current one.
     """
 
     session: Session
     actions: tuple[Action, ...]
     editor_setting: str | None
+    sources: tuple[Path, ...]
     reader: KeyReader
     messages: Messages
     table: Table

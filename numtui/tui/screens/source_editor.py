@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from functools import partial
 from pathlib import Path
 
 from textual.app import SuspendNotSupported
 
-from matchers.errors import UserError
+from matchers.errors import InputError, UserError
 from numtui.query.source_line import editor_command, find_source, source_lines, split_location
 from numtui.text.safe import safe_text
 from numtui.tui.screens.screen import MainScreen
@@ -30,13 +29,24 @@ def open_source(explorer: MainScreen) -> None:
     other = safe_text(lines[2 - which], 200) if len(lines) > 1 else ""
     besides = f"   (in {'ba'[which - 1]}: {other}; {3 - which}V opens it)" if other else ""
 
-    def show(path: Path | None) -> None:
-        if path is None:
-            explorer.say(f"{name} not found here; start numtui in the source tree", trouble=True)
-        else:
-            _edit(explorer, path, line, besides)
+    def look() -> Path | UserError | None:
+        try:
+            return find_source(name, (Path.cwd(), *explorer.sources))
+        except UserError as error:
+            return error
+        except OSError as error:
+            return InputError(f"the current folder cannot be read: {error.strerror or error}")
 
-    explorer.background.run_then_show(f"looking for {name}", partial(find_source, name, Path.cwd()), show)
+    def show(found: Path | UserError | None) -> None:
+        if isinstance(found, Path):
+            _edit(explorer, found, line, besides)
+        elif found is None:
+            where = "start numtui in the source tree, or name it in the setting `sources`"
+            explorer.say(f"{name} not found here; {where}", trouble=True)
+        else:
+            explorer.say(str(found), trouble=True)
+
+    explorer.background.run_then_show(f"looking for {name}", look, show)
 
 
 def _edit(explorer: MainScreen, path: Path, line: int, besides: str) -> None:

@@ -29,6 +29,7 @@ def test_settings(tmp_path: Path) -> None:
     mouse: true
     session: false
     editor: "code -g {file}:{line}"
+    sources: [~/titan, /opt/site-packages]
     """
     assert load(tmp_path, text) == Config(
         keys={"next_red": ("%", "] c"), "fold": ("_",), "html": ()},
@@ -37,6 +38,7 @@ def test_settings(tmp_path: Path) -> None:
         mouse=True,
         session=False,
         editor="code -g {file}:{line}",
+        sources=(Path.home() / "titan", Path("/opt/site-packages")),
     )
 
 
@@ -67,6 +69,9 @@ def test_where_settings_are(monkeypatch: pytest.MonkeyPatch) -> None:
         ("keys: [n]\n", ":1:7: keys are written as `name: value`"),
         ("mouse: perhaps\n", ":1:8: mouse: expected true or false"),
         ("theme:\n", "theme: a text is expected"),
+        ("sources: titan\n", ":1:10: sources: a folder is given from / or ~ on"),
+        ("sources: [/opt, ~nosuchuser/x]\n", ":1:17: sources: ~nosuchuser/x: there is no user ~nosuchuser"),
+        ("sources: [[]]\n", ":1:11: sources: a text is expected"),
         ("theme: a\ntheme: b\n", ":2:1: 'theme' is set twice"),
         ("keys: {\n", "this is not YAML"),
         ("- theme\n", ":1:1: settings are written as"),

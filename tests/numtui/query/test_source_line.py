@@ -14,11 +14,45 @@ def test_a_file_is_found_by_the_end_of_its_path(tmp_path: Path) -> None:
     for name in ("train.py", "models/llama3/model.py", "models/other/model.py", ".venv/llama3/attention.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")
-    assert find_source("train.py", tmp_path) == tmp_path / "train.py"
-    assert find_source("llama3/model.py", tmp_path) == tmp_path / "models/llama3/model.py"
-    assert find_source(str(tmp_path / "train.py"), tmp_path / "models") == tmp_path / "train.py"
-    for name in ("llama3/attention.py", "lama3/model.py", "", "a\0b", "../train.py", "/none/train.py", "models"):
-        assert find_source(name, tmp_path) is None
+    roots = [tmp_path]
+    assert find_source("train.py", roots) == tmp_path / "train.py"
+    assert find_source("llama3/model.py", roots) == tmp_path / "models/llama3/model.py"
+    assert find_source(str(tmp_path / "train.py"), roots) == tmp_path / "train.py"
+    for name in (
+        "llama3/attention.py",
+        "lama3/model.py",
+        "",
+        "a\0b",
+        "../train.py",
+        "/none/train.py",
+        "models",
+        "x" * 300,
+    ):
+        assert find_source(name, roots) is None
+
+
+def test_only_files_below_a_root_are_found(tmp_path: Path) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    for folder in (here / "deep", other):
+        folder.mkdir(parents=True)
+        (folder / "model.py").touch()
+    (tmp_path / "here.py").touch()  # a name that begins as the root's does
+    (here / "link.py").symlink_to(other / "model.py")
+    (here / "inside.py").symlink_to(here / "deep" / "model.py")
+    (here / "away").symlink_to(other)
+    for name in ("/etc/passwd", "../other/model.py", "link.py", "away/model.py", "../here.py", f"{other}/model.py"):
+        with pytest.raises(InputError, match="is not opened"):
+            find_source(name, [here])
+        assert name in ("/etc/passwd", "../here.py") or find_source(name, [here, other]) is not None
+    assert find_source("inside.py", [here]) == here / "inside.py"
+    assert find_source("deep/../deep/model.py", [here]) is not None
+    # a link to the root itself
+    (tmp_path / "same").symlink_to(here)
+    assert find_source("deep/model.py", [tmp_path / "same"]) is not None
+    # where the first of the name lies elsewhere, the next one is taken
+    (here / "a").mkdir()
+    (here / "a" / "model.py").symlink_to(other / "model.py")
+    assert find_source("model.py", [here]) == here / "deep" / "model.py"
 
 
 def test_a_location_is_a_file_and_a_line() -> None:

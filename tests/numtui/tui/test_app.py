@@ -814,3 +814,15 @@ async def test_an_html_page_named_in_its_own_prompt(tmp_path: Path, monkeypatch:
         explorer.prompt.paste("~nosuchuser/x.html")
         await press(pilot, "enter")
         assert "there is no user ~nosuchuser" in screen(pilot)
+
+
+@pytest.mark.parametrize(("location", "told"), [("/etc/passwd:3", "is not opened"), ("none.py:3", "not found here")])
+async def test_a_file_elsewhere_that_a_log_names_is_not_opened(
+    location: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ops = [replace(o, location=location) for o in training_step(1)]
+    monkeypatch.setattr("numtui.tui.screens.source_editor._edit", lambda *_: pytest.fail("opened"))
+    async with opened(request(tmp_path, ops, ops)) as (pilot, _):
+        await press(pilot, "V")
+        assert told in screen(pilot)
