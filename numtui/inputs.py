@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from matchers.errors import InputError
+from matchers.logs.devices import refuse_device
 from numtui.paths import status_of
 
 __all__ = [
@@ -176,9 +177,13 @@ def demo_logs(pair: str) -> tuple[str, str]:
 def _look(path: str) -> list[_Found] | None:
     """Return the logs in a folder; None for a readable file or standard input."""
     if path == STDIN:
+        with suppress(OSError):  # closed: the reader says so
+            if not os.isatty(0):
+                refuse_device("standard input", os.fstat(0))
         return None
     if (status := status_of(path)) is None:
         raise InputError(f"{path}: no such file or folder")
+    refuse_device(path, status)
     if not stat.S_ISDIR(status.st_mode):
         if not os.access(path, os.R_OK):
             raise InputError(f"{path}: cannot be read (permission denied)")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matchers.errors import InputError
 
-__all__ = ["status_of", "typed_path"]
+__all__ = ["small_text", "status_of", "typed_path"]
 
 _ADVICE = {
     errno.EACCES: ": a folder on the way cannot be searched; choose another, or change its permissions",
@@ -18,6 +18,7 @@ _ADVICE = {
 }
 
 _MAX_SHOWN = 80
+_MAX_TEXT = 4 << 20
 
 
 def typed_path(text: str, *, expand: bool = False) -> Path:
@@ -56,6 +57,20 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
         ) from None
     except ValueError as error:  # a zero byte, or half a character
         raise InputError(f"{_brief(os.fspath(path))!r}: is no path ({error})") from None
+
+
+def small_text(path: Path, what: str) -> str:
+    """Return the text of a file that a person wrote.
+
+    Raises:
+        InputError: it is far too large for one, or a device.
+        OSError, UnicodeDecodeError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(_MAX_TEXT + 1)
+    if len(data) > _MAX_TEXT:
+        raise InputError(f"{_brief(str(path))}: larger than {_MAX_TEXT >> 20} MiB: this is no {what}")
+    return data.decode("utf-8")
 
 
 def _brief(path: str) -> str:

@@ -2,6 +2,9 @@
 
 Plain files, gzip (by name or content) and standard input look the same. A truncated gzip file yields everything that
 could be decompressed; `cut_off` then holds the reason.
+
+What no log is, is refused before it fills the memory: devices, records of many megabytes, gzip files that expand more
+than numbers can.
 """
 
 from __future__ import annotations
@@ -12,14 +15,25 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from matchers.errors import LogError
 from matchers.logs.byte_words import PADDING
+from matchers.logs.devices import refuse_device
 
 __all__ = ["LogSource"]
 
 _CHUNK = 4 << 20
+_MAX_RECORD = 64 << 20
+"""Bytes without the beginning of a record; an operation on 100,000 tensors takes a third of that."""
+_MAX_LINES = 1 << 20
+"""Lines without the beginning of a record; each output of an operation has one."""
+_TOO_LARGE = f"{_MAX_RECORD >> 20} MiB or {_MAX_LINES:,} lines"
+_MAX_LINE = 16 << 20
+_FEW = 1 << 20
+_SUSPICIOUS = 32 << 20
+_MAX_EXPANSION = 200
+"""Greatest ratio of a gzip file's content to itself, from `_SUSPICIOUS` bytes on. A log has 5 to 20."""
 
 
 class LogSource:
@@ -29,20 +43,25 @@ class LogSource:
         """Open `path`, a file or `-` for standard input.
 
         Raises:
-            LogError: a directory, or standard input is closed.
+            LogError: a directory, a device, or standard input is closed.
             OSError: the file cannot be opened.
         """
         self.cut_off: str | None = None
         if path == "-" and sys.stdin is None:
             raise LogError("standard input: is closed")
+        self._name = "standard input" if path == "-" else path
         if path != "-" and os.path.isdir(path):
             raise LogError(f"{path}: is a directory, not a log")
+        if path != "-" and os.path.exists(path):
+            refuse_device(path, os.stat(path))  # before it is opened, which may do something
         self._file: IO[bytes] = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - see __exit__
         self._owned = path != "-"
         self._size = max(os.fstat(self._file.fileno()).st_size, 1) if self._owned else 0
         magic = self._file.peek(2)[:2] if isinstance(self._file, io.BufferedReader) else b""
         self._compressed = path.endswith(".gz") or magic == b"\x1f\x8b"
-        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=self._file) if self._compressed else self._file
+        self._packed = _Counted(self._file)
+        packed = cast("IO[bytes]", self._packed)
+        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=packed) if self._compressed else self._file
 
     def __enter__(self) -> LogSource:
         return self
@@ -66,8 +85,14 @@ class LogSource:
         size = _CHUNK if head is None else head
         padding = bytes(PADDING)
         pending: list[bytes] = []
+        room, lines = _MAX_RECORD, _MAX_LINES
         while True:
             block = self._read(size)
+            if pending and not block.startswith(b"["):
+                before = block[: block.find(b"\n[") + 1 or len(block)]
+                room, lines = room - len(before), lines - before.count(b"\n")
+                if room < 0 or lines < 0:
+                    raise LogError(f"{self._name}: a record has more than {_TOO_LARGE}: this is no operation log")
             if not block or (head is None and len(block) < size):  # there is no more
                 yield b"".join((*pending, block, padding)), True
                 return
@@ -87,6 +112,7 @@ class LogSource:
             if head is not None:
                 return
             pending = [block[cut:]]
+            room, lines = _MAX_RECORD, _MAX_LINES
 
     def _read(self, size: int) -> bytes:
         """Read the next `size` bytes, fewer at the end."""
@@ -102,4 +128,40 @@ class LogSource:
             if not parts and self._stream.tell() == 0 and not isinstance(error, EOFError):
                 raise OSError(f"not a gzip file, or a damaged one ({error})") from None
             self.cut_off = f"the compressed file is damaged or ends early ({error})"
+        self._refuse_bomb(_SUSPICIOUS)
         return b"".join(parts)
+
+    def _refuse_bomb(self, above: int) -> None:
+        size = self._stream.tell() if self._compressed else 0
+        if size > above and size > _MAX_EXPANSION * self._packed.size:
+            ratio = size // max(self._packed.size, 1)
+            raise LogError(f"{self._name}: expands to {ratio:,} times its size, which no log does: it was not read")
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines, each with its line break; a damaged gzip file ends early, which `cut_off` says.
+
+        Raises:
+            LogError: a line is too long, or the file no log.
+        """
+        rest = b""
+        while chunk := self._read(_FEW):
+            self._refuse_bomb(_FEW)
+            *whole, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _MAX_LINE:
+                raise LogError(f"{self._name}: a line is longer than {_MAX_LINE >> 20} MiB: this is no log")
+            yield from (line + b"\n" for line in whole)
+        if rest:
+            yield rest
+
+
+class _Counted:
+    """A file to decompress, and the number of bytes read of it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.size += len(data)
+        return data

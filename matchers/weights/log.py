@@ -6,18 +6,18 @@ It has a header, a line of `=`, and one line of JSON per tensor and step. An inv
 from __future__ import annotations
 
 import binascii
-import gzip
 import json
 import os
 import struct
-import zlib
 from base64 import b64decode
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
 from capture import log_format
 from matchers.errors import LogError
 from matchers.logs.op_log import Problem
+from matchers.logs.source import LogSource
 
 __all__ = ["Key", "TensorState", "WeightLog", "read_weights"]
 
@@ -93,10 +93,9 @@ def read_weights(source: str | os.PathLike[str]) -> WeightLog:
     path = os.fspath(source)
     log = WeightLog(path)
     try:
-        with _opened(path) as lines:
-            _read(log, lines)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        log.cut_off = True
+        with LogSource(path) as file:
+            _read(log, file.lines())
+            log.cut_off |= file.cut_off is not None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror or error}") from None
     log.steps = list(dict.fromkeys(step for step, _, _ in log.states))
@@ -105,13 +104,7 @@ def read_weights(source: str | os.PathLike[str]) -> WeightLog:
     return log
 
 
-def _opened(path: str) -> IO[bytes]:
-    with open(path, "rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if compressed else open(path, "rb")  # type: ignore[return-value,unused-ignore]
-
-
-def _read(log: WeightLog, lines: IO[bytes]) -> None:
+def _read(log: WeightLog, lines: Iterator[bytes]) -> None:
     number = _read_header(log, lines)
     for raw in lines:
         number += 1
@@ -138,7 +131,7 @@ def _read_line(log: WeightLog, text: str, number: int) -> str | None:
     return None
 
 
-def _read_header(log: WeightLog, lines: IO[bytes]) -> int:
+def _read_header(log: WeightLog, lines: Iterator[bytes]) -> int:
     """Read up to the `=` line; return its number."""
     header: list[str] = []
     for raw in lines:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from matchers.errors import InputError
 from numtui.actions import ACTIONS, conflicts, key_label, remapped
 from numtui.folders import config_folders
-from numtui.paths import typed_path
+from numtui.paths import small_text, typed_path
 
 if TYPE_CHECKING:
     from matchers.yaml_tree import Node
@@ -69,7 +69,7 @@ def load_config(path: Path | None = None) -> Config:
     """
     path = config_path() if path is None else path
     try:
-        text = path.read_text(encoding="utf-8")
+        text = small_text(path, "file of settings")
     except FileNotFoundError:
         return Config()
     except (OSError, UnicodeDecodeError) as error:

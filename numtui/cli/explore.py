@@ -27,6 +27,7 @@ from numtui.cli.output import complain
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.report.options import Target
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
+from numtui.text.safe import safe_text
 
 __all__ = ["HIDDEN", "add_options", "add_parser", "explore"]
 
@@ -152,12 +153,17 @@ def _rereadable(request: OpenRequest) -> Iterator[OpenRequest]:
 
 
 def _copied(path: str, copy: Path) -> str:
-    import shutil
+    from numtui.terminal.copying import copied
 
     try:
-        # A duplicate: closing descriptor 0 itself would give its number to the next opened file.
-        with os.fdopen(os.dup(0), "rb") if path == STDIN else open(path, "rb") as source, copy.open("wb") as out:
-            shutil.copyfileobj(source, out, 1 << 20)
+        # Without blocking, so that a FIFO without a writer can be given up.
+        source = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            with copy.open("wb") as out:
+                copied(source, out, "standard input" if path == STDIN else safe_text(path, 200))
+        finally:
+            if source:
+                os.close(source)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     return str(copy)

@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         give_up_stdout()  # the reader has closed the pipe
         return ExitCode.BROKEN_PIPE
+    except MemoryError:
+        complain("not enough memory for these logs: fewer operations per log, or a machine with more, would do")
+        return ExitCode.TROUBLE
     except Exception as error:  # noqa: BLE001 - a bug: a sentence for the user, the details in a file
         _report_bug(error)
         return ExitCode.TROUBLE

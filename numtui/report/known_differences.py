@@ -18,6 +18,7 @@ from matchers.errors import RulesError
 from matchers.rules.key_index import index_of
 from matchers.status import Role, Status
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
+from numtui.paths import small_text
 from numtui.report.gate import Allowed
 
 __all__ = ["AllowEntry", "AllowList", "load_allow_list"]
@@ -116,7 +117,7 @@ def load_allow_list(path: Path) -> AllowList:
             weaken the gate.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = small_text(path, "list of known differences").removeprefix("\ufeff")
     except OSError as error:
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.pty.tmux import Terminal
 
 NUMTUI = [sys.executable, "-m", "numtui"]
@@ -57,6 +59,35 @@ def test_ctrl_c_while_reading_ends_with_130(example_logs: tuple[str, str], tmp_p
         with fifo.open("w"):
             assert t.exit_code("C-c") == 130
         assert "Traceback" not in t.screen()
+
+
+@pytest.mark.parametrize(("key", "written"), [("q", ""), ("C-c", ""), ("q", "a beginning")])
+def test_a_fifo_whose_writer_does_not_come_is_given_up(
+    key: str, written: str, example_logs: tuple[str, str], tmp_path: Path
+) -> None:
+    fifo = tmp_path / "slow.log"
+    os.mkfifo(fifo)
+    with Terminal([*NUMTUI, str(fifo), example_logs[1]]) as t:
+        if written:
+            with fifo.open("w") as out:
+                print(written, file=out, flush=True)
+                t.wait_for("waiting for")
+                assert t.exit_code(key) == 130
+        else:
+            t.wait_for("waiting for")
+            assert t.exit_code(key) == 130
+        assert "Traceback" not in t.screen()
+
+
+def test_a_fifo_is_opened_when_its_writer_comes(example_logs: tuple[str, str], tmp_path: Path) -> None:
+    fifo = tmp_path / "late.log"
+    os.mkfifo(fifo)
+    log = Path(example_logs[0])
+    with Terminal([*NUMTUI, str(fifo), example_logs[1]]) as t:
+        t.wait_for("waiting for")
+        fifo.write_bytes(log.read_bytes())
+        t.wait_for("No divergence")
+        assert t.exit_code("q") in (0, 1)
 
 
 def test_keys_come_from_the_terminal_when_a_log_comes_through_a_pipe() -> None:

@@ -13,11 +13,14 @@ from typing import Any, TextIO
 
 import pytest
 
+from matchers.errors import InputError
 from numtui import __version__
 from numtui.cli import explore
 from numtui.cli import main as cli
+from numtui.cli.config import load_config
 from numtui.cli.main import ExitCode, main
 from numtui.inputs import OpenRequest
+from numtui.report.known_differences import load_allow_list
 from numtui.report.options import FORMATS
 from tests.builders import op, training_step, write_log
 from tests.conftest import EXAMPLES
@@ -485,3 +488,44 @@ def test_a_report_that_fails_midway_is_not_there(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "internal error: KeyError: 'i'" in captured.err
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
+@pytest.mark.parametrize("command", ["diff", "suggest", "weights", "numtui", "diff LOG LOG --noise"])
+def test_a_device_is_no_log(device: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(write_log(tmp_path / "a.log", training_step(1)))
+    words = [log if word == "LOG" else word for word in command.split() if word != "numtui"]
+    assert main([*words, device, *([] if "--noise" in words else [log])]) == 2
+    told = capsys.readouterr().err
+    assert f"{device}: is a device" in told
+
+
+def test_standard_input_may_be_a_pipe_and_no_device(example_logs: tuple[str, str]) -> None:
+    with open("/dev/zero", "rb") as zeros:
+        done = numtui("diff", "-", example_logs[1], stdin=zeros)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"standard input: is a device" in done.stderr
+
+
+def test_too_little_memory_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(write_log(tmp_path / "a.log", training_step(1)))
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 37.3 GiB")
+
+    monkeypatch.setattr("numtui.cli.comparing.compare", full)
+    assert main(["diff", log, log]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("numtui: not enough memory")
+    assert told.count("\n") == 1
+
+
+def test_a_settings_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numtui.paths._MAX_TEXT", 10)
+    (tmp_path / "config.yaml").write_text("# " + "x" * 20)
+    with pytest.raises(InputError, match="this is no file of settings"):
+        load_config(tmp_path / "config.yaml")
+    with pytest.raises(InputError, match="this is no list of known differences"):
+        load_allow_list(tmp_path / "config.yaml")
