@@ -14,6 +14,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the digest is that of little-endian bytes"
@@ -84,19 +87,25 @@ static uint64_t digest_terms(const char *bytes, int64_t size, int64_t at) {
 
 /* ---- sketch ---------------------------------------------------------------------------------------------------- */
 
-typedef double vec __attribute__((vector_size(32)));
-typedef uint64_t bits __attribute__((vector_size(32)));
-typedef int64_t ints __attribute__((vector_size(32)));
-typedef double loose_vec __attribute__((vector_size(32), aligned(8), may_alias));
+/* Eight numbers at a time, in one register or in two; the results are the same. */
+#ifdef __AVX512F__
+#define WIDTH 8
+#else
+#define WIDTH 4
+#endif
+enum { HALVES = 8 / WIDTH };
 
-static const bits SIGN = {1ull << 63, 1ull << 63, 1ull << 63, 1ull << 63};
+typedef double vec __attribute__((vector_size(8 * WIDTH)));
+typedef uint64_t bits __attribute__((vector_size(8 * WIDTH)));
+typedef int64_t ints __attribute__((vector_size(8 * WIDTH)));
+typedef double loose_vec __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
 
-static inline bits all(uint64_t x) { return (bits){x, x, x, x}; }
+static inline bits all(uint64_t x) { return (bits){0} + x; }
 
-static inline vec flipped(vec x, bits sign) { return (vec)((bits)x ^ (sign & SIGN)); }
+static inline vec flipped(vec x, bits sign) { return (vec)((bits)x ^ (sign & all(1ull << 63))); }
 
 struct sketch {
-    vec sums[PROJECTIONS][COLUMNS / 4]; /* without V, which is constant along a column and can wait */
+    vec sums[PROJECTIONS][HALVES]; /* without V, which is constant along a column and can wait */
     double pending[BLOCK];              /* what is known of block `at` while it is incomplete */
     int64_t at;
 };
@@ -105,11 +114,15 @@ static void add_block(struct sketch *s, int64_t block, const double *x) {
     uint64_t n = SEED + (3 * (uint64_t)block + 1) * GAMMA;
     uint64_t d[2] = {mixed(n), mixed(n + GAMMA)};
     uint64_t u = mixed(n + 2 * GAMMA);
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < HALVES; half++) {
         vec y[16];
+#if WIDTH == 8
+        bits signs = (bits){d[0], d[0], d[0], d[0], d[1], d[1], d[1], d[1]} << (bits){0, 16, 32, 48, 0, 16, 32, 48};
+#else
         bits signs = all(d[half]) << (bits){0, 16, 32, 48};
+#endif
         for (int r = 0; r < 16; r++) {
-            y[r] = flipped(*(const loose_vec *)(x + COLUMNS * r + 4 * half), signs);
+            y[r] = flipped(*(const loose_vec *)(x + COLUMNS * r + WIDTH * half), signs);
             signs += signs;
         }
 #pragma GCC unroll 4
@@ -162,7 +175,7 @@ static void finish_sketch(struct sketch *s, double *out) {
     for (int k = 0; k < PROJECTIONS; k++) {
         double sum = 0;
         for (int c = 0; c < COLUMNS; c++) {
-            double x = s->sums[k][c / 4][c % 4];
+            double x = s->sums[k][c / WIDTH][c % WIDTH];
             sum += SIGNS[c] >> k & 1 ? -x : x;
         }
         out[k] = sum;
@@ -243,7 +256,7 @@ struct partial {
 
 /* Eight running sums: element i of a chunk belongs to number i % 8. */
 union lanes {
-    vec half[2];
+    vec half[HALVES];
     double each[8];
     int64_t count[8];
 };
@@ -252,14 +265,25 @@ struct accumulators {
     union lanes l1, l2, sum, low, high, zero;
 };
 
+/* x < y ? x : y and x > y ? x : y: single instructions, which compilers do not find. */
+#if defined __AVX512F__
+#define smaller(x, y) (vec) _mm512_min_pd((__m512d)(x), (__m512d)(y))
+#define larger(x, y) (vec) _mm512_max_pd((__m512d)(x), (__m512d)(y))
+#elif defined __AVX__
+#define smaller(x, y) (vec) _mm256_min_pd((__m256d)(x), (__m256d)(y))
+#define larger(x, y) (vec) _mm256_max_pd((__m256d)(x), (__m256d)(y))
+#else
 static inline vec chosen(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
+#define smaller(x, y) chosen((x) < (y), x, y)
+#define larger(x, y) chosen((x) > (y), x, y)
+#endif
 
 static inline void accumulate(struct accumulators *a, int half, vec x) {
-    a->l1.half[half] += (vec)((bits)x & ~SIGN);
+    a->l1.half[half] += (vec)((bits)x & all(~0ull >> 1));
     a->l2.half[half] += x * x;
     a->sum.half[half] += x;
-    a->low.half[half] = chosen(x < a->low.half[half], x, a->low.half[half]);
-    a->high.half[half] = chosen(x > a->high.half[half], x, a->high.half[half]);
+    a->low.half[half] = smaller(x, a->low.half[half]);
+    a->high.half[half] = larger(x, a->high.half[half]);
     a->zero.half[half] = (vec)((ints)a->zero.half[half] - (x == 0));
 }
 
@@ -276,10 +300,8 @@ static void reduce(const double *x, int64_t n, struct partial *p) {
         a.high.each[j] = -INFINITY;
     }
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        accumulate(&a, 0, *(const loose_vec *)(x + i));
-        accumulate(&a, 1, *(const loose_vec *)(x + i + 4));
-    }
+    for (; i + 8 <= n; i += 8)
+        for (int half = 0; half < HALVES; half++) accumulate(&a, half, *(const loose_vec *)(x + i + WIDTH * half));
     for (int j = 0; i < n; i++, j++) {
         a.l1.each[j] += fabs(x[i]);
         a.l2.each[j] += x[i] * x[i];
