@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
@@ -12,10 +13,12 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 __all__ = ["Handling", "handling_of", "local_part", "local_tensor_modes", "local_tensors", "plain"]
 
-try:  # simulated ranks; newer than the oldest torch that is supported
-    from torch.distributed._local_tensor import LocalTensor, LocalTensorMode
-except ImportError:  # pragma: no cover
-    LocalTensor = LocalTensorMode = None
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+def _simulation(name: str) -> Any:
+    """Return a class of torch's simulation of several ranks, None where nothing has imported that: it takes a while."""
+    return getattr(sys.modules.get("torch.distributed._local_tensor"), name, None)
 
 
 class Handling(Enum):
@@ -43,19 +46,22 @@ def handling_of(cls: type) -> Handling:
 def _handling(cls: type) -> Handling:
     if issubclass(cls, FakeTensor | FunctionalTensor):
         return Handling.FAKE
-    if cls is torch.Tensor or cls is torch.nn.Parameter or (LocalTensor is not None and issubclass(cls, LocalTensor)):
+    local_tensor = _simulation("LocalTensor")
+    if cls in _PLAIN or (local_tensor is not None and issubclass(cls, local_tensor)):
         return Handling.PLAIN
     return Handling.UNWRAPS_ITSELF
 
 
 def local_tensor_modes() -> tuple[type, ...]:
     """Return the modes that must be below a tracer, so that it sees all ranks at once instead of one by one."""
-    return () if LocalTensorMode is None else (LocalTensorMode,)
+    mode = _simulation("LocalTensorMode")
+    return () if mode is None else (mode,)
 
 
 def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:
     """Return rank → tensor for a tensor of several simulated ranks, None for any other."""
-    if LocalTensor is None or type(tensor) is not LocalTensor:
+    cls = type(tensor)
+    if cls in _PLAIN or cls is not _simulation("LocalTensor"):
         return None
     parts: Mapping[int, Any] = tensor._local_tensors
     return parts

@@ -11,11 +11,12 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import torch
 from torch.utils._debug_mode import DebugMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, Attribution, Place
@@ -60,10 +61,7 @@ class StepTracer(DebugMode):
     """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack, settings: Settings) -> None:
-        try:
-            super().__init__(run_compile_with_interpreter=True)
-        except TypeError:  # an older torch, which runs compiled regions unchanged
-            super().__init__()
+        _set_up(self)
         self.settings = settings
         self.measuring = Measuring(settings)
         self.attribution = Attribution(names, modules)
@@ -423,6 +421,34 @@ class StepTracer(DebugMode):
             with self._guard():
                 self._append(call.event)
                 self._changed(call.event, call, [])
+
+
+def _set_up(mode: DebugMode) -> None:
+    """Do what `DebugMode.__init__` does but for its imports of the compiler and of DTensor, which take seconds.
+
+    What it prepares with them is for tracing `DebugMode._annotate`, and for its own dispatch.
+    """
+    TorchDispatchMode.__init__(mode)
+    for name, parameter in signature(DebugMode.__init__).parameters.items():
+        if parameter.default is not parameter.empty:
+            setattr(mode, name, parameter.default)
+    mode.supports_higher_order_operators = True
+    mode.run_compile_with_interpreter = True  # an older torch does not ask, and runs compiled regions unchanged
+    mode.reset()
+
+
+_uncompiled: Any = StepTracer.__torch_dispatch__
+"""As torch has wrapped it, so that nothing in it is compiled; which imports the compiler and takes some time."""
+_as_it_is: Any = getattr(_uncompiled, "__wrapped__", _uncompiled)
+_compiler: Any = torch._C._dynamo.eval_frame.get_eval_frame_callback
+
+
+def _dispatch(mode: StepTracer, *call: Any) -> Any:
+    """Dispatch a call; wrapped only where it could be compiled, inside a compiled function."""
+    return (_as_it_is if _compiler() is None else _uncompiled)(mode, *call)
+
+
+StepTracer.__torch_dispatch__ = _dispatch  # type: ignore[assignment, method-assign]
 
 
 class _KernelCall:
