@@ -77,6 +77,7 @@ class Attribution:
         self.forward_pass: int | None = None
         self._modules = modules
         self._passes: list[int] = []
+        self._open: set[int] = set()
         self._next_node = 0
         self._nodes: dict[int, Place] = {}
         self._nested: dict[int, tuple[int, Place]] = {}
@@ -99,13 +100,24 @@ class Attribution:
             return
         self.forward_pass = len(self._passes)
         self._passes.append(id(root))
+        self._open.add(id(root))
         self._backward_seen = False
         if self.optimizer_depth:
             self.closure = True
 
+    def entered_part(self, root: Any) -> None:
+        """Count a forward pass of a model that is not called itself, only its parts: one until the backward pass."""
+        if id(root) not in self._open:
+            self.entered_root(root)
+
+    def entered_closure(self) -> None:
+        """Expect a forward pass inside an optimizer's step."""
+        self.closure, self._backward_seen = True, False
+
     def optimizer_stepped(self) -> None:
         """Enter the stage between an optimizer's step and the next forward or backward pass."""
-        self.stage, self._backward_seen = AFTER, False
+        self.stage, self._backward_seen, self.closure = AFTER, False, False
+        self._open.clear()
 
     @property
     def passes(self) -> int:
@@ -136,6 +148,7 @@ class Attribution:
             place = Place(running, phase, number, self.forward_pass, running=running, in_optimizer=within)
         else:
             self._backward_seen, self.stage = True, PREPARE
+            self._open.clear()
             place = self._in_backward(number, stack, task)
         if replayed is not None:
             self._apply(replayed, place, recorded)
@@ -222,6 +235,7 @@ class Attribution:
         if replayed.backward:
             if recorded:
                 self._backward_seen, self.stage = True, PREPARE
+                self._open.clear()
             place.phase = BACKWARD
         if replayed.frames is not None:
             place.frames = replayed.frames

@@ -162,6 +162,8 @@ class Recorder:
             return
         if module in self.names.roots:
             tracer.attribution.entered_root(module)
+        elif trains and (top := self.modules.top_of(module)) in self.names.roots:
+            tracer.attribution.entered_part(top)
         if not trains:
             return
         if self._start is None:
@@ -210,7 +212,7 @@ class Recorder:
             return None
 
     @_ends_no_run
-    def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._sweep()
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, True)
@@ -219,6 +221,8 @@ class Recorder:
             if not attribution.optimizer_depth:
                 # some optimizers step in hooks of the backward pass
                 attribution.optimizer_task = torch._C._current_graph_task_id()
+                if any(map(callable, (*args[1:], *kwargs.values()))):
+                    attribution.entered_closure()
             attribution.optimizer_depth += 1
             self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)

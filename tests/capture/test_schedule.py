@@ -24,6 +24,14 @@ GAN = """
         makes.step()
         makes.zero_grad()
 """
+WHOLE = """
+            class Whole(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 1)
+            whole = Whole()
+            optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+""".strip()
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
@@ -133,6 +141,31 @@ class TestScripts:
         products = [row.fields["Micro-batch"] for row in log.of("addmm", "0")]
         assert products == ["0", "1", "2", "3"]
         assert [row.fields["Micro-batch"] for row in log.of("mm", "0")] == products
+
+    def test_a_model_whose_parts_are_called_has_micro_batches_too(self, script: Script) -> None:
+        """A pass is one until the backward pass, however many parts are called."""
+        log = script(f"""
+            {WHOLE}
+            for _ in range(2):
+                for part in x.chunk(2):
+                    whole.head(whole.body(part)).sum().backward()
+                optimizer.step()
+        """).log
+        assert [row.fields["Micro-batch"] for row in log.of("addmm")] == ["0", "0", "1", "1"]
+
+    def test_what_a_closure_runs_before_the_backward_pass_is_no_part_of_the_optimizer(self, script: Script) -> None:
+        log = script(f"""
+            {WHOLE}
+            def closure():
+                noise = torch.randn(4, 8)
+                loss = whole.head(whole.body(noise)).sum()
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+        """).log
+        assert [row.phase for row in log.of("randn")] == ["forward"]
+        assert [row.phase for row in log.of("addmm")] == ["forward", "forward"]
+        assert stepped(log) == ["body.weight", "body.bias", "head.weight", "head.bias"]
 
     def test_a_closure_is_called_many_times_in_a_step(self, script: Script) -> None:
         """LBFGS runs the model inside its step: forward and backward again, and not phase `optimizer`."""
