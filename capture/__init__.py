@@ -1,7 +1,8 @@
 """Record every operation of a PyTorch training step in the logs that numtui compares.
 
 `numtui capture -o DIR -- train.py` records a script without edits. In your own loop, use `trace`, `CaptureSchedule`,
-or `ActivationCaptureProfiler` in place of torchtitan's. torch is imported on first use.
+or `ActivationCaptureProfiler` in place of torchtitan's; in callbacks of a trainer, `TrainerCapture`. torch is imported
+on first use.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from .replay import FQNInterpreter
     from .schedule import ActivationCaptureProfiler, CaptureSchedule, trace
     from .settings import Settings
+    from .trainer import TrainerCapture
 
 __all__ = [
     "ActivationCaptureProfiler",
     "CaptureSchedule",
     "FQNInterpreter",
     "Settings",
+    "TrainerCapture",
     "install",
     "make_deterministic",
     "trace",
@@ -32,6 +35,7 @@ _HOMES = {
     "CaptureSchedule": ".schedule",
     "FQNInterpreter": ".replay",
     "Settings": ".settings",
+    "TrainerCapture": ".trainer",
     "install": ".inherited",
     "make_deterministic": ".determinism",
     "trace": ".schedule",

@@ -274,6 +274,12 @@ class ModuleStack:
             module = parent
         return module
 
+    def learn(self, model: nn.Module) -> None:
+        """Learn how a model is assembled that was made before the hooks were on."""
+        for parent in model.modules():
+            for child in parent.children():
+                self._registered(parent, "", child)
+
     def tops(self) -> list[nn.Module]:
         """Return the outermost modules of the process, as far as they were assembled while the hooks were on."""
         found = {}

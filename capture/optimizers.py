@@ -103,10 +103,21 @@ class OptimizerWatch:
         @wraps(original)
         def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self._made.add(optimizer)
-            self._on_made(optimizer)
+            self._add(optimizer)
 
         torch.optim.Optimizer.__init__ = made
+
+    def _add(self, optimizer: Any) -> None:
+        self._made.add(optimizer)
+        self._on_made(optimizer)
+
+    def learn(self, optimizer: Any) -> None:
+        """Learn of an optimizer that was made before, also inside of one that only calls it and has no hooks itself."""
+        while not getattr(getattr(type(optimizer), "step", None), "hooked", False):
+            optimizer = getattr(optimizer, "optimizer", None)
+            if optimizer is None:
+                return
+        self._add(optimizer)
 
     def remove(self) -> None:
         """Leave the constructor as it was."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .schedule import AutomaticSchedule
     from .weights_schedule import WeightsSchedule
 
-__all__ = ["Capture"]
+__all__ = ["Capture", "is_captured", "no_harm"]
 
 
 class Capture:
@@ -57,12 +57,17 @@ class Capture:
         _hooks()
         when_imported("torch", _torch_is_there)
 
+    @property
+    def schedule(self) -> AutomaticSchedule | None:
+        """What finds the steps, None before torch is imported, and after an error."""
+        return self._schedule
+
     def start(self) -> None:
         """Install the schedule; torch has been imported."""
         if self._closed or self._schedule is not None:
             return
         self._started = True
-        with _no_harm("nothing is captured"):
+        with no_harm("nothing is captured"):
             from .options import settings_of
             from .schedule import AutomaticSchedule
             from .weights_schedule import WeightsSchedule
@@ -97,7 +102,7 @@ class Capture:
         if self._closed:
             return
         self._closed = True
-        with _no_harm("the capture did not end well"):
+        with no_harm("the capture did not end well"):
             self._close(reason, quiet=quiet)
         if self._began_session and not quiet:
             session.end()
@@ -129,13 +134,14 @@ class Capture:
         """Begin anew in a child that has everything of its parent."""
         schedule, self._schedule = self._schedule, None
         self._weights = None
-        with _no_harm("a forked process is not captured"):
+        with no_harm("a forked process is not captured"):
             if schedule is not None:
                 schedule.discard()
         self._places = session.Places(self._folder)
         self.inherited, self._began_session, self._in_fork = True, False, True
         self._begun = False
-        if schedule is not None:
+        # a trainer forks to load data
+        if schedule is not None and not schedule.followed:
             self.start()
         _at_end_of_child(self)
 
@@ -191,6 +197,11 @@ class _Terminate:
 _current: Capture | None = None
 
 
+def is_captured() -> bool:
+    """Return True while this process is captured."""
+    return _current is not None and not _current._closed
+
+
 def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
     """Return True if a step is in progress: a backward pass has run, or (less certainly) there is an optimizer."""
     from .attribution import BACKWARD
@@ -207,7 +218,8 @@ def _reaches_children() -> bool:
 
 
 @contextlib.contextmanager
-def _no_harm(what: str) -> Iterator[None]:
+def no_harm(what: str) -> Iterator[None]:
+    """Turn an error inside the block into one line on standard error."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 a program does not fail because its capture does

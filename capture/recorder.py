@@ -78,7 +78,7 @@ class Recorder:
         log_path: path of a log by (step, rank).
         settings: filters and switches.
         models: the models, if known; otherwise `names` learns them as they are called.
-        on_enter: called before an outermost module runs.
+        on_enter: called before an outermost module runs; False leaves its pass out.
         on_optimizer: called before (True) and after (False) an optimizer steps.
         finds_steps: the owner finds the steps itself, so that what ran before the first forward pass belongs to the
             step only as far as the step reads it.
@@ -90,7 +90,7 @@ class Recorder:
         settings: Settings,
         models: Sequence[nn.Module] = (),
         *,
-        on_enter: Callable[[nn.Module], None] | None = None,
+        on_enter: Callable[[nn.Module], bool] | None = None,
         on_optimizer: Callable[[Any, bool], None] | None = None,
         finds_steps: bool = False,
     ) -> None:
@@ -137,8 +137,8 @@ class Recorder:
         if not outermost:
             return
         self._sweep()
-        if self._on_enter is not None:
-            self._on_enter(module)
+        if self._on_enter is not None and not self._on_enter(module):
+            return
         tracer = self.tracer
         if tracer is None:
             return
@@ -315,10 +315,19 @@ class Recorder:
         """Pause the recording; the step may continue."""
         if self.tracer is not None:
             self.tracer.stop()
+            if self._window.left is not None:
+                self._window.aside.append(slice(self._window.left, len(self.tracer.events)))
+                self._window.left = None
+
+    def leave(self) -> None:
+        """Note that a micro-batch has ended: if there is a pause before the next, it has begun here."""
+        if self.tracer is not None:
+            self._window.left = len(self.tracer.events)
 
     def resume(self) -> None:
         """Continue the paused step."""
         if self.tracer is not None:
+            self._window.left = None
             self.tracer.start()
 
     def save(self, incomplete: str | None = None) -> None:
@@ -369,8 +378,10 @@ class Recorder:
                 event.place.phase = FORWARD
         if not self._finds_steps:
             return tracer.events, 0
-        read = read_by(tracer.events[begins:], tracer.events[:begins])
-        return read + tracer.events[begins:], begins - len(read) + tracer.forgotten
+        aside = [event for part in (slice(begins), *window.aside) for event in tracer.events[part]]
+        unsure = set(map(id, aside))
+        unread = unsure - set(map(id, read_by([e for e in tracer.events if id(e) not in unsure], aside)))
+        return [event for event in tracer.events if id(event) not in unread], len(unread) + tracer.forgotten
 
     def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
         stacks = tracer.attribution.stacks
@@ -458,6 +469,8 @@ class _Window:
         first_pass: number of forward passes before the step.
         named: position from which optimizers have named no inputs yet.
         seen: ids of the models that are taken as they were when they were first called in the step.
+        left: position after a micro-batch, while the next has not begun and there was no pause.
+        aside: parts of the step that are only in it as far as it reads them.
     """
 
     forward: int | None = None
@@ -467,6 +480,8 @@ class _Window:
     first_pass: int = 0
     named: int = 0
     seen: set[int] = field(default_factory=set)
+    left: int | None = None
+    aside: list[slice] = field(default_factory=list)
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:

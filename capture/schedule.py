@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -169,13 +169,12 @@ class AutomaticSchedule:
     ends when the next forward pass begins after all optimizers have stepped. Where one of them does not step every
     time, the second step of another one shows that the next step has begun: with the forward pass that followed the
     last optimizer step. The log is written after each optimizer step, and again where operations after the last one
-    belong to the step.
+    belong to the step. A trainer that knows its steps may say where they are: `follow`, `batch_begins`, `batch_ends`.
 
     Args:
         folder: logs go to `numerics/` in it.
         steps: steps to record, from 1.
         settings: filters and switches.
-        models: the models, if known.
         weights: a log of weights to write besides.
         on_begin: called with its number when a step begins.
         place: where a log is written, by where it belongs.
@@ -209,11 +208,59 @@ class AutomaticSchedule:
         self._later: set[int] = set()
         self._ever_called = False
         self._refused = False
+        self.followed = False
+        self._announced: int | None = None
+        self._between: bool | None = None
 
     def install(self) -> None:
         """Install the hooks."""
         self.recorder.install()
         self._optimizers.install()
+
+    def follow(self, model: nn.Module, optimizers: Iterable[Any], completed: int) -> None:
+        """Take over a model and its optimizers that were made before, from a trainer that says where its steps are.
+
+        Args:
+            completed: optimizer steps before, as in a resumed run.
+        """
+        self.followed = True
+        self.step = completed + 1
+        self.recorder.modules.learn(model)
+        for optimizer in optimizers:
+            self._optimizers.learn(optimizer)
+
+    def batch_begins(self, step: int | None) -> None:
+        """Take what follows for a micro-batch.
+
+        Args:
+            step: of this step, from 1; None where only the optimizers tell.
+        """
+        self._between, self._announced = False, step
+        if self._begun and not self._stepped:
+            self.recorder.resume()
+
+    def batch_ends(self, completed: int | None) -> None:
+        """Take what follows for no part of a step, until the next batch begins, if the trainer says when.
+
+        Args:
+            completed: optimizer steps so far; None where only the optimizers tell.
+        """
+        self._between = self._between is not None
+        if self._within:
+            self.recorder.leave()
+        if completed is None:
+            return
+        self._announced = completed + 1
+        if self._stepped or completed < self.step:
+            return
+        # a step without an update: the gradients overflowed, or the batch was left out
+        if self.step in self.steps:
+            if self._begun:
+                self.recorder.save()
+            self.recorder.drop()
+        self.step, self._begun = completed + 1, False
+        if self.step in self.steps:
+            self.recorder.begin(self.step)
 
     def close(self, incomplete: str | None = None) -> None:
         """Write the captured operations and remove all hooks at the end of the script."""
@@ -262,14 +309,17 @@ class AutomaticSchedule:
         if not self._begun and self.step in self.steps and self.recorder.tracer is None and not self._refused:
             self.recorder.begin(self.step)
 
-    def _entered(self, module: nn.Module) -> None:
+    def _entered(self, module: nn.Module) -> bool:
+        """Return False for a pass that prepares no step and is no part of one."""
         if self._refused or torch.compiler.is_compiling():
-            return
+            return True
         # a graph has its backward pass in it and needs no gradients
-        if not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule):
-            if self._stepped and not self._left and self.step + 1 not in self.steps:
+        evaluates = not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule)
+        if evaluates or self._between:
+            over = self._stepped and not self._left and self.step + 1 not in self.steps
+            if over or self._within:
                 self.recorder.pause()
-            return
+            return evaluates and not self._within
         if isinstance(module, nn.DataParallel):
             self._refused = True
             self.recorder.drop()
@@ -277,21 +327,32 @@ class AutomaticSchedule:
                 "DataParallel runs a model in several threads at once, so its operations have no order; use "
                 "DistributedDataParallel. The training continues without capture."
             )
-            return
+            return True
         self._ever_called = True
         if torch._C._current_graph_task_id() != -1 or self._inside_optimizer:
-            return
-        if self._stepped:
+            return True
+        if self._stepped and not self._goes_on:
             if self._left:
                 self.recorder.mark()
             else:
                 self._over()
         self._begin()
+        return True
+
+    @property
+    def _within(self) -> bool:
+        """True between two batches of one step."""
+        return bool(self._between) and self._begun and not self._stepped
+
+    @property
+    def _goes_on(self) -> bool:
+        """True if the trainer has said that this step is not over."""
+        return self._announced == self.step
 
     @property
     def _left(self) -> bool:
-        """True if an optimizer has not stepped in this step."""
-        return bool(self._live - self._stepped)
+        """True if an optimizer has not stepped in this step, whose end the trainer does not say."""
+        return self._announced is None and bool(self._live - self._stepped)
 
     @property
     def _live(self) -> set[int]:
@@ -307,11 +368,12 @@ class AutomaticSchedule:
                 self.recorder.begin(self.step)
 
     def _over(self) -> None:
+        following = self._announced or self.step + 1
         if self.step in self.steps:
-            self.recorder.end(self.step + 1 if self.step + 1 in self.steps else None)
+            self.recorder.end(following if following in self.steps else None)
         if self._weights is not None:
             self._weights.after_all(self.step, self.recorder)
-        self.step += 1
+        self.step = following
         self._stepped.clear()
         self._later.clear()
         self._begun = False
@@ -323,7 +385,7 @@ class AutomaticSchedule:
             return
         if begins:
             self._inside_optimizer += 1
-            if id(optimizer) in self._stepped:
+            if id(optimizer) in self._stepped and not self._goes_on:
                 self._over()
             elif self._stepped and self.step not in self.steps:
                 # what ran since belongs to this step, which is not recorded
