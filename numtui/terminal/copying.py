@@ -54,9 +54,10 @@ def _keys() -> Iterator[int]:
         keyboard = os.dup(0) if is_terminal(sys.__stdin__) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     before = None
     try:
-        with suppress(OSError, termios.error):
-            before = termios.tcgetattr(keyboard)
-            tty.setcbreak(keyboard)
+        if keyboard >= 0:
+            with suppress(OSError, termios.error):
+                before = termios.tcgetattr(keyboard)
+                tty.setcbreak(keyboard)
         yield keyboard if before is not None else -1
     finally:
         if before is not None:

@@ -310,11 +310,16 @@ def test_the_explorer_gets_what_was_asked(opened: tuple[list[OpenRequest], list[
 
 
 def test_standard_input_is_put_where_it_can_be_read_twice(
-    opened: tuple[list[OpenRequest], list[bytes]], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[list[OpenRequest], list[bytes]],
 ) -> None:
-    with open("a.log", "rb") as log:
-        monkeypatch.setattr(os, "dup", lambda _, real=os.dup: real(log.fileno()))
+    before = os.dup(0)
+    try:
+        with open("a.log", "rb") as log:
+            os.dup2(log.fileno(), 0)
         assert main(["-", "a.log"]) == 1
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
     (request,), (content,) = opened
     assert content == small_log()
     assert request.name_a == "stdin"
