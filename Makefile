@@ -6,7 +6,7 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast check wheel format screenshots man clean
+.PHONY: demo test test-fast test-integrations check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -17,6 +17,9 @@ test: $(VENV)/.test-full  ## run all tests
 
 test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser or screen, with fewer random examples
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen)' --hypothesis-profile fast
+
+test-integrations: $(VENV)-integrations/.integrations  ## run the callbacks in the libraries that they are for, in an environment of their own
+	$(VENV)-integrations/bin/python -m pytest tests/integrations
 
 check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .
@@ -48,7 +51,7 @@ man: $(VENV)/.test  ## write the manual page from the parsers of the command lin
 	  | sed '1s/"1970[^"]*"/""/' > $(MAN)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-integrations build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.viewer: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("numtui needs Python 3.10 or newer: make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
@@ -57,8 +60,11 @@ $(VENV)/.viewer: pyproject.toml constraints.txt
 	@$(INSTALL) --editable .
 	@touch $@
 
+$(VENV)-integrations/.integrations: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory VENV=$(VENV)-integrations $@
+
 # One stamp per extra of pyproject.toml.
-$(VENV)/.lint $(VENV)/.test $(VENV)/.test-full: $(VENV)/.%: $(VENV)/.viewer
+$(VENV)/.lint $(VENV)/.test $(VENV)/.test-full $(VENV)/.integrations: $(VENV)/.%: $(VENV)/.viewer
 	@echo "installing numtui[$*] into $(VENV)"
 	@$(INSTALL) --editable '.[$*]'
 	@touch $@

@@ -20,7 +20,8 @@ class TrainerCapture:
     """Record chosen steps between `begin` and `end` of a training, as `numtui capture` would.
 
     Steps have the numbers that the trainer gives them, so that a resumed run goes on counting, and what runs between
-    its batches, such as an evaluation, is no part of a step. Nothing is raised once the arguments are right.
+    its batches, such as an evaluation, is no part of a step. Nothing is raised once the arguments are right. A `with`
+    block ends what has begun in it, also by an exception.
 
     Args:
         dump_folder: logs go to `numerics/` in it. A second training overwrites those of the first.
@@ -44,6 +45,12 @@ class TrainerCapture:
         self._options = {**options, "steps": tuple(steps), "weights": None if weights == "every" else tuple(weights)}
         self._last = max(steps) if weights == () else None
         self._capture: Capture | None = None
+
+    def __enter__(self) -> TrainerCapture:
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        self.end(error)
 
     def begin(self, model: nn.Module, optimizers: Iterable[Any] = (), completed: int = 0) -> None:
         """Begin with a training.

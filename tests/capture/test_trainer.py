@@ -240,6 +240,18 @@ def test_a_trainer_that_only_says_when_steps_end_is_recorded_too(tmp_path: Path)
     assert only(tmp_path).run["step"] == 2
 
 
+def test_numbers_that_leave_some_out_are_the_trainers(tmp_path: Path) -> None:
+    """One that counts what all its optimizers did, or its batches."""
+    trainer = Trainer(TrainerCapture(tmp_path, steps=[11]))
+    trainer.begin()
+    for _ in range(3):
+        trainer.step()
+        trainer.completed += 9
+        trainer.capture.batch_ends(trainer.completed)
+    trainer.capture.end()
+    assert only(tmp_path).run["step"] == 11
+
+
 def test_optimizers_that_take_turns_are_a_step_where_the_trainer_has_no_number(tmp_path: Path) -> None:
     trainer = Trainer(TrainerCapture(tmp_path, steps=[2]))
     optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (trainer.model.body, trainer.model.head)]

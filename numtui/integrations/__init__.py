@@ -1,0 +1,1 @@
+"""Callbacks that capture the trainings of other libraries; each module imports its library."""
