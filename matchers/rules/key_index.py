@@ -1,7 +1,8 @@
 """Find the rows of a log by key, template or glob, without a Python step per row.
 
 A key is split at its last `/`: the 90,000 keys of a large log have some two thousand distinct heads (modules with the
-slash) and eight thousand tails (`op_3_mul`). Patterns are matched against those; numpy maps the matches to rows.
+slash) and eight thousand tails (`op_3_mul`). Templates are matched against those, globs against whole keys; numpy maps
+the matches to rows.
 
 A row is found by its key as logged and, if different, by its key with the module renamed by the rules. An index lives
 as long as its log.
@@ -19,6 +20,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.op_log import OpLog
 from matchers.rules.pattern import Glob, Pattern
+from matchers.rules.text_index import TextIndex
 
 __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 
@@ -36,7 +38,10 @@ class _KeyTable:
     `head`, `tail`: int32 per row, into `heads` and `tails`; `code` combines the two, and `order` sorts the rows by it.
     """
 
-    __slots__ = ("_head_of", "_tail_of", "code", "head", "heads", "order", "rows", "sorted", "tail", "tails")
+    __slots__ = (
+        "_head_of", "_in_heads", "_in_keys", "_in_tails", "_runs", "_tail_of", "code", "head", "heads", "order", "rows",
+        "sorted", "tail", "tails",
+    )  # fmt: skip
 
     def __init__(self, keys: Sequence[str], rows: Int64) -> None:
         head_number: dict[str | None, int] = {}
@@ -59,6 +64,10 @@ class _KeyTable:
         self.code = self.head.astype(np.int64) * max(len(tail_of), 1) + self.tail
         self.order = np.argsort(self.code, kind="stable")
         self.sorted = self.code[self.order]
+        self._in_heads: TextIndex | None = None
+        self._in_tails: TextIndex | None = None
+        self._in_keys: TextIndex | None = None
+        """Distinct keys; those of number k have the places `_runs[k]` to `_runs[k + 1]` in `order`."""
 
     def named(self, key: str) -> Int64:
         """The rows with exactly this key, in order."""
@@ -72,33 +81,44 @@ class _KeyTable:
         first, last = self.sorted.searchsorted(code), self.sorted.searchsorted(code, "right")
         return self.rows[self.order[first:last]]
 
+    def _halves(self) -> tuple[TextIndex, TextIndex]:
+        """The heads and the tails, for searches."""
+        if self._in_heads is None or self._in_tails is None:
+            self._in_heads, self._in_tails = TextIndex(self.heads), TextIndex(self.tails)
+        return self._in_heads, self._in_tails
+
     def globbed(self, glob: Glob) -> Int64:
-        """Rows whose key matches: the automaton runs once over each head, and from each resulting state once over a
-        tail.
-        """
-        states: dict[int, int] = {}
-        after_head = np.fromiter(
-            (states.setdefault(glob.feed(glob.start, head), len(states)) for head in self.heads),
-            np.int64,
-            len(self.heads),
-        )[self.head]
-        pairs, pair_of = np.unique(after_head * max(len(self.tails), 1) + self.tail, return_inverse=True)
-        hit = np.zeros(len(pairs), bool)
-        state_of = list(states)
-        for at, pair in enumerate(pairs.tolist()):
-            state, tail = divmod(pair, len(self.tails))
-            begun = state_of[state]
-            hit[at] = bool(begun) and bool(glob.feed(begun, self.tails[tail]) & glob.accepting)
-        rows: Int64 = self.rows[hit[pair_of.reshape(-1)]]
-        return rows
+        """Rows whose key matches."""
+        if self._in_keys is None:
+            starts = np.flatnonzero(np.diff(self.sorted, prepend=-1))
+            self._runs = np.append(starts, len(self.sorted))
+            head, tail = np.divmod(self.sorted[starts], max(len(self.tails), 1))
+            self._in_keys = TextIndex(
+                self.heads[h] + self.tails[t] for h, t in zip(head.tolist(), tail.tolist(), strict=True)
+            )
+        hits = self._in_keys.globbed(glob)
+        if not hits:
+            return _NO_ROWS
+        hit = np.zeros(len(self._in_keys), bool)
+        hit[hits] = True
+        return np.asarray(self.rows[self.order[np.repeat(hit, np.diff(self._runs))]])
+
+    def may_have(self, pattern: Pattern) -> bool:
+        """False if no key has all the plain texts of a template."""
+        head, tail = pattern.split()
+        in_heads, in_tails = self._halves()
+        return in_heads.may_match(head.literals) and in_tails.may_match(tail.literals)
 
     def matching(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
         """The captures of each matching key, and the rows with that key; ordered by first row."""
         head_pattern, tail_pattern = pattern.split()
-        by_head = [head_pattern.match(head) for head in self.heads]
-        by_tail = [tail_pattern.match(tail) for tail in self.tails]
-        head_ok = np.fromiter((found is not None for found in by_head), bool, len(by_head))
-        tail_ok = np.fromiter((found is not None for found in by_tail), bool, len(by_tail))
+        in_heads, in_tails = self._halves()
+        by_head = in_heads.matching(head_pattern)
+        by_tail = in_tails.matching(tail_pattern) if by_head else {}
+        if not by_tail:
+            return []
+        head_ok, tail_ok = np.zeros(len(self.heads), bool), np.zeros(len(self.tails), bool)
+        head_ok[list(by_head)], tail_ok[list(by_tail)] = True, True
         hit = self.order[head_ok[self.head[self.order]] & tail_ok[self.tail[self.order]]]
         if not len(hit):
             return []
@@ -112,8 +132,8 @@ class _KeyTable:
         by_first_row = np.argsort(rows[begins], kind="stable")
         for begin, end in zip(begins[by_first_row].tolist(), ends[by_first_row].tolist(), strict=True):
             at = hit[begin]
-            head, tail = by_head[self.head[at]], by_tail[self.tail[at]]
-            if head is None or tail is None or any(head[name] != tail[name] for name in shared):
+            head, tail = by_head[int(self.head[at])], by_tail[int(self.tail[at])]
+            if any(head[name] != tail[name] for name in shared):
                 continue
             out.append((head | tail, rows[begin:end]))
         return out
@@ -125,14 +145,18 @@ class KeyIndex:
     Lookups are cached, because rules change one at a time; `cache` is for derived data of callers.
     """
 
-    __slots__ = ("__weakref__", "_found", "_masks", "_raw", "_renamed", "cache", "size")
+    __slots__ = ("__weakref__", "_found", "_kept", "_masks", "_nothing", "_raw", "_read", "_renamed", "cache", "size")
 
     def __init__(self, size: int, raw: _KeyTable, renamed: _KeyTable | None) -> None:
         self.size = size
         self._raw = raw
         self._renamed = renamed
+        self._nothing: Bool = np.zeros(size, bool)
+        self._nothing.setflags(write=False)
         self._masks: dict[str, Bool] = {}
         self._found: dict[str, Int64] = {}
+        self._read: dict[tuple[object, ...], list[tuple[dict[str, int | str], Int64]]] = {}
+        self._kept = 0
         self.cache: dict[Any, Any] = {}
 
     def named(self, key: str) -> Int64:
@@ -162,28 +186,47 @@ class KeyIndex:
         """bool[n]: rows whose key matches; text that is an exact key is not interpreted as a glob."""
         mask = self._masks.get(text)
         if mask is None:
-            mask = np.zeros(self.size, bool)
-            rows = self.find(text)
-            if len(rows):
-                mask[rows] = True
-            else:
-                mask[self._raw.globbed(Glob.of(text))] = True
-                if self._renamed is not None:
-                    mask[self._renamed.globbed(Glob.of(text))] = True
-            mask.setflags(write=False)
+            found = [self.find(text)]
+            if not len(found[0]):
+                found = [table.globbed(Glob.of(text)) for table in self._tables()]
+            mask = self._nothing
+            if any(map(len, found)):
+                mask = np.zeros(self.size, bool)
+                for rows in found:
+                    mask[rows] = True
+                mask.setflags(write=False)
             if len(self._masks) >= _MAX_MASKS:
                 self._masks.clear()
             self._masks[text] = mask
         return mask
 
+    def _tables(self) -> tuple[_KeyTable, ...]:
+        return (self._raw,) if self._renamed is None else (self._raw, self._renamed)
+
+    def may_have(self, pattern: Pattern) -> bool:
+        """False if certainly no key matches a template."""
+        return any(table.may_have(pattern) for table in self._tables())
+
     def template(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
         """Captures and rows per matching key; a row counts under its logged key first."""
+        out = self._read.get(pattern.parts)
+        if out is None:
+            out = self._read_all(pattern)
+            self._kept += len(out) + 1
+            if self._kept > _MAX_FOUND:
+                self._read.clear()
+                self._kept = len(out) + 1
+            self._read[pattern.parts] = out
+        return out
+
+    def _read_all(self, pattern: Pattern) -> list[tuple[dict[str, int | str], Int64]]:
         out = self._raw.matching(pattern)
-        if self._renamed is not None:
+        renamed = [] if self._renamed is None else self._renamed.matching(pattern)
+        if renamed:
             taken = np.zeros(self.size, bool)
             for _, rows in out:
                 taken[rows] = True
-            for captures, rows in self._renamed.matching(pattern):
+            for captures, rows in renamed:
                 free = rows[~taken[rows]]
                 if len(free):
                     out.append((captures, free))

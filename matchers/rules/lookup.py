@@ -13,6 +13,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.rules.key_index import KeyIndex, index_of
 from matchers.rules.model import IgnoreRule, RuleSet, Side, ToleranceRule
 from matchers.rules.pattern import Glob
+from matchers.rules.text_index import TextIndex
 
 __all__ = ["Lookup", "excluded_rows", "in_phase", "in_side", "tolerances_of_rows"]
 
@@ -33,6 +34,7 @@ class Lookup:
         self.problems: list[list[str]] = [[] for _ in rules]
         self.hints: dict[int, str] = {}
         self._indices: dict[Side, KeyIndex] = {}
+        self._ops: dict[Side, TextIndex] = {}
 
     def log(self, side: Side) -> OpLog:
         return self.a if side is Side.A else self.b
@@ -45,10 +47,19 @@ class Lookup:
             index = self._indices[side] = index_of(self.log(side), modules)
         return index
 
-    def of_phase(self, side: Side, phase: Phase | None) -> Bool:
-        """bool[n], the rows of a phase; all rows for None."""
+    def in_phase(self, side: Side, rows: Bool, phase: Phase | None) -> Bool:
+        """bool[n], those of some rows that are of a phase; all of them for None."""
+        return rows if phase is None else rows & (self.log(side).phase == phase)
+
+    def of_op(self, side: Side, glob: str) -> Bool:
+        """bool[n], the rows whose op matches a glob."""
         log = self.log(side)
-        return np.ones(len(log), bool) if phase is None else np.asarray(log.phase == phase)
+        if side not in self._ops:
+            self._ops[side] = TextIndex(log.ops)
+        # One extra entry for rows without an op, whose number is -1.
+        matching = np.zeros(len(log.ops) + 1, bool)
+        matching[self._ops[side].globbed(Glob.of(glob))] = True
+        return np.asarray(matching[log.op])
 
     def report(self, number: int, problem: str) -> None:
         """Record a problem of a rule, once."""
@@ -82,8 +93,8 @@ def excluded_rows(look: Lookup) -> tuple[Int32, Int32]:
     first = _unclaimed(look)
     for number, rule in look.rules.in_force(IgnoreRule):
         masks = {side: _ignored(look, side, rule) for side in Side if rule.side in (None, side)}
-        before = _claim(look, number, masks, first)
         look.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
+        before = _claim(look, number, masks, first) if look.matched[number] else []
         if not look.matched[number]:
             named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
             what = " and ".join(text for value, text in named if value is not None)
@@ -105,11 +116,8 @@ def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
     tolerances = np.full(len(look.rules) + 1, np.nan)
     for number, rule in look.rules.in_force(ToleranceRule):
         tolerances[number] = rule.rtol
-        masks = {
-            side: look.index(side).glob(rule.match) & look.of_phase(side, rule.phase)
-            for side in Side
-            if rule.side in (None, side)
-        }
+        sides = [side for side in Side if rule.side in (None, side)]
+        masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in sides}
         before = _claim(look, number, masks, first)
         look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
         if before:
@@ -128,6 +136,9 @@ def _unclaimed(look: Lookup) -> dict[Side, Int64]:
 def _claim(look: Lookup, number: int, masks: Mapping[Side, Bool], first: Mapping[Side, Int64]) -> list[int]:
     """Assign the unclaimed rows of its masks to a rule; if there are none, return the rules that have them."""
     none = len(look.rules)
+    masks = {side: mask for side, mask in masks.items() if mask.any()}
+    if not masks:
+        return []
     fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
     if any(mask.any() for mask in fresh.values()):
         for side, mask in fresh.items():
@@ -137,10 +148,7 @@ def _claim(look: Lookup, number: int, masks: Mapping[Side, Bool], first: Mapping
 
 
 def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Bool:
-    log, mask = look.log(side), look.of_phase(side, rule.phase)
-    if rule.op is not None:
-        glob = Glob.of(rule.op)
-        # One extra entry for rows without an op, whose number is -1.
-        ops = np.fromiter((*map(glob.match, log.ops), False), bool, len(log.ops) + 1)
-        mask = mask & ops[log.op]
+    if rule.op is None:
+        return look.in_phase(side, look.index(side).glob(rule.match or ""), rule.phase)
+    mask = look.in_phase(side, look.of_op(side, rule.op), rule.phase)
     return mask if rule.match is None else mask & look.index(side).glob(rule.match)

@@ -17,21 +17,23 @@ takes as much as possible.
 A **glob** is matched against whole keys: `*` is any run of characters, dots and slashes included; `?` is any one
 character.
 
-No pattern can hang the program: a regular expression is used only if the end of every placeholder is determined, so
-that nothing is tried twice; everything else is decided by dynamic programming over the text, and globs by an automaton.
-All of it is linear in the length of the text. A template has at most 32 placeholders and matches no text of more than
-65,536 characters.
+No pattern can hang the program: where the end of every placeholder is determined, the text is read once from left to
+right; all else is decided by dynamic programming over the text, and a glob by searching its plain texts one after the
+other, or with a `?` by an automaton. All of it is linear in the length of the text, and nothing has to be compiled
+first: a rule file may have tens of thousands of patterns. A template has at most 32 placeholders and matches no text of
+more than 65,536 characters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
-__all__ = ["Captures", "Glob", "Pattern", "PatternError"]
+__all__ = ["Captures", "Glob", "Pattern", "PatternError", "canonical"]
 
 Captures = Mapping[str, "int | str"]
 
@@ -40,11 +42,18 @@ _KINDS: Final = ("int", "name", "path")
 _PLACEHOLDER: Final = re.compile(
     r"\{(?:([0-9]{1,9})\s*-\s*)?([1-9][0-9]{0,8})?([A-Za-z_][A-Za-z0-9_]*)(?::([a-z]+))?\s*(?:([+-])\s*([0-9]{1,9}))?\}"
 )
-_CLASS: Final = {"int": "([0-9]+)", "name": "([^./]+)", "path": r"([^./]+(?:\.[^./]+)*)"}
+_RUN: Final = {
+    kind: re.compile(run) for kind, run in (("int", "[0-9]+"), ("name", "[^./]+"), ("path", r"[^./]+(?:\.[^./]+)*"))
+}
+"""The longest text that a placeholder can take from a position."""
+_BRACE: Final = re.compile("[{}]")
 _STOPS: Final = {"int": "", "name": "./", "path": "/"}
 _MAX_DIGITS: Final = 18
 _MAX_TEXT_LENGTH: Final = 65_536
 _MAX_HOLES: Final = 32
+
+
+_Reader = Callable[[tuple["str | _Hole", ...], str], "tuple[str, ...] | None"]
 
 
 class PatternError(ValueError):
@@ -82,22 +91,34 @@ class Pattern:
 
     Attributes:
         text: as written.
+        parts: plain texts and placeholders in turn.
+        literals: the plain texts, the longest first.
         kinds: placeholder name -> `int`, `name` or `path`; empty for plain text.
     """
 
-    __slots__ = ("_expression", "_parts", "_shift", "kinds", "text")
+    __slots__ = ("_halves", "_reader", "kinds", "literals", "parts", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._parts = _parts_of(text)
-        self.kinds: dict[str, str] = {}
-        holes = [part for part in self._parts if isinstance(part, _Hole)]
+        self._set(text, _parts_of(text))
+        holes = [part for part in self.parts if isinstance(part, _Hole)]
         if len(holes) > _MAX_HOLES:
             raise PatternError(f"more than {_MAX_HOLES} placeholders")
         for part in holes:
-            if self.kinds.setdefault(part.name, part.kind) != part.kind:
-                raise PatternError(f"{{{part.name}}} is used both as {self.kinds[part.name]} and as {part.kind}")
-        self._expression = _forced(self._parts)
+            if self.kinds[part.name] != part.kind:
+                raise PatternError(f"{{{part.name}}} is used both as {part.kind} and as {self.kinds[part.name]}")
+
+    def _set(self, text: str, parts: tuple[str | _Hole, ...]) -> None:
+        self.text, self.parts = text, parts
+        self.kinds: dict[str, str] = {part.name: part.kind for part in parts if isinstance(part, _Hole)}
+        self.literals = _by_length(part for part in parts if isinstance(part, str))
+        self._reader: _Reader | None = None
+        self._halves: tuple[Pattern, Pattern] | None = None
+
+    @property
+    def form(self) -> tuple[str, ...]:
+        """What decides how a text is read: the plain texts, and the kinds of the placeholders."""
+        # No plain text of a template is empty, so an empty text marks the kind behind it.
+        return tuple(word for part in self.parts for word in ((part,) if isinstance(part, str) else ("", part.kind)))
 
     @classmethod
     def of(cls, text: str) -> Pattern:
@@ -112,34 +133,38 @@ class Pattern:
 
         No placeholder matches a `/`, so a text matches exactly if its own two halves match these two.
         """
-        for at in range(len(self._parts) - 1, -1, -1):
-            part = self._parts[at]
+        if self._halves is None:
+            self._halves = self._cut()
+        return self._halves
+
+    def _cut(self) -> tuple[Pattern, Pattern]:
+        for at in range(len(self.parts) - 1, -1, -1):
+            part = self.parts[at]
             if isinstance(part, str) and "/" in part:
                 cut = part.rindex("/") + 1
-                return self._slice((*self._parts[:at], part[:cut])), self._slice((part[cut:], *self._parts[at + 1 :]))
-        return self._slice(()), self
-
-    def _slice(self, parts: tuple[str | _Hole, ...]) -> Pattern:
-        out = object.__new__(Pattern)
-        out.text = self.text
-        out._parts = tuple(part for part in parts if part)
-        out.kinds = {part.name: part.kind for part in out._parts if isinstance(part, _Hole)}
-        out._expression = _forced(out._parts)
-        return out
+                head, tail = (*self.parts[:at], part[:cut]), (part[cut:], *self.parts[at + 1 :])
+                return _of_parts(self.text, head), _of_parts(self.text, tail)
+        return _of_parts(self.text, ()), self
 
     def match(self, text: str) -> dict[str, int | str] | None:
         """The value of every placeholder if the whole text matches, else None."""
+        groups = self.reading(text)
+        return None if groups is None else self.captures(groups)
+
+    def reading(self, text: str) -> tuple[str, ...] | None:
+        """The text of every placeholder if the whole text has this form, else None; the same for every equal `form`."""
         if len(text) > _MAX_TEXT_LENGTH:
             return None
-        if self._expression is not None:
-            found = self._expression.fullmatch(text)
-            return None if found is None else self._read(found.groups())
-        groups = _longest_reading(self._parts, text)
-        return None if groups is None else self._read(groups)
+        if self._reader is None:
+            holes = sum(isinstance(part, _Hole) for part in self.parts)
+            forced = _only_reading if _is_forced(self.parts) else _longest_reading
+            self._reader = _rest_reading if holes == 1 else forced
+        return self._reader(self.parts, text)
 
-    def _read(self, groups: tuple[str, ...]) -> dict[str, int | str] | None:
+    def captures(self, groups: tuple[str, ...]) -> dict[str, int | str] | None:
+        """The value of every placeholder by its texts; None if a text is no value, or one name has two values."""
         out: dict[str, int | str] = {}
-        holes = (part for part in self._parts if isinstance(part, _Hole))
+        holes = (part for part in self.parts if isinstance(part, _Hole))
         for hole, text in zip(holes, groups, strict=True):
             value: int | str = text
             if hole.kind == "int":
@@ -159,12 +184,12 @@ class Pattern:
             else str(captures[part.name])
             if part.plain
             else str(int(captures[part.name]) * part.factor + part.offset)
-            for part in self._parts
+            for part in self.parts
         )
 
     def check_against(self, source: Pattern) -> None:
         """Raise `PatternError` if `source` does not capture everything that this template needs."""
-        for part in self._parts:
+        for part in self.parts:
             if not isinstance(part, _Hole):
                 continue
             kind = source.kinds.get(part.name)
@@ -175,9 +200,42 @@ class Pattern:
                 raise PatternError(f"{{{part.name}}} is not a number; write {{{part.name}:int}} where it is captured")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _compiled(text: str) -> Pattern:
     return Pattern(text)
+
+
+def _of_parts(text: str, parts: Iterable[str | _Hole]) -> Pattern:
+    out = object.__new__(Pattern)
+    out._set(text, tuple(part for part in parts if part))
+    return out
+
+
+def _by_length(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(dict.fromkeys(texts), key=len, reverse=True))
+
+
+def canonical(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """The same patterns with other names and values for their placeholders: equal `parts` for those that mean the same.
+
+    `layers.{i}/op_{n+2}_mm` with `layers.{i}/op_{n+3}_mm` is `layers.{0}/op_{1}_mm` with `layers.{0}/op_{1+1}_mm`.
+    """
+    holes = [part for pattern in patterns for part in pattern.parts if isinstance(part, _Hole)]
+    names: dict[str, str] = {}
+    shift: dict[str, int] = {}
+    for hole in holes:
+        names.setdefault(hole.name, str(len(names)))
+        shift.setdefault(hole.name, hole.offset)
+    for hole in holes:
+        if hole.factor != 1:  # its value cannot be negative
+            shift[hole.name] = 0
+
+    def renamed(part: str | _Hole) -> str | _Hole:
+        if isinstance(part, str):
+            return part
+        return _Hole(names[part.name], part.kind, part.offset - shift[part.name], part.factor)
+
+    return tuple(_of_parts(pattern.text, map(renamed, pattern.parts)) for pattern in patterns)
 
 
 def _parts_of(text: str) -> tuple[str | _Hole, ...]:
@@ -185,15 +243,12 @@ def _parts_of(text: str) -> tuple[str | _Hole, ...]:
     parts: list[str | _Hole] = []
     plain = ""
     at = 0
-    while at < len(text):
-        char = text[at]
-        if char not in "{}":
-            plain += char
-            at += 1
-        elif text[at : at + 2] in {"{{", "}}"}:
-            plain += char
+    while (brace := _BRACE.search(text, at)) is not None:
+        plain, at = plain + text[at : brace.start()], brace.start()
+        if text[at : at + 2] in {"{{", "}}"}:
+            plain += text[at]
             at += 2
-        elif char == "}":
+        elif text[at] == "}":
             raise PatternError("a '}' without '{' before it; write '}}' for a brace", at)
         else:
             found = _PLACEHOLDER.match(text, at)
@@ -204,7 +259,7 @@ def _parts_of(text: str) -> tuple[str | _Hole, ...]:
                 plain = ""
             parts.append(_hole(found))
             at = found.end()
-    if plain:
+    if plain := plain + text[at:]:
         parts.append(plain)
     return tuple(parts)
 
@@ -225,25 +280,49 @@ def _hole(found: re.Match[str]) -> _Hole:
     return _Hole(name, kind, int(f"{sign}{offset}") if sign else 0, int(factor or 1))
 
 
-def _forced(parts: tuple[str | _Hole, ...]) -> re.Pattern[str] | None:
-    """A regular expression if each placeholder must end where its run of characters ends, else None.
+def _is_forced(parts: tuple[str | _Hole, ...]) -> bool:
+    """True if each placeholder must end where its run of characters ends.
 
-    That holds if the following plain text cannot continue the run. The engine may still backtrack over a run, but every
-    step fails on its first character, so the cost stays linear.
+    That holds if the following plain text cannot continue the run.
     """
-    expression = ""
-    for at, part in enumerate(parts):
+    for part, after in pairwise(parts):
         if isinstance(part, str):
-            expression += re.escape(part)
             continue
-        if at + 1 < len(parts):
-            after = parts[at + 1]
-            if not isinstance(after, str):
+        if not isinstance(after, str):
+            return False
+        if after[0] in "0123456789" if part.kind == "int" else after[0] not in _STOPS[part.kind]:
+            return False
+    return True
+
+
+def _rest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ...] | None:
+    """The text of the one placeholder: what the plain texts around it leave; None if the text does not match."""
+    before, after = (part if isinstance(part, str) else "" for part in (parts[0], parts[-1]))
+    if len(text) < len(before) + len(after) or not (text.startswith(before) and text.endswith(after)):
+        return None
+    rest = text[len(before) : len(text) - len(after)]
+    kind = next(part.kind for part in parts if isinstance(part, _Hole))
+    return (rest,) if _RUN[kind].fullmatch(rest) else None
+
+
+def _only_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ...] | None:
+    """The texts of the placeholders, each of which ends where its run ends; None if the text does not match."""
+    if parts and isinstance(last := parts[-1], str) and not text.endswith(last):
+        return None
+    groups: list[str] = []
+    at = 0
+    for part in parts:
+        if isinstance(part, str):
+            if not text.startswith(part, at):
                 return None
-            if after[0] in "0123456789" if part.kind == "int" else after[0] not in _STOPS[part.kind]:
+            at += len(part)
+        else:
+            run = _RUN[part.kind].match(text, at)
+            if run is None:
                 return None
-        expression += _CLASS[part.kind]
-    return re.compile(expression)
+            groups.append(run[0])
+            at = run.end()
+    return tuple(groups) if at == len(text) else None
 
 
 def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ...] | None:
@@ -320,15 +399,35 @@ def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
 
 
 class Glob:
-    """A compiled glob, as an automaton whose states are sets of positions in the pattern (bits of an integer).
+    """A glob. `literals` are its plain texts, the longest first: each is in every text that it matches.
 
-    `feed` continues from a state, so that texts with a common prefix are matched from where they differ.
+    One without `?` is matched by searching its plain texts from left to right, any other by an automaton whose states
+    are sets of positions in the pattern (bits of an integer).
     """
 
-    __slots__ = ("_any", "_loops", "_of_char", "_sink", "_steps", "accepting", "start", "text")
+    __slots__ = (
+        "_any",
+        "_between",
+        "_loops",
+        "_of_char",
+        "_shortest",
+        "_sink",
+        "_steps",
+        "accepting",
+        "literals",
+        "start",
+        "text",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._between = None if "?" in text else text.split("*")
+        self._shortest = len(text) - text.count("*")
+        self.literals = _by_length(filter(None, text.replace("?", "*").split("*")))
+        if self._between is None:
+            self._compile(text)
+
+    def _compile(self, text: str) -> None:
         # Bit p stands for "p characters of the pattern, stars not counted, are done".
         of_char: dict[str, int] = {}
         anything = loops = position = 0
@@ -349,6 +448,11 @@ class Glob:
         self.accepting = 1 << position
         self._sink = self.accepting if loops >> position & 1 else -1
 
+    @property
+    def anywhere(self) -> bool:
+        """True if it matches every text that has its plain text."""
+        return self._between is not None and 1 < len(self._between) < 4 and self._between[0] == self._between[-1] == ""
+
     @classmethod
     def of(cls, text: str) -> Glob:
         """Return the compiled glob of a text; every text is valid."""
@@ -357,7 +461,7 @@ class Glob:
     def __repr__(self) -> str:
         return f"Glob({self.text!r})"
 
-    def feed(self, state: int, text: str) -> int:
+    def _feed(self, state: int, text: str) -> int:
         """The state after `text`; 0 if no match is possible any more."""
         steps = self._steps
         if state == self._sink:
@@ -383,9 +487,25 @@ class Glob:
 
     def match(self, text: str) -> bool:
         """True if the whole text matches."""
-        return bool(self.feed(self.start, text) & self.accepting)
+        if len(text) < self._shortest:
+            return False
+        if self._between is None:
+            return bool(self._feed(self.start, text) & self.accepting)
+        first, *middle = self._between
+        if not middle:
+            return text == first
+        last = middle.pop()
+        at, end = len(first), len(text) - len(last)
+        if at > end or not (text.startswith(first) and text.endswith(last)):
+            return False
+        for plain in middle:
+            at = text.find(plain, at, end)
+            if at < 0:
+                return False
+            at += len(plain)
+        return True
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 15)
 def _compiled_glob(text: str) -> Glob:
     return Glob(text)

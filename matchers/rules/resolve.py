@@ -10,6 +10,7 @@ pair rule over an `apart` rule. Overridden rules are reported; a redundant rule 
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
-from matchers.rules.key_index import key_reference, warm
+from matchers.rules.key_index import KeyIndex, key_reference, warm
 from matchers.rules.lookup import Lookup, excluded_rows, in_phase, tolerances_of_rows
 from matchers.rules.model import (
     ApartRule,
@@ -29,12 +30,14 @@ from matchers.rules.model import (
     Side,
     TemplateRule,
 )
-from matchers.rules.pattern import Pattern
-from matchers.rules.template_pairs import Group, TemplatePairs, template_pairs
+from matchers.rules.pattern import Pattern, canonical
+from matchers.rules.template_pairs import NO_PAIRS, Group, TemplatePairs, template_pairs
+from matchers.rules.text_index import TextIndex
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
 
-_MAX_TEMPLATES: Final = 64
+_MAX_KEPT: Final = 1 << 20
+"""Templates and their pairs that are kept for the next call."""
 
 
 class Forced(NamedTuple):
@@ -151,6 +154,16 @@ class _Filled:
     forced: list[Forced] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Cached results of templates, by what they mean and by rule. `size`: templates and their pairs."""
+
+    other: weakref.ref[KeyIndex]
+    pairs: dict[tuple[object, ...], TemplatePairs] = field(default_factory=dict)
+    filled: dict[tuple[object, ...], _Filled] = field(default_factory=dict)
+    size: int = 0
+
+
 class _Run(Lookup):
     """One call of `resolve`."""
 
@@ -165,6 +178,9 @@ class _Run(Lookup):
         self.taken_b = np.full(len(b), -1, np.int64)
         self.forced: list[Forced] = []
         self.apart: dict[tuple[int, int], int] = {}
+        # The same by row of a, and which rows of a have any.
+        self.apart_of: dict[int, list[tuple[int, int]]] = {}
+        self.kept_apart = np.zeros(len(a), bool)
         self.op_groups: list[OpGroup] = []
 
     def result(self, excluded: tuple[Int32, Int32], tolerances: tuple[Int64, Int64, Float64]) -> Resolved:
@@ -205,28 +221,30 @@ class _Run(Lookup):
         if not self.rules.in_force(ModuleRule):
             return
         names = list(self.modules_a)
+        logged = present = TextIndex(names)
         # The rule that gave a module its present name, -1 for the log.
         renamed_by = [-1] * len(names)
         counts: Int64 | None = None
+        stale = False
         in_b = frozenset(self.modules_b)
         touched: list[tuple[int, list[int]]] = []
         for number, rule in self.rules.in_force(ModuleRule):
             source, target = Pattern.of(rule.a), Pattern.of(rule.b)
-            renamed: list[int] = []
-            for at, name in enumerate(names):
-                captures = source.match(name)
-                if captures is not None:
-                    names[at] = target.expand(captures)
-                    renamed.append(at)
+            matching = present.matching(source)
+            renamed = list(matching)
+            if source.parts != target.parts:
+                for at, captures in matching.items():
+                    name, names[at] = names[at], target.expand(captures)
                     if names[at] != name:
                         renamed_by[at] = number
+                        stale = True
             if not renamed:
-                first = next(
-                    (by for by, name in zip(renamed_by, self.a.modules, strict=True) if source.match(name)), -1
-                )
+                first = next((renamed_by[at] for at in logged.matching(source)), -1)
                 lost = f"has no effect: {self.other(first)} renames these modules first" if first >= 0 else ""
                 self.report(number, lost or f"a has no module '{rule.a}'")
                 continue
+            if stale:
+                present, stale = TextIndex(names), False
             if counts is None:
                 counts = np.bincount(self.a.module[self.a.module >= 0], minlength=len(names))
             self.matched[number] = int(counts[renamed].sum())
@@ -309,6 +327,8 @@ class _Run(Lookup):
                 self.report(number, f"repeats {self.other(self.apart[pair])}")
             else:
                 self.apart[pair] = number
+                self.apart_of.setdefault(pair[0], []).append((pair[1], number))
+                self.kept_apart[pair[0]] = True
                 self.matched[number] = 1
 
     # Templates
@@ -350,8 +370,9 @@ class _Run(Lookup):
         free[pairs.group_a[by_a >= 0]] = False
         free[pairs.group_b[by_b >= 0]] = False
         forbidding: list[int] = []
-        for (row_a, row_b), apart in self.apart.items():
-            for group in pairs.group_a[pairs.flat_a == row_a].tolist():
+        for at in np.flatnonzero(self.kept_apart[pairs.flat_a]).tolist():
+            group = int(pairs.group_a[at])
+            for row_b, apart in self.apart_of[int(pairs.flat_a[at])]:
                 if row_b in pairs.groups[group][1]:
                     free[group] = False
                     self.overriding.add(apart)
@@ -394,46 +415,59 @@ class _Run(Lookup):
 
     def filled(self, rule: TemplateRule) -> _Filled:
         index_a, index_b = self.index(Side.A), self.index(Side.B)
-        cache: dict[tuple[object, ...], _Filled]
-        owner, cache = index_a.cache.get("templates", (None, {}))
-        if owner is None or owner() is not index_b:
-            cache = {}
-            index_a.cache["templates"] = (weakref.ref(index_b), cache)
-        key = (rule.a, rule.b, rule.phase)
-        filled = cache.get(key)
+        kept: _Kept | None = index_a.cache.get("templates")
+        if kept is None or kept.other() is not index_b or kept.size > _MAX_KEPT:
+            kept = index_a.cache["templates"] = _Kept(weakref.ref(index_b))
+        filled = kept.filled.get((rule.a, rule.b, rule.phase))
         if filled is None:
-            if len(cache) >= _MAX_TEMPLATES:
-                cache.clear()
-            pairs = template_pairs(rule, index_a, index_b, (self.a.phase, self.b.phase))
-            filled = cache[key] = _Filled(pairs)
+            filled = kept.filled[rule.a, rule.b, rule.phase] = _Filled(self.pairs_of(rule, kept))
+            kept.size += 1
         return filled
+
+    def pairs_of(self, rule: TemplateRule, kept: _Kept) -> TemplatePairs:
+        index_a, index_b = self.index(Side.A), self.index(Side.B)
+        if not index_a.may_have(Pattern.of(rule.a[0])):
+            return NO_PAIRS
+        # Templates that differ only in names and in where they begin to count make the same pairs.
+        patterns = canonical([Pattern.of(text) for text in (*rule.a, *rule.b)])
+        same = (tuple(pattern.parts for pattern in patterns), len(rule.a), rule.phase)
+        if same not in kept.pairs:
+            sides = patterns[: len(rule.a)], patterns[len(rule.a) :]
+            pairs = template_pairs(*sides, rule.phase, index_a, index_b, (self.a.phase, self.b.phase))
+            kept.pairs[same] = pairs
+            kept.size += len(pairs.groups)
+        return kept.pairs[same]
 
     # Ops
 
-    def rows_with_op(self, side: Side, names: Sequence[str], phase: Phase | None) -> int:
-        log = self.log(side)
-        known = {name: at for at, name in enumerate(log.ops)}
-        wanted = [known[name] for name in names if name in known]
-        return int((np.isin(log.op, wanted) & self.of_phase(side, phase)).sum()) if wanted else 0
-
     def group_ops(self) -> None:
+        before: dict[tuple[object, ...], OpGroup] = {}
+        counts = {side: Counter[tuple[str, int]]() for side in Side}
+        for side in Side if self.rules.in_force(OpRule) else ():
+            log = self.log(side)
+            both, n = np.unique(np.stack((log.op, log.phase)), axis=1, return_counts=True)
+            named = ((log.ops[op] if op >= 0 else "", phase) for op, phase in both.T.tolist())
+            counts[side].update(dict(zip(named, n.tolist(), strict=True)))
+        known = {side: set(self.log(side).ops) for side in Side}
         for number, rule in self.rules.in_force(OpRule):
             group = OpGroup(rule.a, rule.b, number, rule.phase)
-            before = next((other for other in self.op_groups if _covers(other, group)), None)
-            if before is not None:
-                verb = "repeats" if (before.a, before.b) == (rule.a, rule.b) else "contradicts"
-                self.report(number, f"{verb} {self.other(before.rule)}, which takes precedence")
+            what = _what(group)
+            covering = [before[what, phase] for phase in {None, rule.phase} if (what, phase) in before]
+            if covering:
+                first = min(covering, key=lambda other: other.rule)
+                verb = "repeats" if (first.a, first.b) == (rule.a, rule.b) else "contradicts"
+                self.report(number, f"{verb} {self.other(first.rule)}, which takes precedence")
                 continue
+            before[what, rule.phase] = group
             self.op_groups.append(group)
+            phases = tuple(Phase) if rule.phase is None else (rule.phase,)
             for side, names in ((Side.A, rule.a), (Side.B, rule.b)):
-                log = self.log(side)
                 for name in names:
-                    if name not in set(log.ops):
+                    if name not in known[side]:
                         self.report(number, f"{side} has no op '{name}'")
-                self.matched[number] += self.rows_with_op(side, names, rule.phase)
+                self.matched[number] += sum(counts[side][name, phase] for name in set(names) for phase in phases)
 
 
-def _covers(first: OpGroup, then: OpGroup) -> bool:
-    """True if the earlier rule covers the same op or chain everywhere that the later one does."""
-    same = first.b == then.b if len(then.a) == 1 else first.a == then.a
-    return same and (len(first.a) == 1) == (len(then.a) == 1) and first.phase in (None, then.phase)
+def _what(group: OpGroup) -> tuple[object, ...]:
+    """What a rule is about: an earlier one about the same, of the same phase or all phases, covers it."""
+    return ("one", group.b) if len(group.a) == 1 else ("chain", group.a)

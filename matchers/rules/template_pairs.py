@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Int64
+from matchers.logs.op_log import Phase
 from matchers.rules.key_index import KeyIndex
-from matchers.rules.model import TemplateRule
 from matchers.rules.pattern import Captures, Pattern
 
-__all__ = ["Group", "TemplatePairs", "template_pairs"]
+__all__ = ["NO_PAIRS", "Group", "TemplatePairs", "template_pairs"]
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]
 """Rows of a and rows of b that are one operation."""
@@ -44,16 +45,28 @@ class TemplatePairs:
     clash: str | None
 
 
+_NO_ROWS = np.zeros(0, np.int64)
+NO_PAIRS = TemplatePairs([], _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, 0, 0, None, None)
+"""The pairs of a template that matches nothing."""
+
+
 class _Pairing:
     """The pairs of one template, built place by place."""
 
-    def __init__(self, rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex, phases: tuple[Phases, Phases]) -> None:
-        self.phase = rule.phase
+    def __init__(
+        self,
+        of_a: Sequence[Pattern],
+        of_b: Sequence[Pattern],
+        phase: Phase | None,
+        index_a: KeyIndex,
+        index_b: KeyIndex,
+        phases: tuple[Phases, Phases],
+    ) -> None:
+        self.phase = phase
         self.index_a, self.index_b = index_a, index_b
         self.phases = phases
-        self.source = Pattern.of(rule.a[0])
-        self.more_a = [Pattern.of(text) for text in rule.a[1:]]
-        self.targets = [Pattern.of(text) for text in rule.b]
+        self.source, *self.more_a = of_a
+        self.targets = of_b
         self.used_a: set[int] = set()
         self.used_b: set[int] = set()
         self.groups: list[Group] = []
@@ -63,9 +76,13 @@ class _Pairing:
 
     def run(self) -> None:
         """Visit every place: the k-th operation of a key of a goes with the k-th of its other keys."""
+        hopeless = not all(map(self.index_a.may_have, self.more_a)) or not all(map(self.index_b.may_have, self.targets))
         for captures, rows in self.index_a.template(self.source):
             first = self.of_phase(rows, 0)
-            if len(first):
+            if len(first) and hopeless and self.missing is not None:
+                self.instances += len(first)
+                self.missed += len(first)
+            elif len(first):
                 self.place(captures, first)
 
     def of_phase(self, rows: Int64, side: int) -> Int64:
@@ -104,10 +121,15 @@ class _Pairing:
 
 
 def template_pairs(
-    rule: TemplateRule, index_a: KeyIndex, index_b: KeyIndex, phases: tuple[Phases, Phases]
+    of_a: Sequence[Pattern],
+    of_b: Sequence[Pattern],
+    phase: Phase | None,
+    index_a: KeyIndex,
+    index_b: KeyIndex,
+    phases: tuple[Phases, Phases],
 ) -> TemplatePairs:
-    """All pairs of a template; `phases` are the phases of the rows of a and of b."""
-    made = _Pairing(rule, index_a, index_b, phases)
+    """All pairs of a template, by its patterns; `phases` are the phases of the rows of a and of b."""
+    made = _Pairing(of_a, of_b, phase, index_a, index_b, phases)
     made.run()
     flat_a, group_a = _flat([rows for rows, _ in made.groups])
     flat_b, group_b = _flat([rows for _, rows in made.groups])

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers.rules.model import IgnoreRule, ModuleRule, RuleSet, TemplateRule, ToleranceRule
-from matchers.rules.pattern import Glob, Pattern, PatternError, _longest_reading
+from matchers.rules.model import IgnoreRule, ModuleRule, OpRule, Rule, RuleSet, TemplateRule, ToleranceRule
+from matchers.rules.pattern import Glob, Pattern, PatternError, _is_forced, _longest_reading, canonical
 from matchers.rules.resolve import resolve
+from matchers.rules.text_index import TextIndex
 from tests.matchers.rule_logs import log_of
 from tests.needs import examples
 
@@ -121,17 +122,43 @@ SLOW = {"i": "([0-9]+)", "n": "([0-9]+)", "r": r"([^./]+(?:\.[^./]+)*)", "s": r"
 
 @given(st.lists(PIECES, max_size=6, unique_by=lambda p: p if p[0] == "{" else object()), TEXTS)
 def test_matches_as_a_backtracking_engine_does(pieces: list[str], text: str) -> None:
-    """Both the forced expression and the dynamic program read a text as Python's `re` would."""
+    """Both the reading from left to right and the dynamic program read a text as Python's `re` would."""
     pattern = Pattern.of("".join(pieces))
     slow = "".join(SLOW.get(p[1], "([^./]+)") if p[0] == "{" else re.escape(p) for p in pieces)
     found = re.fullmatch(slow, text)
-    groups = _longest_reading(pattern._parts, text)
-    assert groups == (None if found is None else found.groups())
+    expected = None if found is None else found.groups()
+    assert _longest_reading(pattern.parts, text) == pattern.reading(text) == expected
     if found is None:
         assert pattern.match(text) is None
-    if pattern._expression is not None:
-        fast = pattern._expression.fullmatch(text)
-        assert (fast and fast.groups()) == (found and found.groups())
+
+
+@given(st.lists(st.lists(PIECES, max_size=5), min_size=1, max_size=2), st.lists(TEXTS, max_size=4))
+def test_searched_in_many_texts_it_matches_as_in_each(pieces: list[list[str]], texts: list[str]) -> None:
+    index = TextIndex(texts)
+    for template in pieces:
+        try:
+            pattern = Pattern.of("".join(template))
+        except PatternError:
+            continue
+        expected = {k: found for k, text in enumerate(texts) if (found := pattern.match(text)) is not None}
+        assert index.matching(pattern) == expected
+        assert index.may_match(pattern.literals) or not expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("{i}/op_{n+2}_mm", "{i}/op_{n+3}_mm"), ("{j}/op_{k}_mm", "{j}/op_{k+1}_mm"), True),
+        (("{i}/op_{n+2}_mm", "{i}/op_{n+3}_mm"), ("{j}/op_{k}_mm", "{j}/op_{k+2}_mm"), False),
+        (("{i}.{j}", "{j}.{i}"), ("{a:int}.{b:int}", "{b:int}.{a:int}"), True),
+        (("{i}.{j}", "{j}.{i}"), ("{i}.{j}", "{i}.{j}"), False),
+        (("{4k+4}", "{k}"), ("{4k}", "{k-1}"), False),
+        (("{x}", "y"), ("{x:path}", "y"), False),
+    ],
+)
+def test_templates_of_one_meaning_have_one_form(one: tuple[str, ...], other: tuple[str, ...], same: bool) -> None:
+    forms = [tuple(p.parts for p in canonical([Pattern.of(text) for text in texts])) for texts in (one, other)]
+    assert (forms[0] == forms[1]) is same
 
 
 @given(st.lists(PIECES, max_size=6), st.lists(TEXTS, max_size=3))
@@ -158,9 +185,9 @@ def test_halves_match_when_the_whole_does(pieces: list[str], texts: list[str]) -
 def test_globs_match_as_fnmatch_does(glob: str, text: str) -> None:
     expected = fnmatch.fnmatchcase(text, glob.replace("[", "[[]"))
     assert Glob.of(glob).match(text) == expected
-    cut = len(text) // 2
-    compiled = Glob.of(glob)
-    assert bool(compiled.feed(compiled.feed(compiled.start, text[:cut]), text[cut:]) & compiled.accepting) == expected
+    assert TextIndex([text, "", text + "x"]).globbed(Glob.of(glob)) == [
+        k for k, other in enumerate((text, "", text + "x")) if Glob.of(glob).match(other)
+    ]
 
 
 def test_globs_cross_dots_and_slashes() -> None:
@@ -200,8 +227,8 @@ def steps(run: Callable[[], object]) -> int:
     ],
 )
 def test_the_work_of_a_glob_is_linear_in_the_text(pattern: str, text: str) -> None:
-    few, many = (steps(partial(Glob(pattern).match, text * times)) for times in (1_000, 4_000))
-    assert few <= 200 * 1_000 * len(text)
+    few, many = (steps(partial(Glob(pattern).match, text * times)) for times in (3_000, 12_000))
+    assert few <= 200 * 3_000 * len(text)
     assert many <= 4.1 * few
 
 
@@ -229,20 +256,44 @@ def test_a_text_too_long_is_no_instance() -> None:
 
 
 @given(st.lists(PIECES, max_size=6))
-def test_a_regular_expression_has_nothing_to_try_twice(pieces: list[str]) -> None:
-    """Where one is used, what follows a placeholder cannot begin inside of it, so there is one way to read a text."""
+def test_where_a_text_is_read_once_there_is_one_way_to_read_it(pieces: list[str]) -> None:
+    """What follows a placeholder cannot begin inside of it."""
     try:
         pattern = Pattern.of("".join(pieces))
     except PatternError:
         return
-    if pattern._expression is None:
+    if not _is_forced(pattern.parts):
         return
-    for part, after in pairwise(pattern._parts):
+    for part, after in pairwise(pattern.parts):
         if not isinstance(part, str):
             assert isinstance(after, str)
             alone = Pattern.of(f"{{z:{part.kind}}}")
             # with a path, a dot may go on when a segment follows
             assert alone.match(f"1{after[0]}1") is None
+
+
+MANY: dict[str, Callable[[int], Rule]] = {
+    "templates": lambda k: TemplateRule(a=(f"layers.{{i}}.m{k}/op_{{n}}_mm",), b=(f"blocks.{{i}}.m{k}/op_{{n}}_mm",)),
+    "templates that match": lambda k: TemplateRule(a=(f"{{x:path}}/op_{{n+{k}}}_{{o}}",), b=(f"b{k}.{{x}}/{{o}}",)),
+    "modules": lambda k: ModuleRule(a=f"layers.{{i}}.m{k}", b=f"blocks.{{i}}.m{k}"),
+    "modules that match": lambda k: ModuleRule(a=f"{{x:path}}.w{k}", b=f"{{x:path}}.w{k + 1}"),
+    "globs": lambda k: IgnoreRule(match=f"layers.*.m{k}*/op_*_mm"),
+    "globs of ops": lambda k: IgnoreRule(op=f"*m{k}*_backward"),
+    "globs with ?": lambda k: IgnoreRule(match=f"layers.?.*m{k}?*"),
+    "tolerances": lambda k: ToleranceRule(match=f"*wq*m{k}*", rtol=0.5),
+    "ops": lambda k: OpRule(a=(f"mm{k}",), b=(f"mm{k}", "add")),
+}
+"""Rules of one kind by number."""
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_the_work_for_a_rule_does_not_grow_with_their_number(kind: str) -> None:
+    """Nor does it, for rules that match nothing, with the keys: a rule file may have tens of thousands of rules."""
+    log = log_of([f"layers.{k % 8}.w{k % 5}/op_{k}_mm" for k in range(400)])
+    few, many = (steps(partial(resolve, RuleSet(tuple(map(MANY[kind], range(n)))), log, log)) for n in (200, 800))
+    assert many <= 4.2 * few
+    per_rule = (many - few) / 600
+    assert per_rule <= (3_000 if "that match" in kind else 200), per_rule
 
 
 def test_the_work_of_a_rule_file_is_linear_in_the_keys() -> None:
