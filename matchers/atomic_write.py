@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -17,11 +17,13 @@ __all__ = ["atomic_binary", "atomic_write", "atomic_writer"]
 
 
 @contextmanager
-def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def atomic_binary(
+    path: str | os.PathLike[str], *, mode: int = 0o666, check: Callable[[], None] | None = None
+) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` if the block succeeds and is deleted if it raises.
 
     An existing file keeps its permissions, and symbolic links are followed. `mode` applies to new files only and is
-    narrowed by the umask.
+    narrowed by the umask. `check` is called when all is on the disk, just before the file is replaced, and may raise.
 
     Raises:
         OSError: the folder is not writable or the disk is full. Nothing is left behind.
@@ -38,6 +40,8 @@ def atomic_binary(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             yield out
             out.flush()
             os.fsync(out.fileno())
+        if check is not None:
+            check()
         os.replace(temporary, target)
     except BaseException:
         # Ctrl-C too must not leave half a file behind.
@@ -80,10 +84,11 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def atomic_write(path: str | PathLike[str], data: bytes) -> None:
+def atomic_write(path: str | PathLike[str], data: bytes, *, check: Callable[[], None] | None = None) -> None:
     """Replace a file in one step: readers see the old content or the new one, even after a crash or on a full disk.
 
-    Follow symbolic links, keep the mode of an existing file, and leave no temporary file behind.
+    Follow symbolic links, keep the mode of an existing file, and leave no temporary file behind. `check` is that of
+    `atomic_binary`.
 
     Raises:
         OSError: writing failed, or the file is read-only (even if its folder is writable).
@@ -94,5 +99,5 @@ def atomic_write(path: str | PathLike[str], data: bytes) -> None:
             raise OSError(errno.EINVAL, "not a regular file", str(target))
         if not os.access(target, os.W_OK):
             raise OSError(errno.EACCES, "the file is read-only", str(target))
-    with atomic_binary(target) as file:
+    with atomic_binary(target, check=check) as file:
         file.write(data)

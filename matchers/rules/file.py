@@ -168,8 +168,13 @@ class RuleFile:
             RulesError: the file cannot be edited in place (without `force`), or writing failed; the file is then
                 unchanged.
         """
-        if not force and self.changed_on_disk():
-            raise RulesChangedError(f"{self.path}: the file changed on disk since it was read; not saved")
+        target = Path(os.path.realpath(self.path))
+
+        def unchanged() -> None:
+            if not force and (self.changed_on_disk() or Path(os.path.realpath(self.path)) != target):
+                raise RulesChangedError(f"{self.path}: the file changed on disk since it was read; not saved")
+
+        unchanged()
         keep = False
         try:
             text = self._edited(rules)
@@ -182,10 +187,10 @@ class RuleFile:
             keep, text = True, new_file(rules)
         data = text.encode("utf-8")
         try:
-            target = Path(os.path.realpath(self.path))
             if keep and target.exists():
                 _keep_aside(target)
-            atomic_write(target, data)
+            # Writing takes a while, seconds on a slow disk: another program may save meanwhile.
+            atomic_write(target, data, check=unchanged)
         except OSError as error:
             advice = _ADVICE.get(error.errno or 0, "save to another file")
             raise RulesError(f"{self.path}: not saved: {error.strerror or error}; {advice}") from error

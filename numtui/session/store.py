@@ -200,6 +200,7 @@ def _merged(before: SavedSession, mine: SavedSession, theirs: SavedSession) -> S
         filters=_merged_map(before.filters, mine.filters, theirs.filters),
         marks=_merged_map(before.marks, mine.marks, theirs.marks),
         notes=_merged_map(before.notes, mine.notes, theirs.notes),
+        rejected=tuple(sorted(_merged_map(*(dict.fromkeys(kept.rejected, 1) for kept in (before, mine, theirs))))),
         typed=joined(theirs.typed, mine.typed),
     )
 

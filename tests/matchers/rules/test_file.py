@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -551,6 +552,93 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     assert "new" in real.read_text()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert os.listdir(real.parent) == ["rules.yaml"]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen while a file is being written, once."""
+    left = [happens]
+    fsync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        while left:
+            left.pop()()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_changes_during_a_save_is_not_overwritten(
+    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "rules.yaml", tmp_path / "other.yaml"
+    file = saved(path)
+    rules = file.rules.adding(PAIR)
+
+    def change() -> None:
+        (other if replaced else path).write_text("# of an editor\n")
+        if replaced:
+            other.replace(path)
+
+    meanwhile(monkeypatch, change)
+    with pytest.raises(RulesChangedError, match="changed"):
+        file.save(rules)
+    assert path.read_text() == "# of an editor\n"
+    assert os.listdir(tmp_path) == ["rules.yaml"]
+    assert file.save(rules, force=True).rules == load_rules(path).rules == rules
+
+
+def test_a_file_that_is_deleted_during_a_save_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rules.yaml"
+    file = saved(path)
+    meanwhile(monkeypatch, path.unlink)
+    rules = file.rules.adding(PAIR)
+    file.save(rules)
+    assert load_rules(path).rules == rules
+
+
+def test_of_two_that_save_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two explorers over one pair: the slower one is asked, and finds the rules of the other in the file."""
+    saved(tmp_path / "rules.yaml")
+    one, other = (RuleFile.load(tmp_path / "rules.yaml") for _ in range(2))
+    meanwhile(monkeypatch, lambda: other.save(other.rules.adding(PAIR)))
+    with pytest.raises(RulesChangedError):
+        one.save(RuleSet())
+    assert load_rules(tmp_path / "rules.yaml").rules == other.rules.adding(PAIR)
+
+
+def test_a_link_that_leads_elsewhere_during_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if both places have the same content: the rules would be saved where nobody reads them."""
+    link = tmp_path / "rules.yaml"
+    for name in ("one.yaml", "two.yaml"):
+        saved(tmp_path / name)
+    link.symlink_to("one.yaml")
+    file = RuleFile.load(link)
+
+    def lead_elsewhere() -> None:
+        link.unlink()
+        link.symlink_to("two.yaml")
+
+    meanwhile(monkeypatch, lead_elsewhere)
+    with pytest.raises(RulesChangedError):
+        file.save(file.rules.adding(PAIR))
+    assert {path.read_text() for path in tmp_path.iterdir()} == {USERS}
+    assert sorted(os.listdir(tmp_path)) == ["one.yaml", "rules.yaml", "two.yaml"]
+
+
+def test_a_link_to_nothing_yet_gets_its_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").symlink_to("later.yaml")
+    file = RuleFile.open(tmp_path / "rules.yaml")
+    assert file.raw is None
+    file.save(RuleSet((PAIR,)))
+    assert (tmp_path / "rules.yaml").is_symlink()
+    assert load_rules(tmp_path / "later.yaml").rules == RuleSet((PAIR,))
+
+
+def test_a_link_to_itself_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").symlink_to("rules.yaml")
+    with pytest.raises(RulesError, match="symbolic links"):
+        RuleFile.open(tmp_path / "rules.yaml")
 
 
 def test_a_byte_order_mark_stays(tmp_path: Path) -> None:

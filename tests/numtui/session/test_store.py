@@ -80,6 +80,15 @@ def test_two_sittings_at_once_do_not_undo_each_other(tmp_path: Path) -> None:
     assert now.query == "is:cause"
 
 
+def test_what_two_sittings_at_once_reject_stays_rejected(tmp_path: Path) -> None:
+    store(tmp_path).save(SavedSession(rejected=("old", "taken back")))
+    one, other = store(tmp_path), store(tmp_path)
+    assert one.load() == other.load()
+    one.save(SavedSession(rejected=("old", "of one", "taken back")))
+    other.save(SavedSession(rejected=("of the other", "old")))
+    assert store(tmp_path).load().rejected == ("of one", "of the other", "old")
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 2}', '{"version": 1, "notes": 3}', "[" * 100_000])
 def test_a_damaged_file_is_put_aside_and_said(tmp_path: Path, text: str) -> None:
     mine = store(tmp_path)
