@@ -422,6 +422,7 @@ class Recorder:
             if incomplete:
                 run["incomplete"] = incomplete
             simulated = rank if ranks is not None else None
+            replaces = path not in self.written and path.exists()
             write_log(
                 path,
                 records(events, stacks, summaries, micro_batches, simulated),
@@ -433,6 +434,7 @@ class Recorder:
             if path not in self.written:
                 self.written.append(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
+            note += " (replaces the log of another run)" if replaces else ""
             self._unsaid[path] = f"step {self.step}: {len(events)} operations in {path}{note}"
 
     def _tell(self) -> None:
