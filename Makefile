@@ -2,11 +2,12 @@
 
 PYTHON ?= python3
 VENV := .venv
+TORCH_VENV := .venv-torch
 MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast test-integrations check wheel format screenshots man clean
+.PHONY: demo test test-fast test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -20,6 +21,11 @@ test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser
 
 test-integrations: $(VENV)-integrations/.integrations  ## run the callbacks in the libraries that they are for, in an environment of their own
 	$(VENV)-integrations/bin/python -m pytest tests/integrations
+
+test-torch: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## run the tests that need torch with a version of it: make test-torch TORCH=2.15.0 (gigabytes)
+	@[ -n '$(TORCH)' ] || { echo 'which one? make test-torch TORCH=2.15.0' >&2; exit 2; }
+	@.ci/packages gcc
+	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist worksteal -m torch
 
 check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .
@@ -51,7 +57,7 @@ man: $(VENV)/.test  ## write the manual page from the parsers of the command lin
 	  | sed '1s/"1970[^"]*"/""/' > $(MAN)
 
 clean:
-	rm -rf $(VENV) $(VENV)-integrations build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-integrations $(TORCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.viewer: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("numtui needs Python 3.10 or newer: make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
@@ -67,4 +73,14 @@ $(VENV)-integrations/.integrations: pyproject.toml constraints.txt
 $(VENV)/.lint $(VENV)/.test $(VENV)/.test-full $(VENV)/.integrations: $(VENV)/.%: $(VENV)/.viewer
 	@echo "installing numtui[$*] into $(VENV)"
 	@$(INSTALL) --editable '.[$*]'
+	@touch $@
+
+# One version at a time, beside the one of constraints.txt; nothing of it stays in pip's cache.
+$(TORCH_VENV)/.%: pyproject.toml constraints.txt
+	@rm -rf $(TORCH_VENV)
+	@$(PYTHON) -m venv $(TORCH_VENV)
+	@echo "installing torch $* into $(TORCH_VENV)"
+	@grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+	  --constraint $(TORCH_VENV)/constraints.txt 'torch==$*' --editable '.[test]'
 	@touch $@
