@@ -120,10 +120,12 @@ def split_matrices(model: Any, world: World) -> None:
 
 def _give_each_rank_a_copy(model: nn.Module) -> None:
     """Copy replicated parameters per simulated rank: an update would otherwise hit the same memory once per rank."""
-    from torch.distributed._local_tensor import rank_map
+    from torch.distributed._local_tensor import local_tensor_mode
+
+    ranks: Any = local_tensor_mode()
 
     def copies(parameter: Tensor) -> nn.Parameter:
-        return nn.Parameter(rank_map(lambda _: parameter.detach().clone()))
+        return nn.Parameter(ranks.rank_map(lambda _: parameter.detach().clone()))
 
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):

@@ -10,12 +10,12 @@ import math
 import struct
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils import _debug_mode
 from torch.utils._debug_mode import DebugMode
 from torch.utils.checkpoint import checkpoint
 
@@ -339,7 +339,8 @@ def test_eleven_a_tensor_is_read_once_and_no_number_is_waited_for(
 
         return call
 
-    monkeypatch.setattr(_debug_mode._mode, "norm_hash_fn", counted("stock", _debug_mode._mode.norm_hash_fn))
+    debug_mode = import_module(DebugMode.__module__)
+    monkeypatch.setattr(debug_mode, "norm_hash_fn", counted("stock", debug_mode.norm_hash_fn))
     monkeypatch.setattr(Statistics, "measure", counted("ours", Statistics.measure))
     monkeypatch.setattr(torch.Tensor, "item", counted("item", torch.Tensor.item))
     stock(step)

@@ -17,7 +17,8 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _debug_mode, _python_dispatch
+from torch.utils import _python_dispatch
+from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -61,7 +62,7 @@ def traces_of_a_capture() -> dict[str, Any]:
     return {
         "modes": torch._C._len_torch_dispatch_stack(),
         "flags": [getattr(_python_dispatch, name) for name in vars(_python_dispatch) if name.startswith("_is_in")],
-        "debug modes": _debug_mode._mode._ACTIVE_DEBUG_MODE_COUNT,
+        "debug modes": import_module(DebugMode.__module__)._ACTIVE_DEBUG_MODE_COUNT,
         "anomaly": torch.is_anomaly_enabled(),
         "hooks": [
             len(found) for name, found in vars(modules).items() if name.startswith("_global") and "hooks" in name
