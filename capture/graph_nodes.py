@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch.fx
+
 from .frames import Frame, parse_traceback
+from .messages import warn
 from .modules import strip_wrappers
 
-__all__ = ["Replayed", "of_meta", "of_node"]
+__all__ = ["KEEPS_FUNCTIONS", "Replayed", "of_meta", "of_node"]
+
+KEEPS_FUNCTIONS = hasattr(torch.fx.proxy, "_register_stack_trace_anchor")
+"""This torch keeps the frames of annotated functions in a traced graph, not only those of modules."""
 
 _WORD = re.compile(r"\w+")
 _ROOT = re.compile(r"^[LG]\[(['\"])\w+\1\]")
@@ -29,7 +35,7 @@ class Replayed:
     Attributes:
         module: path of its module.
         backward: it belongs to the backward pass.
-        frames: the user's frames, innermost first.
+        frames: the user's frames, innermost first; empty where only its forward operation is known.
         recompute: it recomputes an operation of the forward pass.
     """
 
@@ -44,7 +50,9 @@ def of_meta(meta: Mapping[str, Any]) -> Replayed:
     custom = meta.get("custom") or {}
     module = custom.get("module_fqn") or _innermost(meta.get("nn_module_stack"))
     forward = None if module else _innermost(meta.get("fwd_nn_module_stack"))
-    backward = bool(meta.get("autograd_backward") or meta.get("partitioner_tag") == "is_backward" or forward)
+    # torch 2.11 does not mark the backward pass; but there, all of it after the loss looks like a sum of gradients
+    marked = meta.get("autograd_backward") or meta.get("is_gradient_acc")
+    backward = bool(marked or meta.get("partitioner_tag") == "is_backward" or forward)
     text = meta.get("stack_trace") or meta.get("fwd_stack_trace")
     path = module or forward
     return Replayed(
@@ -62,10 +70,10 @@ def of_node(node: Any) -> Replayed:
         own = replace(own, recompute=True)
     if own.module is not None:
         return own
-    if node.meta.get("is_gradient_acc"):
+    if _adds_gradients(node):
         # as in an eager backward pass, a sum of gradients belongs to the producer of the last one
         before = node.prev
-        while before.op == "call_function" and before.meta.get("is_gradient_acc"):
+        while before.op == "call_function" and _adds_gradients(before):
             before = before.prev
         giver = of_node(before) if before.op == "call_function" else own
         return Replayed(giver.module, own.backward, giver.frames, own.recompute)
@@ -73,7 +81,7 @@ def of_node(node: Any) -> Replayed:
     if forward is None or forward is node:
         return own
     origin = of_meta(forward.meta)
-    return Replayed(origin.module, own.backward, own.frames or origin.frames, own.recompute)
+    return Replayed(origin.module, own.backward, own.frames or origin.frames or (), own.recompute)
 
 
 _forward: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
@@ -96,7 +104,16 @@ def _forward_nodes(graph: Any) -> dict[int, Any]:
             # Only the first one made an autograd node; it may be a view, which carries less metadata.
             if number not in known or (_module(node) and not _module(known[number])):
                 known[number] = node
+        if not KEEPS_FUNCTIONS and any(_module(node) is None for node in known.values()):
+            warn(
+                f"torch {torch.__version__} keeps no functions in a traced graph (2.13 does): "
+                "operations outside modules have the name of what runs it"
+            )
     return known
+
+
+def _adds_gradients(node: Any) -> bool:
+    return bool(node.meta.get("is_gradient_acc")) and "add" in str(node.target)
 
 
 def _module(node: Any) -> str | None:

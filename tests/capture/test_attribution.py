@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from capture.graph_nodes import KEEPS_FUNCTIONS
 from tests.capture.conftest import Script
 from tests.capture.logs import Log, Row
 from tests.capture.runs import EXAMPLE, SMALL, Examples, run_captured
@@ -57,7 +58,10 @@ class TestModules:
         assert set(examples.log(variant).modules) == MODULES | FUNCTIONS
 
     def test_replayed_graphs(self, examples: Examples) -> None:
-        assert set(examples.log("--traced").modules) == MODULES | FUNCTIONS - {"eager_step"}
+        # torch 2.11 and 2.12 keep no functions in a traced graph
+        outside = {"loss_of", "whole"} if KEEPS_FUNCTIONS else {"TracedStep.__call__"}
+        expected = MODULES | FUNCTIONS - {"eager_step", "loss_of", "whole"} | outside
+        assert set(examples.log("--traced").modules) == expected
 
     def test_simulated_ranks(self, examples: Examples) -> None:
         run = examples.captured("--parallel tp --local-tensor 2 --layers 1")
@@ -124,7 +128,12 @@ class TestCheckpoints:
 def test_a_graph_that_is_replayed_computes_the_same_in_the_same_places(examples: Examples) -> None:
     """All but autograd's first gradient, a one: the function that asked for it is another."""
     eager, traced = (
-        Counter(identity(row) for row in examples.log(variant) if row.op != "ones_like") for variant in ("", "--traced")
+        Counter(
+            identity(row)
+            for row in examples.log(variant)
+            if row.op != "ones_like" and (KEEPS_FUNCTIONS or row.module in MODULES)
+        )
+        for variant in ("", "--traced")
     )
     assert eager == traced
 
