@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from matchers.comparison import compare
 from matchers.explain.sentences import explain
@@ -71,8 +72,14 @@ IN_PARALLEL = {
 }
 
 
+NOT_CLIPPED = pytest.mark.xfail(
+    torch.__version__ < "2.12",  # a TorchVersion, which compares as versions do
+    reason="torch 2.11 does not clip partial gradients of DTensors, a difference that is shown",
+)
+
+
 @pytest.mark.parametrize("preset", [None, Expect.REDUCTION_ORDER])
-@pytest.mark.parametrize("bug", ["", *IN_PARALLEL])
+@pytest.mark.parametrize("bug", [pytest.param("", marks=NOT_CLIPPED), *IN_PARALLEL])
 def test_one_of_two_ranks_shows_the_culprit_though_it_holds_parts(
     examples: Examples, bug: str, preset: Expect | None
 ) -> None:
