@@ -67,14 +67,14 @@ class Stack:
         caller: name of the `torch.nn.utils` function that the innermost user frame called, or "".
         recompute: activation checkpointing is running a region of the forward pass again.
         graph_line: a graph's generated code and the line that ran, None outside a graph.
-        site: the instruction of the innermost user frame, None without one.
+        site: identity of the instruction of the innermost user frame, None without one.
     """
 
     frames: tuple[Frame, ...]
     caller: str
     recompute: bool
     graph_line: tuple[CodeType, int] | None
-    site: tuple[CodeType, int] | None
+    site: tuple[int, int] | None
 
 
 def is_user_file(path: str) -> bool:
@@ -102,7 +102,8 @@ class StackTable:
     """Distinct call stacks of a step."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[Any, ...], int] = {}
+        self._ids: dict[tuple[int, ...], int] = {}
+        self._codes: dict[int, CodeType] = {}  # keeps them, so that no other gets their id
         self._stacks: list[Stack] = []
         self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
         self._user: dict[CodeType, bool] = {}
@@ -113,27 +114,31 @@ class StackTable:
     def here(self, skip: int = 2) -> int:
         """Return the number of the current stack, from `skip` frames up."""
         frame: Any = sys._getframe(skip)
-        key: list[Any] = []
+        # by their ids: the hash of a code object is that of all its instructions
+        key: list[int] = []
         append = key.append
         while frame is not None:
-            append(frame.f_code)
+            append(id(frame.f_code))
             append(frame.f_lasti)
             frame = frame.f_back
-        return self._intern(tuple(key))
-
-    def _intern(self, key: tuple[Any, ...]) -> int:
-        index = self._ids.get(key)
+        found = tuple(key)
+        index = self._ids.get(found)
         if index is None:
-            index = self._ids[key] = len(self._stacks)
-            self._stacks.append(self._read(key))
+            index = self._ids[found] = len(self._stacks)
+            self._stacks.append(self._read(sys._getframe(skip)))
         return index
 
-    def _read(self, key: tuple[Any, ...]) -> Stack:
+    def _read(self, frame: Any) -> Stack:
         frames: list[Frame] = []
         caller, recompute, engine = "", None, False
         graph_line: tuple[CodeType, int] | None = None
-        site: tuple[CodeType, int] | None = None
-        for code, offset in zip(key[::2], key[1::2], strict=True):
+        site: tuple[int, int] | None = None
+        calls: list[tuple[CodeType, int]] = []
+        while frame is not None:
+            calls.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        for code, offset in calls:
+            self._codes[id(code)] = code
             path = code.co_filename
             if path.startswith("<"):
                 if graph_line is None and path.startswith(_GENERATED):
@@ -148,7 +153,7 @@ class StackTable:
             if user is None:
                 user = self._user[code] = is_user_file(path)
             if user:
-                site = site or (code, offset)
+                site = site or (id(code), offset)
                 frames.append(Frame(path, self._line(code, offset), _function_name(code)))
             elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from .log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
 
@@ -59,8 +59,25 @@ class TensorSummary:
 
     def take(self, measured: Any) -> None:
         """Copy the fields of a `capture.statistics.Summary`."""
-        for name in ("l1", "l2", "min", "max", "mean", "numel", "nan", "inf", "zero", "digest", "sketch", "user_hash"):
-            setattr(self, name, getattr(measured, name))
+        self.numel, self.nan, self.inf, self.zero = measured.numel, measured.nan, measured.inf, measured.zero
+        self.l1, self.l2, self.min, self.max, self.mean = (
+            measured.l1,
+            measured.l2,
+            measured.min,
+            measured.max,
+            measured.mean,
+        )
+        self.digest, self.sketch, self.user_hash = measured.digest, measured.sketch, measured.user_hash
+
+
+class Content(Protocol):
+    """What is written of an input: see `TensorSummary`."""
+
+    @property
+    def l1(self) -> float | None: ...
+
+    @property
+    def digest(self) -> int | None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +97,7 @@ class Record:
         key: `module.path/op_N_name`.
         seq: position in dispatch order, from 0.
         outputs: a summary of each output tensor.
-        inputs: a summary of each input tensor before the operation ran (only `l1` and `digest` are written).
+        inputs: the content of each input tensor before the operation ran.
         producers: for each input the key of its producer, empty where it has none.
         parameters: for each input the name of its parameter (or of the parameter it is gradient or state of), or empty.
         location: innermost frame of the user's code, `parent/file.py:line`.
@@ -95,7 +112,7 @@ class Record:
     key: str
     seq: int
     outputs: Sequence[TensorSummary] = ()
-    inputs: Sequence[TensorSummary | None] = ()
+    inputs: Sequence[Content | None] = ()
     producers: Sequence[str] = ()
     parameters: Sequence[str] = ()
     location: str | None = None
@@ -226,7 +243,7 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
     return digest
 
 
-def _hashes(tensors: Sequence[TensorSummary | None]) -> str:
+def _hashes(tensors: Sequence[Content | None]) -> str:
     """Format L1 norms; `nan` stands for a tensor that was not read or has no finite value."""
     return ", ".join(["nan" if tensor is None or tensor.l1 is None else repr(tensor.l1) for tensor in tensors])
 

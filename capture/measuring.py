@@ -47,31 +47,37 @@ class Measuring:
             leaf.slot = self.measure(tensor, state)
         return leaf
 
-    def measure(self, tensor: torch.Tensor, state: StorageState | None) -> Slot:
-        """Return the slot of a tensor's current statistics; known ones are not taken again."""
+    def measure(self, tensor: torch.Tensor, state: StorageState | None, *, sketch: bool = True) -> Slot:
+        """Return the slot of a tensor's current statistics; known ones are not taken again.
+
+        Args:
+            sketch: False where the record has no place for one: of an input.
+        """
+        sketch = sketch and self._sketch
         if state is None:
-            return self._take(tensor, None)
+            return self._take(tensor, None, sketch)
         if state.foreign:
-            return self._take(tensor, self.spec(state, tensor))
+            return self._take(tensor, self.spec(state, tensor), sketch)
         base = plain(tensor)
         layout = layout_of(base)
         version = _version(base)
         known = state.measured.get(layout)
-        if known is not None and known[0] == version:
+        if known is not None and known[0] == version and known[2] >= sketch:
             return known[1]
-        slot = self._take(tensor, self.spec(state, tensor))
-        state.measured[layout] = (version, slot)
+        slot = self._take(tensor, self.spec(state, tensor), sketch)
+        state.measured[layout] = (version, slot, sketch)
         return slot
 
-    def _take(self, tensor: torch.Tensor, spec: Any) -> Slot:
+    def _take(self, tensor: torch.Tensor, spec: Any, sketch: bool) -> Slot:
         try:
             ranks = local_tensors(tensor)
             if ranks is not None:
                 self.simulated_ranks = tuple(sorted(set(self.simulated_ranks or ()) | set(ranks)))
                 return {
-                    rank: self.statistics.measure(part, self._positions(spec, rank)) for rank, part in ranks.items()
+                    rank: self.statistics.measure(part, self._positions(spec, rank) if sketch else None, sketch=sketch)
+                    for rank, part in ranks.items()
                 }
-            return self.statistics.measure(tensor, self._positions(spec, None))
+            return self.statistics.measure(tensor, self._positions(spec, None) if sketch else None, sketch=sketch)
         except Unmeasurable as reason:
             text = str(reason)
             if text not in self._unmeasurable:
@@ -80,7 +86,7 @@ class Measuring:
             return None
 
     def _positions(self, spec: Any, rank: int | None) -> Any:
-        if spec is None or not self._sketch:
+        if spec is None:
             return None
         return Placement.of(spec, rank=rank).positions()
 

@@ -20,11 +20,10 @@ __all__ = ["insert_below", "inside_compiled_call", "is_tracing", "remove"]
 
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 
-_INFRA = (
-    torch._C._TorchDispatchModeKey.FAKE,
-    torch._C._TorchDispatchModeKey.PROXY,
-    torch._C._TorchDispatchModeKey.FUNCTIONAL,
-)
+_mode_of = torch._C._get_dispatch_mode
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
+_FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 
 _FLAGS = (
     "old_dispatch_mode_flags",
@@ -36,7 +35,7 @@ _FLAGS = (
 
 def is_tracing() -> bool:
     """Return True while operations are traced, with or without values, instead of trained."""
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _INFRA)
+    return _mode_of(_FAKE) is not None or _mode_of(_PROXY) is not None or _mode_of(_FUNCTIONAL) is not None
 
 
 def inside_compiled_call() -> bool:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,8 +35,7 @@ class Unmeasurable(Exception):
     """Raised for a tensor without values to read in place (sparse, fake, quantized, freed), with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """Statistics of a tensor's values.
 
     Attributes:
@@ -145,20 +143,21 @@ class Statistics:
             return host
         return f"{host}, {'torch' if self._triton is None else 'triton'}"
 
-    def measure(self, tensor: torch.Tensor, positions: Positions | None = None) -> int:
+    def measure(self, tensor: torch.Tensor, positions: Positions | None = None, *, sketch: bool = True) -> int:
         """Measure a tensor now, in stream order on a GPU, and return the slot of its summary in `results`.
 
         Args:
             tensor: Of any strides and any numeric type.
             positions: Of its elements in the global tensor, for the sketch; None: it is the global tensor. Positions
                 that do not fit its shape give no sketch.
+            sketch: False to take none of this tensor.
 
         Raises:
             Unmeasurable: It has no values to read in place.
         """
         with self._lock, no_functions():
             _check(tensor)
-            take = self._take
+            take = self._take if sketch else self._take & ~SKETCH
             if positions is not None:
                 if positions.local_shape != tensor.shape:
                     # signs at wrong positions would make a sketch that agrees with none
@@ -238,20 +237,21 @@ class Statistics:
 
     def _summary(self, slot: int, row: bytes, numel: int, take: int) -> Summary:
         nan, inf, zero, digest, l1, l2, low, high, mean, sketch = ROW.unpack(row)
-        known = numel > nan + inf
+        if numel == nan + inf:
+            l1 = l2 = low = high = mean = None
         return Summary(
-            numel=numel,
-            nan=nan,
-            inf=inf,
-            zero=zero,
-            l1=l1 if known else None,
-            l2=l2 if known else None,
-            min=low if known else None,
-            max=high if known else None,
-            mean=mean if known else None,
-            digest=digest if take & DIGEST else None,
-            sketch=sketch if take & SKETCH else None,
-            user_hash=self._user_value(slot),
+            numel,
+            nan,
+            inf,
+            zero,
+            l1,
+            l2,
+            low,
+            high,
+            mean,
+            digest if take & DIGEST else None,
+            sketch if take & SKETCH else None,
+            self._user_value(slot) if self._user else None,
         )
 
 

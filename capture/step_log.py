@@ -89,9 +89,13 @@ def records(
         micro_batches: `Attribution.micro_batches`.
         rank: one of several simulated ranks, None for the only rank.
     """
+    texts: dict[int, list[str]] = {}
     for seq, event in enumerate(events):
         place = event.place
         frames = place.frames or stacks[place.stack].frames
+        stack = texts.get(id(frames))  # of tuples that the events keep
+        if stack is None:
+            stack = texts[id(frames)] = [str(frame) for frame in frames[:_MAX_FRAMES]]
         before = [_summary(given.slot, summaries, rank) for given in event.inputs]
         mutated = []
         for leaf in event.mutated:
@@ -108,7 +112,7 @@ def records(
             producers=[given.producer.key if given.producer and given.producer.kept else "" for given in event.inputs],
             parameters=event.parameters or (),
             location=frames[0].location if frames else None,
-            stack=[str(frame) for frame in frames[:_MAX_FRAMES]],
+            stack=stack,
             phase=place.phase,
             mutated=mutated,
             group=None if event.group is None else {"ranks": list(event.group[0]), "nth": event.group[1]},
@@ -117,19 +121,15 @@ def records(
         )
 
 
-def _summary(slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary | None:
-    return None if slot is None else _filled(TensorSummary(shape=(), dtype=""), slot, summaries, rank)
+def _summary(slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> Summary | None:
+    if isinstance(slot, dict):
+        slot = slot.get(rank)
+    return None if slot is None else summaries[slot]
 
 
 def _leaf_summary(leaf: Leaf, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary:
     placement = None if leaf.spec is None else Placement.of(leaf.spec, rank=rank).as_json()
-    return _filled(TensorSummary(shape=leaf.shape, dtype=leaf.dtype, placement=placement), leaf.slot, summaries, rank)
-
-
-def _filled(into: TensorSummary, slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary:
-    if isinstance(slot, dict):
-        slot = slot.get(rank)
-    if slot is None:
-        return into
-    into.take(summaries[slot])
+    into = TensorSummary(shape=leaf.shape, dtype=leaf.dtype, placement=placement)
+    if (found := _summary(leaf.slot, summaries, rank)) is not None:
+        into.take(found)
     return into

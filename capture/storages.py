@@ -39,6 +39,8 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     begin = tensor.storage_offset() * size
     if tensor.numel() == 0:
         return begin, begin
+    if tensor.is_contiguous():
+        return begin, begin + tensor.numel() * size
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * size
 
@@ -51,7 +53,7 @@ class StorageState:
         number: unique, never reused.
         ref: weak; its callback removes the entry.
         writes: (first byte, byte after the last, event) of each write, in order.
-        measured: layout → (version, slot of its statistics), measured since the last write.
+        measured: layout → (version, slot of its statistics, whether with a sketch), measured since the last write.
         pending: incomplete results of collectives in it (`capture.collectives.Pending`).
         uninitialised: never written to since its allocation.
         foreign: not allocated by torch (numpy memory, a mapped file, shared memory): others may write to it unnoticed.
@@ -61,7 +63,7 @@ class StorageState:
     number: int
     ref: weakref.ref[Any]
     writes: list[tuple[int, int, Any]] = field(default_factory=list)
-    measured: dict[Layout, tuple[int, Any]] = field(default_factory=dict)
+    measured: dict[Layout, tuple[int, Any, bool]] = field(default_factory=dict)
     pending: list[Any] | None = None
     uninitialised: bool = False
     foreign: bool = False

@@ -220,7 +220,7 @@ class StepTracer(DebugMode):
                 self._collectives.used(state)
         slot = None
         if event.kept and not kind.is_wait and not overwritten and not state.uninitialised:
-            slot = measuring.measure(tensor, state)
+            slot = measuring.measure(tensor, state, sketch=False)
         # fresh memory is no parameter, buffer or copy of one
         written = position in call.written and not state.uninitialised
         named = written or event.place.phase in _NAMED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from array import array
 from typing import Any
@@ -41,8 +42,10 @@ _BYTES = (
 )
 """8-bit types by name: not every version of torch has all of them."""
 
-_WORTH_THREADS = 1 << 20
-"""Number of elements from which several threads are faster."""
+_WORTH_THREADS = (1 << 18) + 1
+"""Number of elements from which there are several segments, which threads share."""
+_MAX_THREADS = 8
+"""Of those started besides a training on one thread."""
 
 
 class Native:
@@ -53,10 +56,12 @@ class Native:
         function.argtypes = (ctypes.c_void_p,)
         function.restype = ctypes.c_int
         self._function = function
-        self._arguments = ctypes.create_string_buffer(80)
+        self._arguments = ctypes.create_string_buffer(88)
         self._address = ctypes.c_void_p(ctypes.addressof(self._arguments))
-        self._pack = struct.Struct("=10q").pack_into
+        self._pack = struct.Struct("=11q").pack_into
         self._tables: list[torch.Tensor] = []
+        self._team = _team()
+        self._spare = _spare_cores()
         self._types: dict[torch.dtype, tuple[int, int, int]] = {}
         for dtype, kind in _KINDS.items():
             self._types[dtype] = (kind, 0, 0)
@@ -96,6 +101,7 @@ class Native:
         if flags & _COMPLEX and tensor.is_conj():
             flags |= _CONJUGATE
         numel = tensor.numel()
+        threads = torch.get_num_threads() if numel >= _WORTH_THREADS else 1
         self._pack(
             self._arguments,
             0,
@@ -108,6 +114,27 @@ class Native:
             0 if positions is None else positions.packed.buffer_info()[0],
             dims,
             layout.buffer_info()[0] if dims else 0,
-            torch.get_num_threads() if numel >= _WORTH_THREADS else 1,
+            threads if threads > 1 else self._spare,
+            self._team if threads > 1 else 0,
         )
         return self._function(self._address) == 0
+
+
+def _team() -> int:
+    """Return the address of the function that runs another in torch's own threads, 0 where there is none.
+
+    Threads started beside them would wait for a core: OpenMP's are busy for a while after their work, waiting for more.
+    """
+    try:
+        return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+def _spare_cores() -> int:
+    """Return the number of threads where torch has one: this rank's part of the cores."""
+    try:
+        cores, ranks = len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    except (AttributeError, ValueError):
+        return 1
+    return min(max(cores // max(ranks, 1), 1), _MAX_THREADS)

@@ -52,6 +52,7 @@ struct arguments {
     int64_t dims;            /* 0: contiguous */
     const int64_t *layout;   /* sizes, then strides in elements */
     int64_t threads;
+    void (*team)(void (*)(void *), void *, unsigned, unsigned); /* runs a function in `threads` threads; null: start them */
 };
 
 /* ---- digest and signs ------------------------------------------------------------------------------------------ */
@@ -333,26 +334,35 @@ static void reduce_magnitudes(const double *x, int64_t n, struct partial *p) {
     }
 }
 
+/* Writes the finite ones of n elements to `kept`, zero into the others, and counts these: without a branch, as
+ * masked attention scores are infinite by the million. Returns the number of values written. */
+static inline __attribute__((always_inline)) int64_t split_finite(double *x, int64_t n, int parts, double *kept,
+                                                                  struct partial *p) {
+    int64_t count = 0, nans = 0, infs = 0;
+    for (int64_t i = 0; i < n; i += parts) {
+        double y[2] = {x[i], x[i + parts - 1]};
+        int64_t nan = (y[0] != y[0]) | (y[1] != y[1]);
+        int64_t finite = (fabs(y[0]) <= DBL_MAX) & (fabs(y[1]) <= DBL_MAX);
+        nans += nan;
+        infs += !finite & !nan;
+        for (int j = 0; j < parts; j++) {
+            uint64_t bits;
+            kept[count] = y[j];
+            count += finite;
+            memcpy(&bits, &y[j], 8);
+            bits &= -(uint64_t)finite;
+            memcpy(x + i + j, &bits, 8);
+        }
+    }
+    p->nan = nans;
+    p->inf = infs;
+    return count;
+}
+
 /* Counts the elements that are not finite, sets them to zero, and reduces the others. */
 static void reduce_finite(double *x, int64_t n, int parts, struct partial *p) {
     double finite[2 * CHUNK];
-    int64_t kept = 0;
-    p->nan = p->inf = 0;
-    for (int64_t i = 0; i < n; i += parts) {
-        int nan = 0, inf = 0;
-        for (int j = 0; j < parts; j++) {
-            nan |= x[i + j] != x[i + j];
-            inf |= fabs(x[i + j]) > DBL_MAX;
-        }
-        p->nan += nan;
-        p->inf += inf && !nan;
-        for (int j = 0; j < parts; j++) {
-            if (nan || inf)
-                x[i + j] = 0;
-            else
-                finite[kept++] = x[i + j];
-        }
-    }
+    int64_t kept = parts == 1 ? split_finite(x, n, 1, finite, p) : split_finite(x, n, 2, finite, p);
     reduce(finite, kept, p);
     if (parts == 2) reduce_magnitudes(finite, kept, p);
 }
@@ -616,6 +626,8 @@ static void *measure_segments(void *argument) {
     return 0;
 }
 
+static void join_team(void *argument) { measure_segments(argument); }
+
 static void write_row(const struct arguments *a, const struct partial *p, int64_t *row) {
     int parts = a->flags & COMPLEX ? 2 : 1;
     int64_t size = a->numel * part_sizes[a->kind] * parts;
@@ -640,11 +652,16 @@ int measure(const struct arguments *a) {
         if (!w.partials) return 1;
     }
     int64_t helpers = a->threads < w.segments ? a->threads - 1 : w.segments - 1;
-    while (started < helpers && started < MAX_THREADS &&
-           !pthread_create(&threads[started], 0, measure_segments, &w))
-        started++;
-    if (w.segments) measure_segments(&w);
-    while (started) pthread_join(threads[--started], 0);
+    if (a->team && helpers > 0) {
+        /* all of them, even if some find nothing to do: a smaller team would end the threads left out */
+        a->team(join_team, &w, (unsigned)a->threads, 0);
+    } else {
+        while (started < helpers && started < MAX_THREADS &&
+               !pthread_create(&threads[started], 0, measure_segments, &w))
+            started++;
+        if (w.segments) measure_segments(&w);
+        while (started) pthread_join(threads[--started], 0);
+    }
     struct partial total = w.partials[0];
     for (int64_t i = 1; i < w.segments; i++) {
         combine(&total, &w.partials[i]);
