@@ -30,6 +30,8 @@ def quoted(text: str) -> str:
     """A one-line YAML scalar that reads as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
+    if text.isprintable() and not ('"' in text or "\\" in text):
+        return f'"{text}"'
     return '"' + "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text) + '"'
 
 

@@ -27,7 +27,7 @@ __all__ = ["KeyIndex", "index_of", "key_reference", "warm"]
 _NUMBERED: Final = re.compile(r"#0*([1-9][0-9]{0,8})\Z")
 _NO_ROWS: Final[Int64] = np.zeros(0, np.int64)
 _MAX_MASKS: Final = 256
-_MAX_FOUND: Final = 20_000
+_MAX_FOUND: Final = 50_000
 _AT_ONCE: Final = 1 << 15
 """Number of keys split at a time, which bounds the temporary texts in memory."""
 
@@ -145,7 +145,19 @@ class KeyIndex:
     Lookups are cached, because rules change one at a time; `cache` is for derived data of callers.
     """
 
-    __slots__ = ("__weakref__", "_found", "_kept", "_masks", "_nothing", "_raw", "_read", "_renamed", "cache", "size")
+    __slots__ = (
+        "__weakref__",
+        "_found",
+        "_full",
+        "_kept",
+        "_masks",
+        "_nothing",
+        "_raw",
+        "_read",
+        "_renamed",
+        "cache",
+        "size",
+    )
 
     def __init__(self, size: int, raw: _KeyTable, renamed: _KeyTable | None) -> None:
         self.size = size
@@ -154,6 +166,8 @@ class KeyIndex:
         self._nothing: Bool = np.zeros(size, bool)
         self._nothing.setflags(write=False)
         self._masks: dict[str, Bool] = {}
+        self._full = 0
+        """Masks that are kept and not `_nothing`, which takes no memory."""
         self._found: dict[str, Int64] = {}
         self._read: dict[tuple[object, ...], list[tuple[dict[str, int | str], Int64]]] = {}
         self._kept = 0
@@ -195,8 +209,10 @@ class KeyIndex:
                 for rows in found:
                     mask[rows] = True
                 mask.setflags(write=False)
-            if len(self._masks) >= _MAX_MASKS:
+                self._full += 1
+            if self._full > _MAX_MASKS or len(self._masks) >= _MAX_FOUND:
                 self._masks.clear()
+                self._full = 0
             self._masks[text] = mask
         return mask
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from matchers.errors import UserError
 from numtui.inputs import OpenRequest
+from numtui.runtime_tuning import give_memory_back
 from numtui.session.jobs import RulesEffect
 from numtui.session.loading import Cancelled, Loaded, Stamps, Throttled, load, warm
 from numtui.tui.screens.jobs import Jobs
@@ -105,6 +106,7 @@ class LogLoader:
         effect = RulesEffect(loaded.comparison)
         with suppress(Cancelled):
             effect.run(go_on)
+            give_memory_back()
             self._screen.background.later(self._weighed, effect)
 
     def _weighed(self, effect: RulesEffect) -> None:
