@@ -1,11 +1,17 @@
-"""Cost of capturing a step: time and peak memory, beside DebugMode's own recording in the same run.
+"""Cost of capturing: start-up, and time and peak memory of a step, beside DebugMode's own recording in the same run.
 
     python -m benchmarks.capture_cost [--rounds N] [--device cpu|cuda] [-- switches of examples/train.py]
+    python -m benchmarks.capture_cost --brief [--rounds N] [--clock wall|cpu]
 
-Every round runs each variant once, so that other load on the machine affects all alike. The baseline records all that
-DebugMode can: norms of inputs and outputs, stack traces, the module tracker. `added` is the time beyond the plain
-step, `of baseline` its ratio to the time that the baseline adds. Memory is measured in a process per variant. On a GPU
-the capture runs with synchronisation forbidden.
+The brief form is one table: what capture adds to a script that compiles nothing, from `import torch` to the end of its
+only, tiny step; and a captured step beside a plain one, of a Llama of 15 million parameters at 640 tokens and of the
+example at 2,048, with torch's own number of threads (OMP_NUM_THREADS). `--clock cpu` takes the time that the process
+computes, for a machine with other load.
+
+In the long form, every round runs each variant once, so that other load on the machine affects all alike. The baseline
+records all that DebugMode can: norms of inputs and outputs, stack traces, the module tracker. `added` is the time
+beyond the plain step, `of baseline` its ratio to the time that the baseline adds. Memory is measured in a process per
+variant. On a GPU the capture runs with synchronisation forbidden.
 """
 
 from __future__ import annotations
@@ -29,6 +35,22 @@ from capture.schedule import trace
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _PROCESSES = 5
 TOKENS = ("--seq-len", "512", "--batch", "4")
+LLAMA = (
+    *("--layers", "6", "--dim", "384", "--heads", "6", "--kv-heads", "6", "--vocab", "6000"),
+    *("--seq-len", "320", "--batch", "2"),
+)
+"""A model of 15 million parameters and its 640 tokens."""
+SCRIPT = """
+import sys, time
+clock = getattr(time, sys.argv[1])
+import torch
+model = torch.nn.Linear(8, 8)
+model(torch.ones(8)).sum().backward()
+with torch.no_grad():
+    model.weight -= model.weight.grad
+print(clock() - float(sys.argv[2]))
+"""
+"""Prints the seconds until the end of a step without a compiler and an optimizer."""
 
 Around = Callable[[Any, Path], Any]
 
@@ -126,6 +148,47 @@ def peak_memory(name: str, device: str, switches: list[str]) -> float:
     return statistics.median(peaks)
 
 
+def start_up(rounds: int, clock: str) -> float:
+    """Return the median seconds that capture adds to a script until the end of its only step."""
+    added = []
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script.py"
+        script.write_text(SCRIPT)
+        for _ in range(rounds + 1):
+            took = []
+            for before in ((), ("-m", "capture", "-o", folder, "--")):
+                # the monotonic clock is that of the machine, the other begins with the process
+                zero = time.monotonic() if clock == "monotonic" else 0.0
+                command = [sys.executable, *before, str(script), clock, str(zero)]
+                out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)
+                took.append(float(out.stdout))
+            added.append(took[1] - took[0])
+    return statistics.median(added[1:])
+
+
+def brief(rounds: int, clock: str) -> None:
+    """Print start-up and step cost in one table."""
+    now = getattr(time, clock)
+    print(f"medians of {rounds} rounds, {torch.get_num_threads()} threads, {clock}")
+    print(f"{'':36}{'plain':>10}{'captured':>10}")
+    print(f"{'start-up over import torch':36}{'':10}{start_up(rounds, clock):+9.3f}s")
+    threads = ("--threads", str(torch.get_num_threads()))
+    for switches in (LLAMA, TOKENS):
+        work = Workload([*switches, *threads], "cpu")
+        took: dict[str, list[float]] = {"plain": [], "capture": []}
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(rounds + 1):
+                for name, seconds in took.items():
+                    began = now()
+                    timed(work, VARIANTS[name], Path(folder))
+                    seconds.append(now() - began)
+        plain, captured = (statistics.median(seconds[1:]) for seconds in took.values())
+        ratio = statistics.median(b / a for a, b in zip(took["plain"][1:], took["capture"][1:], strict=True))
+        count = sum(parameter.numel() for parameter in work.model.parameters())
+        title = f"{work.tokens} tokens, {count / 1e6:.1f} M parameters"
+        print(f"{title:36}{plain:9.3f}s{captured:9.3f}s  × {ratio:.2f}")
+
+
 def _memory_here(name: str, device: str, switches: list[str]) -> float:
     work = Workload(switches, device)
     with tempfile.TemporaryDirectory() as folder:
@@ -149,6 +212,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--brief", action="store_true", help="start-up and step cost on the CPU in one table")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of --brief")
     parser.add_argument("--memory-of", choices=list(VARIANTS), help=argparse.SUPPRESS)
     options, rest = parser.parse_known_args()
     switches = [argument for argument in rest if argument != "--"] or list(TOKENS)
@@ -156,6 +221,9 @@ def main() -> int:
         print(_memory_here(options.memory_of, options.device, switches))
         return 0
 
+    if options.brief:
+        brief(options.rounds, {"wall": "monotonic", "cpu": "process_time"}[options.clock])
+        return 0
     if not torch.cuda.is_available():
         print("no GPU: the figures are those of the CPU")
     work = Workload(switches, options.device)

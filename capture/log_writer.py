@@ -175,7 +175,17 @@ def _pieces(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class _Escaped(dict[str, str]):
-    """Cache of escaped text: the same few thousand names recur."""
+    """Cache of escaped text: the same few thousand names and stacks recur."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[tuple[str, ...], str] = {}
+
+    def stack(self, frames: Sequence[str]) -> str:
+        """Return the value of a `Stack` line."""
+        key = tuple(frames)
+        if key not in self._stacks:
+            self._stacks[key] = " < ".join([self[frame].replace(" < ", " \\x3c ") for frame in frames])
+        return self._stacks[key]
 
     def __missing__(self, text: str) -> str:
         safe = self[text] = escape(text)
@@ -229,8 +239,7 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
     if record.group is not None:
         add(f"  Group: {json_line(record.group)}")
     if record.stack:
-        frames = [text[frame].replace(" < ", " \\x3c ") for frame in record.stack]
-        add(f"  Stack: {' < '.join(frames)}")
+        add(f"  Stack: {text.stack(record.stack)}")
     if record.recompute:
         add("  Recompute: true")
     if record.micro_batch is not None:

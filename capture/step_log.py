@@ -89,13 +89,13 @@ def records(
         micro_batches: `Attribution.micro_batches`.
         rank: one of several simulated ranks, None for the only rank.
     """
-    texts: dict[int, list[str]] = {}
+    texts: dict[int, tuple[str, ...]] = {}
     for seq, event in enumerate(events):
         place = event.place
         frames = place.frames or stacks[place.stack].frames
         stack = texts.get(id(frames))  # of tuples that the events keep
         if stack is None:
-            stack = texts[id(frames)] = [str(frame) for frame in frames[:_MAX_FRAMES]]
+            stack = texts[id(frames)] = tuple([str(frame) for frame in frames[:_MAX_FRAMES]])
         before = [_summary(given.slot, summaries, rank) for given in event.inputs]
         mutated = []
         for leaf in event.mutated:

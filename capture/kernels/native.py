@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 from array import array
+from functools import cache
 from typing import Any
 
 import torch
@@ -59,24 +60,9 @@ class Native:
         self._arguments = ctypes.create_string_buffer(88)
         self._address = ctypes.c_void_p(ctypes.addressof(self._arguments))
         self._pack = struct.Struct("=11q").pack_into
-        self._tables: list[torch.Tensor] = []
         self._team = _team()
         self._spare = _spare_cores()
-        self._types: dict[torch.dtype, tuple[int, int, int]] = {}
-        for dtype, kind in _KINDS.items():
-            self._types[dtype] = (kind, 0, 0)
-        for dtype, part in _PARTS.items():
-            self._types[dtype] = (_KINDS[part], _COMPLEX, 0)
-        with unnoticed():
-            for name in _BYTES:
-                if hasattr(torch, name):
-                    self._types[getattr(torch, name)] = (_BY_TABLE, 0, self._table(getattr(torch, name)))
-
-    def _table(self, dtype: torch.dtype) -> int:
-        """Return the address of the 256 values of an 8-bit type."""
-        table = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
-        self._tables.append(table)
-        return table.data_ptr()
+        self._types = {dtype: (kind, flags, table[1]) for dtype, (kind, flags, table) in _types().items()}
 
     def measure(self, tensor: torch.Tensor, row: int, positions: Positions | None, take: int) -> bool:
         """Fill the row at an address; return False for an unknown type or without memory.
@@ -120,6 +106,22 @@ class Native:
         return self._function(self._address) == 0
 
 
+@cache
+def _types() -> dict[torch.dtype, tuple[int, int, tuple[Any, int]]]:
+    """Return dtype → kind, flags, and for an 8-bit type the tensor of its 256 values with its address."""
+    found: dict[torch.dtype, tuple[int, int, tuple[Any, int]]] = {}
+    for dtype, kind in _KINDS.items():
+        found[dtype] = (kind, 0, (None, 0))
+    for dtype, part in _PARTS.items():
+        found[dtype] = (_KINDS[part], _COMPLEX, (None, 0))
+    with unnoticed():
+        for dtype in (getattr(torch, name) for name in _BYTES if hasattr(torch, name)):
+            values = torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).to(torch.float64)
+            found[dtype] = (_BY_TABLE, 0, (values, values.data_ptr()))
+    return found
+
+
+@cache
 def _team() -> int:
     """Return the address of the function that runs another in torch's own threads, 0 where there is none.
 

@@ -338,8 +338,20 @@ static void reduce_magnitudes(const double *x, int64_t n, struct partial *p) {
  * masked attention scores are infinite by the million. Returns the number of values written. */
 static inline __attribute__((always_inline)) int64_t split_finite(double *x, int64_t n, int parts, double *kept,
                                                                   struct partial *p) {
-    int64_t count = 0, nans = 0, infs = 0;
-    for (int64_t i = 0; i < n; i += parts) {
+    int64_t count = 0, nans = 0, infs = 0, i = 0;
+#ifdef __AVX512F__
+    for (; parts == 1 && i + 8 <= n; i += 8) {
+        __m512d y = _mm512_loadu_pd(x + i);
+        __mmask8 finite = _mm512_cmp_pd_mask(_mm512_abs_pd(y), _mm512_set1_pd(DBL_MAX), _CMP_LE_OQ);
+        __mmask8 nan = _mm512_cmp_pd_mask(y, y, _CMP_UNORD_Q);
+        _mm512_storeu_pd(kept + count, _mm512_maskz_compress_pd(finite, y));
+        _mm512_storeu_pd(x + i, _mm512_maskz_mov_pd(finite, y));
+        count += __builtin_popcount(finite);
+        nans += __builtin_popcount(nan);
+        infs += __builtin_popcount((__mmask8) ~(finite | nan));
+    }
+#endif
+    for (; i < n; i += parts) {
         double y[2] = {x[i], x[i + parts - 1]};
         int64_t nan = (y[0] != y[0]) | (y[1] != y[1]);
         int64_t finite = (fabs(y[0]) <= DBL_MAX) & (fabs(y[1]) <= DBL_MAX);
