@@ -32,6 +32,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
+            if "_" in part:  # Python reads 1_0 as 10
+                raise ValueError
             found += range(int(first), int(last if dash else first) + 1)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 1,2,5-7") from None

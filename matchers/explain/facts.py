@@ -10,7 +10,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
-from matchers.ops.outputs import mutated
+from matchers.ops.outputs import mutated, records_changes
 from matchers.ops.placement import describe_placement, parse_placement
 from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
@@ -265,7 +265,9 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
     text_a, text_b = (f"{n} input{'s' * (n != 1)}" for n in many)
     if i < 0 or j < 0:
         return [Fact("changed", text_a if i >= 0 else "", text_b if j >= 0 else "", "", None)]
-    facts = [Fact("changed", text_a, text_b, "", None if many[0] == many[1] else False)]
+    recorded = records_changes(c.a) and records_changes(c.b)
+    difference = "" if recorded else "not compared"
+    facts = [Fact("changed", text_a, text_b, difference, None if many[0] == many[1] or not recorded else False)]
     shards = sharded_runs(c.a, c.b)
     explained = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.ground[c.pair[row]] != Ground.NONE
     limits = Limits(
@@ -274,6 +276,7 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         alone=bool(c.inputs_equal[row]),
         by_element=elementwise(c.a.op_name(i)),
         policy=c.policy,
+        recorded=recorded,
     )
     found = [slot for slot in judge_slots(c.a, c.b, i, j, limits) if slot.status != Status.EQUAL]
     found.sort(key=lambda slot: (-slot.status, -np.nan_to_num(slot.error)))

@@ -17,7 +17,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.placement import Part, parse_placement, part_of
 from matchers.ops.shapes import dimensions
 
-__all__ = ["Result", "first_output", "further_output", "mutated", "results", "unchanged"]
+__all__ = ["Result", "first_output", "further_output", "mutated", "records_changes", "results", "unchanged"]
 
 _NO_DIGEST = int(NO_DIGEST)
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
@@ -99,6 +99,32 @@ def _mutated(raw: bytes, parameters: str) -> dict[int, Result]:
             if found is not None:
                 out[slot] = found
     return out
+
+
+def records_changes(log: OpLog) -> bool:
+    """True if the log says what operations changed in place.
+
+    False if it says so of none, though they did, or has no numbers at all.
+    """
+    if log.texts("Mutated"):
+        return True
+    numbers = len(log.outputs.value) or len(log.inputs.value)
+    return bool(numbers) and not _changed_unsaid(log)
+
+
+def _changed_unsaid(log: OpLog) -> bool:
+    """True if a named tensor is read with another content than the last record that names it left."""
+    left: dict[str, int] = {}
+    for row in sorted(log.texts("Parameter")):
+        digests = log.input_digests[row].tolist()
+        names = log.texts("Parameter").get(row, "").split(";")
+        known = {name: digest for name, digest in zip(names, digests, strict=False) if name and digest != _NO_DIGEST}
+        if any(left.get(name, digest) != digest for name, digest in known.items()):
+            return True
+        left |= known
+        if log.op_name(row).endswith("_") and len(log.digests[row]):  # it returns what it wrote
+            left.pop(names[0], None)
+    return False
 
 
 def results(log: OpLog, row: int) -> list[Result]:

@@ -93,8 +93,8 @@ def reduction_length(log: OpLog) -> Float64:
     rows, maker = rows[same], maker[same]
     size = numel(log)
     last = np.array([*(float((dimensions(text) or (1,))[-1]) for text in log.shapes), 1.0])
-    result = size[log.shape[rows]] / np.where(product[rows], last[log.shape[rows]], 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # dimensions of size 0
+        result = size[log.shape[rows]] / np.where(product[rows], last[log.shape[rows]], 1.0)
         length = size[log.shape[maker]] / result
     out[rows] = np.where(np.isfinite(length) & (length > 1), length, 1.0)
     return out

@@ -27,6 +27,7 @@ from matchers.rules.model import (
     ToleranceRule,
 )
 from matchers.rules.pattern import Pattern, PatternError
+from matchers.typed_number import typed_number
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 
 __all__ = ["VERSION", "Document", "Item", "Section", "fields_of", "parse_document"]
@@ -289,10 +290,7 @@ def _hint(name: str, options: Collection[str]) -> str:
 
 def _rtol(fields: _Fields) -> float:
     text = fields.text("rtol")
-    try:
-        rtol = float(text)
-    except ValueError:
-        rtol = math.nan
+    rtol = typed_number(text)
     if not (math.isfinite(rtol) and rtol >= 0):
         at = fields.values["rtol"].start
         raise _Wrong(f"'rtol' must be a relative error such as 1.0e-5, not '{text}'", at)

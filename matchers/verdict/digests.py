@@ -11,6 +11,8 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import collective
+from matchers.ops.op_names import in_place
+from matchers.ops.outputs import records_changes
 
 __all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "returns_nothing"]
 
@@ -77,7 +79,8 @@ def returns_nothing(log: OpLog, rows: Int64) -> Bool:
     """
     if not len(log.outputs.value):
         return np.zeros(len(rows), bool)  # results were left out throughout
-    return np.asarray((log.outputs.count[rows] == 0) & (log.shape[rows] < 0) & (log.input_digests.count[rows] > 0))
+    nothing = (log.outputs.count[rows] == 0) & (log.shape[rows] < 0) & (log.input_digests.count[rows] > 0)
+    return np.asarray(nothing if records_changes(log) else nothing & ~in_place(log)[rows])
 
 
 def _any_unknown(lists: Ragged) -> Bool:

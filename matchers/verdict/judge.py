@@ -28,6 +28,7 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
 from matchers.ops.op_names import on_lists
+from matchers.ops.outputs import records_changes
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
 from matchers.status import Status
@@ -195,7 +196,7 @@ def judge(
     status[shards] = Status.SHARDED
     slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
     lists = on_lists(a)[i]
-    lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | (a.inputs.count[i] != b.inputs.count[j])
+    lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
     for k in np.flatnonzero(lists).tolist():
         limits = Limits(float(rtol[k]), bool(alone[k]), True, policy, sharded_runs(a, b))
         slot = judge_lists(a, b, int(i[k]), int(j[k]), limits)
@@ -217,6 +218,12 @@ def judge(
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
     return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)
+
+
+def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """Mask of the pairs that have more inputs in one run than in the other, as far as both logs list them."""
+    n_a, n_b = (np.maximum(log.inputs.count[r], log.input_digests.count[r]) for log, r in ((a, i), (b, j)))
+    return np.asarray((n_a != n_b) & (n_a > 0) & (n_b > 0))
 
 
 def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePolicy) -> tuple[Float64, Float64]:
@@ -277,9 +284,10 @@ def _slots(
     """The slots that differ most beside the first outputs, by pair."""
     out = {}
     shards = len(bits.slots) > 0 and sharded_runs(a, b)
+    recorded = records_changes(a) and records_changes(b)
     for k in bits.slots.tolist():
         row_a, row_b = int(i[k]), int(j[k])
-        limits = Limits(float(rtol[k]), bool(alone[k]), elementwise(a.op_name(row_a)), policy, shards)
+        limits = Limits(float(rtol[k]), bool(alone[k]), elementwise(a.op_name(row_a)), policy, shards, recorded)
         found = worst(judge_slots(a, b, row_a, row_b, limits))
         if found is not None:
             out[k] = found

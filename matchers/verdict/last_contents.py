@@ -19,7 +19,7 @@ from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.op_names import on_lists
-from matchers.ops.outputs import Result
+from matchers.ops.outputs import Result, records_changes
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
@@ -149,6 +149,8 @@ def judge_contents(
     noise: Container[str] = (),
 ) -> ContentVerdicts:
     """Judge the last contents of named tensors, but those that are noise."""
+    if not (records_changes(a.log) and records_changes(b.log)):
+        return ContentVerdicts()
     unpaired = pairing.of_a < 0, pairing.of_b < 0
     apart = np.append(np.isin(verdicts.status, (Status.NOT_JUDGED, Status.SHARDED)), False)
     # without an unpaired record that names a tensor, both runs write them in the same form

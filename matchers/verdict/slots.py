@@ -37,6 +37,7 @@ class Limits:
         by_element: the operation computes each element by itself.
         policy: pairs of dtypes that are expected to differ.
         shards: the runs may hold unmarked shards.
+        recorded: both logs say what operations change in place; else what one log says is compared with nothing.
     """
 
     rtol: float = math.nan
@@ -44,6 +45,7 @@ class Limits:
     by_element: bool = False
     policy: DtypePolicy = ()
     shards: bool = False
+    recorded: bool = True
 
     def of(self, a: str, b: str) -> tuple[float, float]:
         """(tolerance of norms, tolerance of the tensors themselves) for two dtypes."""
@@ -93,10 +95,10 @@ def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
 
 def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
     """Judge the slots that both records have."""
-    return [judge_results(x, y, limits, only) for x, y, only in _slots(a, b, i, j)]
+    return [judge_results(x, y, limits, only) for x, y, only in _slots(a, b, i, j, limits.recorded)]
 
 
-def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result, str]]:
+def _slots(a: OpLog, b: OpLog, i: int, j: int, recorded: bool) -> Iterator[tuple[Result, Result, str]]:
     digests_a, digests_b = a.digests[i], b.digests[j]
     for k in range(1, min(len(digests_a), len(digests_b))):
         if digests_a[k] == digests_b[k] != NO_DIGEST:
@@ -111,7 +113,7 @@ def _slots(a: OpLog, b: OpLog, i: int, j: int) -> Iterator[tuple[Result, Result,
         one, two = changed_a.get(slot), changed_b.get(slot)
         if one is not None and two is not None:
             yield one, two, ""
-        elif not _returned(one or two, digests_b if one else digests_a):
+        elif recorded and not _returned(one or two, digests_b if one else digests_a):
             before = unchanged(a, i, slot), unchanged(b, j, slot)
             # if it differed before, a change on one side only is no new finding
             same = before[0].digest is not None and before[0].digest == before[1].digest

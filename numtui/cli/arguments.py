@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from matchers.errors import InputError
+from matchers.typed_number import typed_number
 from numtui.inputs import (
     DEFAULT_RULES,
     PRESETS,
@@ -27,6 +28,7 @@ from numtui.paths import typed_path
 from numtui.text.safe import safe_text
 
 __all__ = [
+    "SCREEN_SWITCHES",
     "WEIGHT_FORMATS",
     "Commands",
     "add_command",
@@ -123,10 +125,7 @@ def add_expectation(parser: argparse.ArgumentParser) -> None:
 
 
 def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = typed_number(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"a tolerance is a number from 0 on, not {safe_text(text, 40)!r}")
     return value
@@ -141,6 +140,9 @@ def add_output(
 
 def _output(text: str) -> Path | None:
     return None if text == "-" else typed_path(text)
+
+
+SCREEN_SWITCHES = ("--no-color", "--mouse", "--no-session")
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from matchers.errors import InputError
 from numtui.cli import capture, completion, demo, diff, explore, rules, suggest, weights
-from numtui.cli.arguments import Commands
+from numtui.cli.arguments import SCREEN_SWITCHES, Commands
 
 __all__ = ["parse", "root_parser"]
 
@@ -25,12 +27,38 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             "numtui --help lists the rest"
         )
     root, commands = _build()
-    named = argv[0] in commands.choices and argv[0] != explore.HIDDEN
-    args, unknown = root.parse_known_args(argv if named else [explore.HIDDEN, *argv])
+    names = commands.choices.keys() - {explore.HIDDEN}
+    argv = _command_first(argv, names)
+    if argv[0] not in names:
+        _refuse_misspelt(argv[0], names)
+        argv = [explore.HIDDEN, *argv]
+    args, unknown = root.parse_known_args(argv)
     if unknown:
         # Report with the sub-command's usage; argparse would use the root's.
         args.error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
+
+
+def _command_first(argv: Sequence[str], names: AbstractSet[str]) -> Sequence[str]:
+    """Move options of the screen behind the command that follows them: `numtui --no-session demo`."""
+    at = 0
+    while at < len(argv) - 1 and (argv[at] in SCREEN_SWITCHES or argv[at] == "--theme"):
+        at += 1 if argv[at] in SCREEN_SWITCHES else 2
+    return [*argv[at:], *argv[:at]] if at < len(argv) and argv[at] in names else argv
+
+
+def _refuse_misspelt(name: str, names: AbstractSet[str]) -> None:
+    """Refuse a word that is no file, but nearly a command.
+
+    Raises:
+        InputError: it is one.
+    """
+    if name.startswith("-") or {".", "/"} & set(name) or os.path.lexists(name):
+        return
+    from difflib import get_close_matches  # needed only after a mistake
+
+    if like := get_close_matches(name, sorted(names), 1, 0.7):
+        raise InputError(f"{name}: no such file or folder; did you mean 'numtui {like[0]}'?")
 
 
 def root_parser() -> argparse.ArgumentParser:

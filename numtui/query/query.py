@@ -29,6 +29,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.errors import UserError
+from matchers.typed_number import typed_number
 from numtui.query.fields import FIELDS, NUMBERS, keys_containing
 
 __all__ = ["NO_QUERY", "Query", "QueryError", "completions", "exactly", "parse_query"]
@@ -145,10 +146,7 @@ def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ..
 
 
 def _number(name: str, sign: str, value: str, start: int) -> Callable[[Comparison], Bool]:
-    try:
-        number = float(value)
-    except ValueError:
-        number = np.nan
+    number = typed_number(value)
     if np.isnan(number):
         raise QueryError(
             f"{name + sign + value!r}: expected a number after {sign}, like {name}{sign}1e-3",

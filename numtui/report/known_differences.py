@@ -17,6 +17,7 @@ from matchers.comparison import Comparison
 from matchers.errors import RulesError
 from matchers.rules.key_index import index_of
 from matchers.status import Role, Status
+from matchers.typed_number import typed_number
 from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 from numtui.paths import small_text
 from numtui.report.gate import Allowed
@@ -182,10 +183,7 @@ def _statuses(node: Node | None) -> frozenset[Status]:
 def _up_to(node: Node | None) -> float:
     if node is None:
         return math.inf
-    try:
-        value = float(node.text)
-    except ValueError:
-        value = math.nan
+    value = typed_number(node.text)
     if not value >= 0:
         raise TreeError(f"'up_to' is a relative error such as 1.0e-3, not '{node.text}'", node.start)
     return value

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from matchers.errors import InputError
 from numtui.cli.parser import parse
 from tests.test_imports import COMMANDS
 
@@ -21,7 +24,7 @@ def test_every_command_has_a_help_that_fits_a_terminal(command: str, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["dif", "a", "b"], "numtui: error: unrecognized arguments: b"),
+        (["x", "a", "b"], "numtui: error: unrecognized arguments: b"),
         (["diff", "a", "b", "--frm"], "numtui diff: error: unrecognized arguments: --frm"),
         (["rules", "check", "f", "--frm"], "numtui rules check: error: unrecognized arguments: --frm"),
         (["rules", "chek"], "numtui rules: error: argument COMMAND: invalid choice: 'chek'"),
@@ -44,3 +47,52 @@ def test_what_names_no_command_is_a_log(first: str) -> None:
     assert (args.a, args.b, args.theme) == (first, "b.log", "nord")
     args = parse(["--no-color", first])
     assert (args.a, args.b, args.no_color) == (first, None, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "pair", "session"),
+    [
+        ("--no-session demo bug", "bug", True),
+        ("demo bug --no-session", "bug", True),
+        ("--mouse --theme nord demo", "traced", False),
+    ],
+)
+def test_options_of_the_screen_may_stand_before_the_command(line: str, pair: str, session: bool) -> None:
+    args = parse(line.split())
+    assert (args.pair, args.no_session) == (pair, session)
+
+
+def test_an_option_before_a_command_that_lacks_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--mouse", "diff", "a", "b"])
+    assert "unrecognized arguments: --mouse" in capsys.readouterr().err
+    assert parse(["--no-session", "a", "b"]).a == "a"
+    assert parse(["a", "--theme", "demo"]).theme == "demo"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("dif", "diff"), ("sugest", "suggest"), ("wieghts", "weights")])
+def test_a_misspelt_command_is_recognised(
+    typed: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"{typed}: no such file or folder; did you mean 'numtui {meant}'"):
+        parse([typed, "a", "b"])
+    (tmp_path / typed).mkdir()
+    assert parse([typed, "a"]).a == typed
+
+
+@pytest.mark.parametrize("name", ["a", "dif.log", "x/dif", "run1"])
+def test_a_missing_log_is_no_misspelt_command(name: str) -> None:
+    assert parse([name, "b"]).a == name
+
+
+@pytest.mark.parametrize("text", ["1_0", " 1", "\uff11", "1e", "0x1", "nan", "inf", "-1", ""])
+def test_a_tolerance_is_a_plain_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["diff", "a", "b", f"--rtol={text}"])
+    assert "a tolerance is a number from 0 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1", "1.", ".5", "1e-3", "+1.5E+2", "0"])
+def test_tolerances(text: str) -> None:
+    assert parse(["diff", "a", "b", f"--rtol={text}"]).rtol == float(text)
