@@ -7,13 +7,19 @@ import io
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-__all__ = ["atomic_binary", "atomic_write", "atomic_writer"]
+__all__ = ["atomic_binary", "atomic_write", "atomic_writer", "process_exists"]
+
+
+_PART = ".part"
+_OLD = 3600.0
+"""Seconds after which a temporary file of a process that is not here is nobody's: it may be on another machine."""
 
 
 @contextmanager
@@ -33,7 +39,9 @@ def atomic_binary(
         mode = stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
         mode &= ~_umask()
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
+    own = f".{target.name[:64]}."
+    _remove_left_behind(target.parent, own)
+    descriptor, temporary = tempfile.mkstemp(prefix=f"{own}{os.getpid()}.", suffix=_PART, dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as out:
             os.fchmod(out.fileno(), mode)
@@ -65,6 +73,32 @@ def atomic_writer(path: str | os.PathLike[str], *, mode: int = 0o644) -> Iterato
         yield text
         text.flush()
         text.detach()
+
+
+def process_exists(pid: int) -> bool:
+    """True while a process with this number runs here."""
+    if not 0 < pid < 1 << 31:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove_left_behind(folder: Path, prefix: str) -> None:
+    """Delete the old temporary files of saves that were killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(prefix) and entry.name.endswith(_PART)):
+                continue
+            pid = entry.name.removeprefix(prefix).partition(".")[0]
+            dead = not (pid.isascii() and pid.isdigit() and len(pid) < 11 and process_exists(int(pid)))
+            with suppress(OSError):
+                if dead and entry.is_file(follow_symlinks=False) and time.time() - entry.stat().st_mtime > _OLD:
+                    os.unlink(entry.path)
 
 
 def _umask() -> int:

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 __all__ = ["run"]
@@ -25,18 +26,43 @@ class _OwnPackages:
 def run() -> NoReturn:
     """Run the command line. `numtui capture` runs a script, whose modules of these names are the script's own."""
     if sys.argv[1:2] == ["capture"]:
-        from numtui.capture import launch
-
-        sys.exit(launch.main(sys.argv[2:], prog="numtui capture"))
+        launch = _loaded_capture()
+        sys.exit(launch.main(sys.argv[2:], prog="numtui capture"))  # from here on a traceback is the script's
     sys.meta_path.insert(0, _OwnPackages)
-    from numtui.cli.main import run as run_viewer
+    with _TroubleIsTwo():
+        from numtui.cli.main import run as run_viewer
 
-    run_viewer()
+        run_viewer()
+    raise AssertionError("it ends the process")
+
+
+def _loaded_capture() -> ModuleType:
+    with _TroubleIsTwo():
+        from numtui.capture import launch
+    return launch
+
+
+class _TroubleIsTwo:
+    """Ends the program with 2 after a traceback: Python's own 1 would say that something is red."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception):
+            import traceback
+
+            traceback.print_exception(error)
+            sys.exit(2)
 
 
 if __name__ == "__main__":
     # `python -m` puts the current folder first, where any module of the user would be taken for a library; a script
     # that is captured puts its own folder there
-    if sys.path[0] in ("", os.getcwd()) and os.getcwd() != _HERE:
+    try:
+        here = os.getcwd()
+    except OSError:  # it was deleted
+        here = ""
+    if sys.path[0] in ("", here) and here != _HERE:
         sys.path[:1] = [os.path.dirname(__file__)] if sys.argv[1:2] == ["capture"] else []
     run()

@@ -157,13 +157,12 @@ def _copied(path: str, copy: Path) -> str:
 
     try:
         # Without blocking, so that a FIFO without a writer can be given up.
-        source = 0 if path == STDIN else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        source = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             with copy.open("wb") as out:
                 copied(source, out, "standard input" if path == STDIN else safe_text(path, 200))
         finally:
-            if source:
-                os.close(source)
+            os.close(source)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     return str(copy)

@@ -77,8 +77,9 @@ def _report_bug(error: Exception) -> None:
             encoding="utf-8",
             errors="backslashreplace",
         )
-    except OSError:
-        sys.stderr.write(details)
+    except Exception:  # noqa: BLE001 - a second trouble must not hide the first
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(details)
         complain(summary)
     else:
         complain(f"{summary[:300]} (this is a bug; details: {path})")

@@ -19,10 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchers.atomic_write import atomic_writer
+from matchers.atomic_write import atomic_writer, process_exists
 from numtui.folders import state_folders
+from numtui.session.store import INVALID
 
 __all__ = ["Journal", "Recovered"]
+
+
+_LATEST = 253402300799
+"""The last second of the last year that has a date, 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class Journal:
             finally:
                 os.close(descriptor)
             return False
-        return record.get("host") == socket.gethostname() and _process_exists(int(record.get("pid", 0)))
+        return record.get("host") == socket.gethostname() and process_exists(record.get("pid", 0))
 
 
 def _absolute(path: str) -> str:
@@ -153,26 +158,12 @@ def _lock_path(journal: Path) -> Path:
     return journal.with_suffix(".lock")
 
 
-def _process_exists(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     """Read a journal's record; None for an invalid one (of another version, or damaged)."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record["text"].encode()
+        valid = 0 <= record["time"] <= _LATEST and type(record.get("pid", 0)) is int
+    except (*INVALID, OSError):
         return None
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        return None
-    if not isinstance(record.get("time"), (int, float)) or not isinstance(record.get("pid", 0), int):
-        return None
-    return record
+    return record if valid and isinstance(record, dict) else None

@@ -25,6 +25,7 @@ from numtui.folders import state_folders
 from numtui.session.input_history import joined
 
 __all__ = [
+    "INVALID",
     "NOWHERE",
     "Anchor",
     "Record",
@@ -45,6 +46,9 @@ _MAX_SESSIONS = 200
 """Pairs of logs with a stored session; older ones are deleted, unless they have marks or notes."""
 
 NOWHERE: Anchor = (None, None)
+
+INVALID = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)
+"""What reading a JSON file raises that is damaged, or that another program wrote."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -156,7 +160,7 @@ class SessionStore:
             return SavedSession()
         except OSError as error:
             self.problem = f"last session not readable: {error.strerror or error} ({path})"
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except INVALID:
             aside = path.with_suffix(".damaged")
             with suppress(OSError):
                 path.replace(aside)
@@ -185,10 +189,10 @@ class SessionStore:
 
 
 def _holds_work(path: Path) -> bool:
-    """True when a stored session has work of the user; also for an invalid file."""
+    """True when a stored session has work of the user; also for an invalid or unreadable file."""
     try:
         kept = _from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (*INVALID, OSError):
         return True
     return bool(kept.notes or kept.marks or kept.filters or kept.rejected)
 
@@ -219,7 +223,7 @@ def _as_json(kept: SavedSession) -> dict[str, Any]:
 
 
 def _from_json(raw: Any) -> SavedSession:
-    """Parse a saved state; raise ValueError, TypeError, KeyError or AttributeError for an invalid one."""
+    """Parse a saved state; raise one of `INVALID` for an invalid one."""
     if raw["version"] != 1:
         raise ValueError("another version")
     return SavedSession(
@@ -240,6 +244,7 @@ def _from_json(raw: Any) -> SavedSession:
 def _text(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError("expected text")
+    raw.encode("utf-8", "surrogateescape")  # JSON has half characters, files and terminals have not
     return raw
 
 
@@ -252,4 +257,6 @@ def _named(raw: Any) -> Record | None:
     if raw is None:
         return None
     key, nth = raw
-    return _text(key), int(nth)
+    if type(nth) is not int or not 0 <= nth < 1 << 31:
+        raise ValueError("not the number of a record")
+    return _text(key), nth

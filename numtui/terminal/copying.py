@@ -49,9 +49,13 @@ def copied(source: int, out: BinaryIO, name: str) -> None:
 @contextmanager
 def _keys() -> Iterator[int]:
     """Make the keyboard give each key at once; -1 without one."""
-    keyboard = -1
-    with suppress(OSError):
-        keyboard = os.dup(0) if is_terminal(sys.__stdin__) else os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    keyboard = 0
+    if not is_terminal(sys.__stdin__):
+        try:
+            keyboard = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            yield -1
+            return
     before = None
     try:
         if keyboard >= 0:
@@ -63,5 +67,5 @@ def _keys() -> Iterator[int]:
         if before is not None:
             with suppress(OSError, termios.error):
                 termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
-        if keyboard >= 0:
+        if keyboard:
             os.close(keyboard)

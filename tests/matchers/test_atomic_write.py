@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from matchers.atomic_write import atomic_writer
+from matchers.atomic_write import atomic_write, atomic_writer
 
 
 def test_a_new_file_appears_when_all_is_written(tmp_path: Path) -> None:
@@ -74,3 +77,34 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
+
+
+def test_what_killed_saves_left_is_deleted_by_a_later_save(tmp_path: Path) -> None:
+    target = tmp_path / "rules.yaml"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    old, new = time.time() - 7200, time.time()
+    gone = [f".rules.yaml.{dead.pid}.x.part", ".rules.yaml.abcdef.part", f".rules.yaml.{10**30}.x.part"]
+    kept = [f".rules.yaml.{os.getpid()}.x.part", f".other.yaml.{dead.pid}.x.part", f"rules.yaml.{dead.pid}.x.part"]
+    for name in (*gone, *kept):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (old, old))
+    fresh = f".rules.yaml.{dead.pid}.y.part"  # its process may run on another machine
+    (tmp_path / fresh).touch()
+    os.utime(tmp_path / fresh, (new, new))
+    atomic_write(target, b"version: 1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, fresh, "rules.yaml"])
+
+
+def test_a_killed_save_leaves_one_file_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from matchers.atomic_write import atomic_binary\n"
+        "with atomic_binary(sys.argv[1]) as file:\n    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "x")])
+    killed.wait()
+    [left] = tmp_path.iterdir()
+    assert left.name.startswith(f".x.{killed.pid}.")
+    os.utime(left, (0, 0))
+    atomic_write(tmp_path / "x", b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

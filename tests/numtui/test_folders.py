@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import platformdirs
@@ -90,3 +91,12 @@ def test_rules_that_were_not_saved_are_offered_from_the_earlier_place(earlier: P
     journal.clear()
     assert not list(earlier.rglob("*.json"))
     journal.close()
+
+
+def test_a_user_whom_the_system_does_not_know_has_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)
+    assert state_folders() == config_folders() == (Path("/nonexistent/numtui"),)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state_folders() == (tmp_path / "numtui",)

@@ -23,7 +23,7 @@ from numtui.inputs import OpenRequest
 from numtui.report.known_differences import load_allow_list
 from numtui.report.options import FORMATS
 from tests.builders import op, training_step, write_log
-from tests.conftest import EXAMPLES
+from tests.conftest import EXAMPLES, REPOSITORY
 from tests.hostile import small_log
 
 NUMTUI = [sys.executable, "-m", "numtui"]
@@ -534,3 +534,48 @@ def test_a_settings_file_without_end_is_refused(tmp_path: Path, monkeypatch: pyt
         load_config(tmp_path / "config.yaml")
     with pytest.raises(InputError, match="this is no list of known differences"):
         load_allow_list(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(("broken", "command"), [("numtui.cli.main", "diff"), ("numtui.capture", "capture")])
+def test_a_traceback_is_never_exit_1(broken: str, command: str) -> None:
+    """1 says that something is red."""
+    start = (
+        f"import sys; sys.modules[{broken!r}] = None; sys.argv[1:] = [{command!r}]; "
+        "from numtui.__main__ import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert b"Traceback" in done.stderr
+
+
+def test_a_script_that_is_captured_keeps_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise KeyError('of the script')")
+    done = numtui("capture", "--", "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert b"of the script" in done.stderr
+
+
+def test_a_bug_is_told_where_there_is_no_folder_for_its_details(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def bug(*_: object, **__: object) -> None:
+        raise KeyError("i")
+
+    log = str(write_log(tmp_path / "a.log", training_step(1)))
+    monkeypatch.setattr("numtui.cli.comparing.compare", bug)
+    monkeypatch.setattr("numtui.folders.state_folders", bug)
+    assert main(["diff", log, log]) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert told.endswith("numtui: internal error: KeyError: 'i'\n")
+
+
+def test_a_current_folder_that_was_deleted(tmp_path: Path) -> None:
+    log = str(write_log(tmp_path / "a.log", training_step(1)))
+    (tmp_path / "gone").mkdir()
+    start = f'cd gone && rmdir ../gone && exec "$0" -m numtui diff {log} {log}'
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        ["sh", "-c", start, sys.executable], cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

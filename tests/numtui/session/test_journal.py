@@ -152,3 +152,43 @@ def test_journals_are_private(tmp_path: Path) -> None:
     for path in (tmp_path / "journal").iterdir():
         assert path.stat().st_mode & 0o077 == 0
     assert (tmp_path / "journal").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[" * 100_000,
+        '{"text": "version: 1", "time": 1' + "0" * 400 + "}",
+        '{"text": "version: 1", "time": 1e300}',
+        '{"text": "version: 1", "time": Infinity}',
+        '{"text": "version: 1", "time": NaN}',
+        '{"text": "version: 1", "time": -1}',
+        '{"text": "version: 1", "time": 1, "pid": "1"}',
+        '{"text": "\\ud800", "time": 1}',
+        '{"text": "version: 1"}',
+        '["text", "time"]',
+        "\udcff",
+    ],
+)
+def test_a_broken_journal_costs_only_itself(record: str, tmp_path: Path) -> None:
+    logs = "a.log", "b.log", Path("rules.yaml")
+    killed = Journal(*logs, folder=tmp_path)
+    killed.write("version: 1\n")
+    killed.close()
+    [good] = tmp_path.glob("*.json")
+    name = good.name.partition("-")[0]
+    (tmp_path / f"{name}-1-0.json").write_text(record, encoding="utf-8", errors="surrogateescape")
+    found = Journal(*logs, folder=tmp_path).pending()
+    assert found is not None
+    assert found.path == good
+
+
+def test_a_journal_with_a_number_that_no_process_has_is_offered(tmp_path: Path) -> None:
+    logs = "a.log", "b.log", Path("rules.yaml")
+    killed = Journal(*logs, folder=tmp_path)
+    killed.write("version: 1\n")
+    killed.close()
+    [path] = tmp_path.glob("*.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"locked": False, "pid": 10**30}))
+    assert Journal(*logs, folder=tmp_path).pending() is not None

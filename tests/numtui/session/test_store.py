@@ -217,3 +217,36 @@ def test_the_oldest_sittings_are_forgotten_unless_somebody_wrote_something_down(
     assert len(list(tmp_path.glob("*.lock"))) == len(left)
     SessionStore("5.log", "b.log", folder=tmp_path).save(SavedSession())
     assert len(list(tmp_path.glob("*.json"))) == len(left), "no new one, none to forget"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cursor": [["k", float("inf")], None]},
+        {"cursor": [["k", 10**400], None]},
+        {"cursor": [["k", -1], None]},
+        {"cursor": [["k", 1.5], None]},
+        {"cursor": [["\ud800", 0], None]},
+        {"query": "\ud800"},
+        {"marks": {"a": [["k", float("nan")], None]}},
+        {"version": float("inf")},
+    ],
+)
+def test_a_broken_session_is_kept_aside_and_costs_only_itself(change: dict[str, object], tmp_path: Path) -> None:
+    store = SessionStore("a.log", "b.log", folder=tmp_path)
+    store.save(SavedSession(query="red"))
+    assert store.load().query == "red"
+    store.path.write_text(json.dumps(json.loads(store.path.read_text()) | change))
+    assert store.load() == SavedSession()
+    assert "invalid file of the last session" in str(store.problem)
+    assert store.path.with_suffix(".damaged").exists()
+    store.save(SavedSession(query="cause:1"))
+    assert store.load().query == "cause:1"
+
+
+def test_a_session_that_nests_too_deeply_is_kept_aside(tmp_path: Path) -> None:
+    store = SessionStore("a.log", "b.log", folder=tmp_path)
+    store.save(SavedSession(query="red"))
+    store.path.write_text("[" * 100_000)
+    assert store.load() == SavedSession()
+    assert store.path.with_suffix(".damaged").exists()
