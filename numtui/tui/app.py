@@ -28,7 +28,7 @@ from numtui.runtime_tuning import forget_what_stays, keep_what_is_there, take_sh
 from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.tui.repaint.frame import Frame
 from numtui.tui.screens.opening import Opening
-from numtui.tui.textual_shims import caught, come_back, crash_of, has_terminal, pass_on
+from numtui.tui.textual_shims import ESCAPE_IN_BETWEEN, caught, come_back, crash_of, has_terminal, keep_escape, pass_on
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -188,11 +188,14 @@ class Numtui(App[None], inherit_bindings=False):
         if key.key == "ctrl+j":
             # Enter, as it arrives when typed before the program had the terminal.
             return (events.Key("enter", "\r"),)
+        if key.key == ESCAPE_IN_BETWEEN:
+            return (events.Key("escape", "\x1b"),)
         character = key.character or ""
         ours = any(key.key in keys for keys in self._request.keys.values())
-        if key.key.startswith("alt+") and character.isalnum() and not ours:
+        if key.key.startswith("alt+") and character and not ours:
             # Over a slow line `esc` and the next key arrive together, just as alt with that key.
-            return events.Key("escape", "\x1b"), events.Key(character, character)
+            name = character if character.isalnum() else key.key.removeprefix("alt+")
+            return events.Key("escape", "\x1b"), events.Key(name, character)
         return (key,)
 
     def forget_shown(self, *_: object) -> None:
@@ -235,6 +238,7 @@ def run_app(request: OpenRequest) -> int:
     if not request.color:
         os.environ["NO_COLOR"] = "1"
     take_short_turns()
+    keep_escape()
     app = Numtui(request)
     try:
         with drawing_on_terminal():

@@ -6,9 +6,11 @@ that the tests pass with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.binding import BindingsMap
 
 if TYPE_CHECKING:
@@ -17,7 +19,20 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
     from textual.screen import Screen
 
-__all__ = ["bound_action", "caught", "come_back", "crash_of", "has_terminal", "output_waits", "pass_on", "rebind"]
+__all__ = [
+    "bound_action",
+    "caught",
+    "come_back",
+    "crash_of",
+    "has_terminal",
+    "keep_escape",
+    "output_waits",
+    "pass_on",
+    "rebind",
+]
+
+ESCAPE_IN_BETWEEN = "ctrl+left_square_bracket"
+"""Name of an `esc` that arrived together with keys before it; it is the same byte."""
 
 
 def bound_action(node: DOMNode, key: str) -> str | None:
@@ -72,6 +87,30 @@ def come_back(app: App[Any]) -> None:
         driver.suspend_application_mode()
         driver._must_signal_resume = True  # noqa: SLF001
     driver._sigcont_application()  # noqa: SLF001
+
+
+def keep_escape() -> None:
+    """Let keys that arrive in one burst with `esc` before them be named `alt+…`, all of them.
+
+    Textual does so for letters, takes some digits for characters of a Mac's keyboard, and forgets the `esc` before
+    anything else.
+    """
+    read = XTermParser._sequence_to_key_events  # noqa: SLF001 - its result has no other way to tell
+    if getattr(read, "keeps_escape", False):
+        return
+
+    def keys(self: XTermParser, sequence: str, alt: bool = False) -> Iterator[events.Key]:
+        if sequence == "\x1b":
+            yield events.Key(ESCAPE_IN_BETWEEN, sequence)
+            return
+        if len(sequence) == 2 and sequence[0] == "\x1b" and sequence[1] in "0123456789-=§":
+            sequence, alt = sequence[1], True
+        for key in read(self, sequence, alt):
+            far = alt and not key.key.startswith("alt+")
+            yield events.Key(f"alt+{key.key}", key.character) if far else key
+
+    keys.keeps_escape = True  # type: ignore[attr-defined]
+    XTermParser._sequence_to_key_events = keys  # type: ignore[method-assign] # noqa: SLF001
 
 
 def pass_on(app: App[Any], key: events.Key) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,28 @@ def test_escape_and_the_next_key_at_once(example_logs: tuple[str, str], rules: P
         t.wait_for("q close")
         t.type("\x1bG")
         t.wait_for("backward")
+
+
+def test_escape_and_any_next_key_at_once_leave_every_page(example_logs: tuple[str, str], rules: Path) -> None:
+    def asks(sign: str) -> Callable[[str], bool]:
+        return lambda screen: any(line.strip() == sign for line in screen.splitlines()[-3:])
+
+    with explorer(example_logs, rules) as t:
+        t.wait_for("✗ 1 red")
+        for opening, shown in (
+            ("v", "error over depth"),
+            ("I", "The two logs"),
+            ("L", "as logged"),
+            ("r", "Rules"),
+            ("s", "Suggestions"),
+            ("C", "first causes (1)"),
+        ):
+            t.type(opening)
+            t.wait_for(shown)
+            t.type("\x1b:")  # the line for commands
+            t.wait_for(asks(":"))
+            t.type("\x1b\x1b")
+            t.wait_for(lambda screen: not asks(":")(screen))
 
 
 def test_keys_before_the_logs_are_read_are_kept(example_logs: tuple[str, str], rules: Path) -> None:
