@@ -440,15 +440,18 @@ def _set_up(mode: DebugMode) -> None:
 _uncompiled: Any = StepTracer.__torch_dispatch__
 """As torch has wrapped it, so that nothing in it is compiled; which imports the compiler and takes some time."""
 _as_it_is: Any = getattr(_uncompiled, "__wrapped__", _uncompiled)
-_compiler: Any = torch._C._dynamo.eval_frame.get_eval_frame_callback
+_frames = torch._C._dynamo.eval_frame
 
 
 def _dispatch(mode: StepTracer, *call: Any) -> Any:
     """Dispatch a call; wrapped only where it could be compiled, inside a compiled function."""
-    return (_as_it_is if _compiler() is None else _uncompiled)(mode, *call)
+    return (_as_it_is if _frames.get_eval_frame_callback() is None else _uncompiled)(mode, *call)
 
 
-StepTracer.__torch_dispatch__ = _dispatch  # type: ignore[assignment, method-assign]
+with contextlib.suppress(AttributeError):  # a torch that cannot be told keeps its own wrapper
+    _skip = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
+    _frames.set_code_exec_strategy(_dispatch.__code__, _skip)
+    StepTracer.__torch_dispatch__ = _dispatch  # type: ignore[assignment, method-assign]
 
 
 class _KernelCall:

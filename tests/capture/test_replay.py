@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 
 from capture import FQNInterpreter, graph_nodes
+from capture.tracer import StepTracer
 from tests.capture.conftest import Record, Script
 from tests.capture.logs import Log
 
@@ -201,6 +202,23 @@ class TestCompiledRegions:
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled
         assert log.of("addmm")
         assert "<none>" not in log.modules
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_the_capture_itself_is_not_compiled(self, record: Record) -> None:
+        """Where a graph breaks in a loop, torch runs the rest of a function as it is, but compiles what that calls."""
+        model = Net()
+
+        @torch.compile(backend="aot_eager")
+        def broken(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2):
+                x = torch.sin(x)
+                torch._dynamo.graph_break()
+            return model(x)
+
+        log = record(model, lambda: broken(X).sum().backward())
+        assert len(log.of("sin")) == 2
+        compiled = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+        assert not compiled(StepTracer.__torch_dispatch__.__code__)
 
     @pytest.mark.filterwarnings("ignore")
     def test_a_model_compiled_in_place_begins_a_step(self, script: Script) -> None:
