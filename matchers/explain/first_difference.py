@@ -40,6 +40,8 @@ def size_of(c: Comparison, row: int) -> str:
         return "another shape or dtype"
     error = float(c.error[row])
     size = format_error(error, bool(c.bound[row])) if error > 0 else "other bits"
+    if status == Status.NOT_JUDGED:
+        return f"{size}, not judged"
     return f"{size}, {'beyond' if status.red else 'within'} tolerance"
 
 
@@ -124,7 +126,8 @@ def determinism_of(c: Comparison, row: int) -> str:
 
 
 def _equal_inputs(c: Comparison, found: FirstDifference) -> str:
-    many = len(c.a.inputs[int(c.row_a[found.row])])
+    record = int(c.row_a[found.row])
+    many = max(len(c.a.inputs[record]), len(c.a.input_digests[record]))
     if not many:
         return "it reads nothing"
     if not found.by_digest:

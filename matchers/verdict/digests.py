@@ -14,7 +14,7 @@ from matchers.ops.collectives import collective
 from matchers.ops.op_names import in_place
 from matchers.ops.outputs import records_changes
 
-__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "returns_nothing"]
+__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "other_bits", "returns_nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
     known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
     both = (n_a > 0) & (n_a == n_b)
     same = fingerprint(a.digests)[i] == fingerprint(b.digests)[j]
-    first_a, first_b = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
-    first_differs = (first_a != NO_DIGEST) & (first_b != NO_DIGEST) & (first_a != first_b)
+    first_differs = other_bits(a, b, i, j)
 
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
     changed, altered = _mutations(a, b, i, j)
@@ -70,6 +69,12 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
         inputs_equal=inputs_equal,
         slots=np.flatnonzero(altered | (~same & (n_a > 1) & (n_b > 1))),
     )
+
+
+def other_bits(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """Mask of the pairs (i[k], j[k]) whose first outputs have other digests."""
+    first_a, first_b = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
+    return np.asarray((first_a != NO_DIGEST) & (first_b != NO_DIGEST) & (first_a != first_b))
 
 
 def returns_nothing(log: OpLog, rows: Int64) -> Bool:

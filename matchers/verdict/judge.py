@@ -215,6 +215,9 @@ def judge(
     results = (compared & (~columns.by_inputs | unwritten)) | columns.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False
+    # nothing says how far the results are apart
+    unsized = bits.differ & (~compared | columns.by_inputs) & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
+    status[unsized], error[unsized], compared[unsized] = Status.NOT_JUDGED, 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
     return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)

@@ -24,7 +24,16 @@ from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePoli
 
 __all__ = ["Limits", "SlotVerdict", "beyond_whole", "judge_results", "judge_slots", "worst"]
 
-_RANK = (Status.EQUAL, Status.SAME_PRINT, Status.SHARDED, Status.CLOSE, Status.DIVERGED, Status.SHAPE, Status.NAN)
+_RANK = (
+    Status.EQUAL,
+    Status.SAME_PRINT,
+    Status.SHARDED,
+    Status.CLOSE,
+    Status.NOT_JUDGED,
+    Status.DIVERGED,
+    Status.SHAPE,
+    Status.NAN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,11 @@ class SlotVerdict:
     """The slot is the whole result of a shard; `name` is the operation of the other log that holds it."""
     scalars: tuple[float, float] | None = None
     """The scalar arguments of a and of b that make the difference."""
+
+    @property
+    def unsized(self) -> bool:
+        """True if the digests differ, and no number in both logs says by how much."""
+        return self.status == Status.NOT_JUDGED and math.isnan(self.error)
 
     @property
     def itself(self) -> bool:
@@ -175,9 +189,11 @@ def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
 
 def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
     norm_limit, limit = limits.of(x.dtype, y.dtype)
-    norms = float(np.nanmax([relative_difference(x.l1, y.l1), relative_difference(x.l2, y.l2), 0.0]))
+    differences = [relative_difference(x.l1, y.l1), relative_difference(x.l2, y.l2)]
+    norms = float(np.nanmax([*differences, 0.0]))
     size = float(np.nanmax([abs(x.min), abs(x.max), abs(y.min), abs(y.max), 0.0]))
-    extremes = float(np.nanmax([relative_difference(x.min, y.min, size), relative_difference(x.max, y.max, size), 0.0]))
+    differences += [relative_difference(x.min, y.min, size), relative_difference(x.max, y.max, size)]
+    extremes = float(np.nanmax([*differences[2:], 0.0]))
     estimate = math.nan
     if x.sketch and y.sketch and x.part is not None and y.part is not None and same_part(x.part, y.part):
         pair = decode_sketches([x.sketch, y.sketch])
@@ -197,5 +213,7 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
     if by_norms:
         far = norms <= norm_limit
         return SlotVerdict(name, Status.DIVERGED, error, True, allowance * norm_limit if far else norm_limit)
+    if known and np.isnan(differences).all():  # nothing says how far the two are apart
+        return SlotVerdict(name, Status.NOT_JUDGED, math.nan)
     status = Status.CLOSE if error > 0 or known else Status.SAME_PRINT
     return SlotVerdict(name, status, error, True, norm_limit)

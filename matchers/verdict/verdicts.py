@@ -14,6 +14,7 @@ from matchers.ops.shards import Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.cancellation import without_noise
+from matchers.verdict.digests import other_bits
 from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.fused import judge_fused
@@ -80,7 +81,10 @@ def judge_all(
         verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
     found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
-        return Judgement(_bitwise(found.verdicts, ~fixed, a.ours and b.ours), b, found.parts, policy, None, judged)
+        other = other_bits(a, b, i, j)
+        other[[k for k, slot in found.verdicts.slots.items() if slot.unsized]] = True
+        verdicts = _bitwise(found.verdicts, ~fixed, a.ours and b.ours, other)
+        return Judgement(verdicts, b, found.parts, policy, None, judged)
     if not expectation.explains:
         return Judgement(found.verdicts, b, found.parts, policy, None, judged, noise, scale)
     coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
@@ -92,9 +96,14 @@ def judge_all(
     return Judgement(verdicts, b, found.parts, policy, arithmetic, judged, noise, scale)
 
 
-def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool) -> Verdicts:
-    """Turn differences red where `strict`: any at all if the logs have digests (`exact`), else any printed one."""
-    red = (verdicts.status == Status.CLOSE) & strict & ((verdicts.error > 0) | exact)
+def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool, other: Bool) -> Verdicts:
+    """Turn differences red where `strict`: any at all if the logs have digests (`exact`), else any printed one.
+
+    Args:
+        other: the digests of the results differ, by however much.
+    """
+    red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | exact)
+    red = (red | ((verdicts.status == Status.NOT_JUDGED) & other)) & strict
     return replace(
         verdicts,
         status=np.where(red, np.int8(Status.DIVERGED), verdicts.status),

@@ -15,10 +15,12 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.facts import facts_of
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import training_step
 from tests.captured import Step, write_captured
 from tests.matchers.drifted_logs import made_up_log
@@ -93,12 +95,32 @@ def test_a_change_of_one_run_is_red_where_both_logs_record_changes(logs: Callabl
 
 
 @pytest.mark.parametrize("left", [W - 0.25 * G, W * 2])
-def test_another_change_is_red_where_one_log_has_its_digest_alone(left: Any, logs: Callable[..., OpLog]) -> None:
+def test_a_change_is_not_judged_where_one_log_has_its_digest_alone(left: Any, logs: Callable[..., OpLog]) -> None:
     """The digests say that it differs, and nothing by how much."""
     a = logs("", steps())
     same, other = (logs(f"{NUMBERS}|{HASHES}", made, "b", "input name digest") for made in (steps(), steps(left)))
     assert all(Status(c.status[1]) == Status.EQUAL for c in both_ways(a, same))
-    assert all(Status(c.status[1]) not in (Status.EQUAL, Status.SAME_PRINT) for c in both_ways(a, other))
+    for c in both_ways(a, other):
+        assert Status(c.status[1]) == Status.NOT_JUDGED
+        assert headline(c, 1).startswith("FIRST DIFFERENCE: other bits, not judged; all inputs are bitwise equal")
+        assert c.coverage.sentence.endswith("was not judged")
+
+
+@pytest.mark.parametrize("inputs", [True, False])
+def test_a_result_is_not_judged_where_one_log_has_its_digest_alone(inputs: bool, logs: Callable[..., OpLog]) -> None:
+    first, *others = steps()
+    fields = f"{NUMBERS}|{HASHES}" + ("" if inputs else "|Input digests")
+    a, same = logs("", steps()), logs(fields, steps(), "b")
+    other = logs(fields, [replace(first, gives=[X * W * 1.5]), *others], "c")
+    assert all(Status(c.status[0]) == Status.EQUAL for c in both_ways(a, same))
+    for c in [*both_ways(a, other), compare(same, other)]:
+        assert Status(c.status[0]) == Status.NOT_JUDGED
+        assert c.coverage.sentence.endswith("was not judged")
+        if inputs:
+            assert headline(c, 0).startswith("FIRST DIFFERENCE: other bits, not judged; all inputs are bitwise equal")
+        else:
+            assert headline(c, 0) == "not judged: other bits; no number in both logs says by how much"
+    assert compare(a, other, expectation=Expectation(Expect.BITWISE)).red[0]
 
 
 def test_empty_dimensions_make_no_noise() -> None:
