@@ -130,7 +130,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("center", "z z", Group.MOVE, "centre the cursor's line", brief="line to the middle"),
     _a("line_to_top", "z t", Group.MOVE, "scroll the cursor's line to the top", brief="line to the top"),
     _a("line_to_bottom", "z b", Group.MOVE, "scroll the cursor's line to the bottom", brief="line to the bottom"),
-    _a("next_red", "n  ] c", Group.FIND, "go to the next red row", footer="next red"),
+    _a("next_red", "n  ] c", Group.FIND, "go to the next red row; also a first cause that only one run has", footer="next red"),
     _a("previous_red", "N  [ c", Group.FIND, "go to the previous red row", brief="previous red"),
     _a(
         "next_cause",
@@ -152,7 +152,7 @@ ACTIONS: tuple[Action, ...] = (
     _a("larger_error", "e", Group.FIND, "go to the next larger error; from a row without one, to the largest"),
     _a("smaller_error", "E", Group.FIND, "go to the next smaller error"),
     _a("search", "/", Group.FIND, "search the keys of both sides as you type; empty repeats the last search"),
-    _a("next_hit", ";", Group.FIND, "go to the next search hit (`n` stays with red rows)"),
+    _a("next_hit", ";", Group.FIND, "go to the next search hit (`n` steps through red rows)"),
     _a("previous_hit", ",", Group.FIND, "go to the previous search hit"),
     _a(
         "inspect",

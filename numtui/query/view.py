@@ -201,6 +201,11 @@ class View:
         return self.listed(_where(self.comparison.cause))
 
     @cached_property
+    def stops(self) -> Int32:
+        """The passing red rows and first causes, in list order."""
+        return self.listed(_where(self.comparison.red | self.comparison.cause))
+
+    @cached_property
     def severity(self) -> NDArray[np.int8]:
         """int8[v] of `Severity`."""
         c = self.comparison

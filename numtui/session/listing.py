@@ -318,11 +318,15 @@ class Listing:
         return False
 
     def next_red(self, by: int = 1) -> str:
-        """Go to the next (or previous) red row, wrapping; return a message, empty when plain.
+        """Go to the next (or previous) row that matters, wrapping; return a message, empty when plain.
 
-        The first difference is a stop too, whatever its size.
+        That is a red row, a first cause that is not red (only one run has it), or the first difference, whatever its
+        size.
         """
-        return self._stop(self.comparison.red, by, "red", "red row")
+        c = self.comparison
+        stops = c.red | c.cause
+        besides = " or first cause" if np.any(c.cause & ~c.red) else ""
+        return self._stop(stops, by, "red", f"red row{besides}" if c.red.any() or not besides else "first cause")
 
     def next_cause(self, by: int = 1) -> str:
         """Go to the next (or previous) first cause, or to the first difference."""
@@ -358,8 +362,8 @@ class Listing:
             return ""
         hidden = int(np.count_nonzero(stops)) - len(rows)
         if not len(rows):
-            return f"every {noun} ({hidden}) is hidden by the filter" if hidden else f"there is no {noun}"
-        besides = f" ({hidden} hidden by the filter)" if hidden else ""
+            return f"every {noun} ({hidden:,}) is hidden by the filter" if hidden else f"there is no {noun}"
+        besides = f" ({hidden:,} hidden by the filter)" if hidden else ""
         row = int(rows[0] if by > 0 else rows[-1])
         if row == self.cursor:
             return f"this is the only {noun}{besides}"

@@ -94,7 +94,7 @@ class PlotScreen(Modal[int | None]):
             self._row = self._plot.beside(self._row, _COLUMNS[key])
         elif key in _STEPS:
             which, by = _STEPS[key]
-            rows = np.sort(view.reds if which == "red" else view.causes)
+            rows = np.sort(view.stops if which == "red" else view.causes)
             if len(rows):
                 at = int(np.searchsorted(rows, self._row, side="right" if by > 0 else "left"))
                 self._row = int(rows[(at if by > 0 else at - 1) % len(rows)])

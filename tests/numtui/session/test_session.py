@@ -433,6 +433,17 @@ class TestListing:
         assert listing.next_red() == "every red row (2) is hidden by the filter"
         assert Listing(comparison_of([E])).next_red() == "there is no red row"
 
+    def test_a_first_cause_that_only_one_run_has_is_a_stop_of_n_too(self) -> None:
+        listing = Listing(comparison_of([E, Status.ONLY_B, E, R, Status.ONLY_B], causes=[1, 3]))
+        assert (listing.next_red(), listing.cursor) == ("", 1)
+        assert (listing.next_red(), listing.cursor) == ("", 3)
+        assert listing.next_red() == "no red row or first cause below: from the top"
+        listing.toggle(StatusGroup.ONLY_B)
+        assert listing.next_red() == "", "one that the filter hides is none"
+        assert listing.next_red() == "this is the only red row or first cause (1 hidden by the filter)"
+        nothing_red = Listing(comparison_of([E, Status.ONLY_B], causes=[1]))
+        assert (nothing_red.next_red(), nothing_red.next_red()) == ("", "this is the only first cause")
+
     def test_the_first_difference_is_a_stop_of_its_own(self) -> None:
         listing = Listing(close_before_red())
         first, red = 1, 3
