@@ -149,7 +149,8 @@ def _headline(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:
     size = "" if math.isnan(largest) else f"finite, up to {largest:.3g}"
     if c.status[row] == Status.RECOMPUTE:
         return "recomputed copy: run again in the backward pass" + (f"; {size}" if size else "")
-    return size or "no statistics logged"
+    logged = len(c.a.outputs[row]) or not np.isnan(c.a.stats[:, row]).all()
+    return size or ("no minimum or maximum logged" if logged else "no statistics logged")
 
 
 def _mishap(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> str:

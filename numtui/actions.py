@@ -25,6 +25,7 @@ __all__ = [
     "key_label",
     "key_name",
     "main",
+    "offered",
     "readme_table",
     "remapped",
     "sequences",
@@ -45,6 +46,7 @@ class Action:
         brief: label among the keys that can follow a prefix, where `footer` is None.
         command: short names for the `:` line, besides the id.
         shown: text of the help in place of the keys' names.
+        alone: label in the footer when only one log is open, where `footer` is None.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Action:
     brief: str | None = None
     command: tuple[str, ...] = ()
     shown: str | None = None
+    alone: str | None = None
 
     @property
     def label(self) -> str:
@@ -98,7 +101,11 @@ class Group:
     PROGRAM = "Save, inspect, quit"
 
 
-_ABOUT_TWO = ("save", "html", "copy_row", "causes", "comparability", "first_difference")
+_ABOUT_TWO = (
+    "save", "html", "copy_row", "causes", "comparability", "first_difference",
+    "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold",
+)  # fmt: skip
+_ABOUT_RED = ("next_red", "previous_red", "next_cause", "previous_cause", "why")
 
 
 def _a(
@@ -111,11 +118,22 @@ def _a(
     brief: str | None = None,
     command: str = "",
     shown: str | None = None,
+    alone: str | None = None,
 ) -> Action:
     """Build an action; two spaces separate its `keys`, because one separates the keys of a sequence."""
     split = tuple(keys.split("  ")) if keys else ()
     commands = tuple(command.split())
-    return Action(id=id, keys=split, help=help, group=group, footer=footer, brief=brief, command=commands, shown=shown)
+    return Action(
+        id=id,
+        keys=split,
+        help=help,
+        group=group,
+        footer=footer,
+        brief=brief,
+        command=commands,
+        shown=shown,
+        alone=alone,
+    )
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -130,7 +148,13 @@ ACTIONS: tuple[Action, ...] = (
     _a("center", "z z", Group.MOVE, "centre the cursor's line", brief="line to the middle"),
     _a("line_to_top", "z t", Group.MOVE, "scroll the cursor's line to the top", brief="line to the top"),
     _a("line_to_bottom", "z b", Group.MOVE, "scroll the cursor's line to the bottom", brief="line to the bottom"),
-    _a("next_red", "n  ] c", Group.FIND, "go to the next red row; also a first cause that only one run has", footer="next red"),
+    _a(
+        "next_red",
+        "n  ] c",
+        Group.FIND,
+        "go to the next red row; also a first cause that only one run has",
+        footer="next red",
+    ),
     _a("previous_red", "N  [ c", Group.FIND, "go to the previous red row", brief="previous red"),
     _a(
         "next_cause",
@@ -147,7 +171,13 @@ ACTIONS: tuple[Action, ...] = (
         "go to the first difference, however small; `n` and `o` stop there too",
         command="first",
     ),
-    _a("plot", "v", Group.FIND, "plot the error over depth, first operation to last; `enter` goes to a row"),
+    _a(
+        "plot",
+        "v",
+        Group.FIND,
+        "plot the error over depth, first operation to last; `enter` goes to a row",
+        alone="plot",
+    ),
     _a("causes", "C", Group.FIND, "list the first causes and their consequences: row count, place, error"),
     _a("larger_error", "e", Group.FIND, "go to the next larger error; from a row without one, to the largest"),
     _a("smaller_error", "E", Group.FIND, "go to the next smaller error"),
@@ -193,7 +223,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _a("filters", "F", Group.LIST, "choose a saved filter; with none, save the current one (`@name` in a filter)"),
     _a("group", "B", Group.LIST, "group the listed rows by module, source line or operation, with red counts"),
-    _a("sort", "S", Group.LIST, "sort by dispatch order, error or confidence"),
+    _a("sort", "S", Group.LIST, "sort by dispatch order, error or confidence", alone="sort"),
     _a("toggle_red", "1", Group.LIST, "show or hide red rows"),
     _a("toggle_close", "2", Group.LIST, "show or hide close rows"),
     _a("toggle_equal", "3", Group.LIST, "show or hide equal rows"),
@@ -307,6 +337,19 @@ def key_label(key: str) -> str:
 def remapped(keys: Mapping[str, tuple[str, ...]]) -> tuple[Action, ...]:
     """Return the registry with other keys for some actions, by their ids."""
     return tuple(replace(a, keys=keys[a.id], shown=None) if a.id in keys else a for a in ACTIONS)
+
+
+def offered(actions: Sequence[Action], *, single: bool, red: bool) -> tuple[Action, ...]:
+    """Return the actions that do something with these logs.
+
+    Args:
+        single: only one log is open.
+        red: a row is red.
+    """
+    if not single:
+        return tuple(actions)
+    usable = (a for a in actions if not a.about_two and (red or a.id not in _ABOUT_RED))
+    return tuple(replace(a, footer=a.footer or a.alone) for a in usable)
 
 
 def conflicts(actions: Sequence[Action]) -> Iterator[tuple[Action, Action, str]]:

@@ -39,6 +39,16 @@ def test_a_run_without_nan_has_nothing_red(tmp_path: Path) -> None:
     assert explained(c, 0).headline.startswith("finite, up to ")
 
 
+def test_an_operation_without_extremes_is_not_one_without_statistics(tmp_path: Path) -> None:
+    only_l1 = op("add/op_0_add", 2.0)
+    only_l1.min = only_l1.max = None
+    c = run_of(tmp_path, [only_l1])
+    assert explained(c, 0).headline == "no minimum or maximum logged"
+    none = op("add/op_0_add")
+    none.outputs, none.min, none.max, none.mean, none.l2 = [], None, None, None, None
+    assert explained(run_of(tmp_path, [none]), 0).headline == "no statistics logged"
+
+
 def test_inf_is_traced_to_what_made_it_and_nan_to_what_made_it_of_inf(tmp_path: Path) -> None:
     c = run_of(
         tmp_path,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matchers.status import Status
-from numtui.actions import ACTIONS, by_group, key_label, main, readme_table, sequences, update_readme
+from numtui.actions import ACTIONS, by_group, key_label, main, offered, readme_table, sequences, update_readme
 from numtui.inputs import OpenRequest
 from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
@@ -69,6 +69,21 @@ def test_help_tells_every_action_with_its_keys() -> None:
 
 def test_footer_shows_only_keys_that_exist() -> None:
     assert all(action.keys for action in ACTIONS if action.footer is not None)
+
+
+def test_one_log_is_offered_only_what_does_something_there() -> None:
+    def names(*, single: bool, red: bool) -> set[str]:
+        return {action.id for action in offered(ACTIONS, single=single, red=red)}
+
+    every = {action.id for action in ACTIONS}
+    assert names(single=False, red=False) == names(single=False, red=True) == every
+    alone = names(single=True, red=True)
+    assert not alone & {"mark", "rules", "suggestions", "causes", "toggle_equal", "toggle_only_b", "fold", "save"}
+    assert {"next_red", "why", "sort", "plot", "toggle_red", "toggle_other"} <= alone
+    assert alone - names(single=True, red=False) == {"next_red", "previous_red", "next_cause", "previous_cause", "why"}
+    labels = {action.id: action.footer for action in offered(ACTIONS, single=True, red=True)}
+    assert labels["sort"] == "sort", "there is room for it where no rules are"
+    assert labels["down"] is None
 
 
 def test_readme_has_the_table_of_keys() -> None:

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[\w.-]{1,40}")
 
 
 def sort_next(explorer: MainScreen) -> None:
-    """Sort the list by the next order."""
+    """Sort the list by the next order, from its top; back in order of dispatch, the cursor keeps its row."""
     listing = explorer.session.listing
     single = listing.comparison.single
     order = listing.order.next
@@ -31,6 +31,8 @@ def sort_next(explorer: MainScreen) -> None:
 
     def show(_: object) -> None:
         listing.sort(order)
+        if order is not Order.DISPATCH:
+            listing.go_line(0)  # what the list was sorted for
         explorer.say(f"sorted by {'largest value' if single and order is Order.ERROR else SORTED[order]}")
 
     explorer.background.run_then_show("sorting", partial(listing.ranked, order), show)

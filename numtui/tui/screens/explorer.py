@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, remapped
+from numtui.actions import ACTIONS, Action, offered, remapped
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -133,6 +133,12 @@ class Explorer(Screen[None], inherit_bindings=False):
         """End the program: the logs cannot be read."""
         self.post_message(self.Doomed(error))
 
+    @property
+    def offered(self) -> tuple[Action, ...]:
+        """The actions that do something with these logs."""
+        c = self.session.comparison
+        return offered(self.actions, single=c.single, red=c.single and bool(c.red.any()))
+
     # -- drawing
 
     def on_resize(self, event: events.Resize) -> None:
@@ -184,8 +190,7 @@ class Explorer(Screen[None], inherit_bindings=False):
             status.show_editor(self.prompt.editor)
         else:
             status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
-        usable = [a for a in self.actions if not (session.comparison.single and a.about_two)]
-        self.query_one(Footer).show(session.proposal, usable, self._following())
+        self.query_one(Footer).show(session.proposal, self.offered, self._following())
         if self.table.size:
             self.drawn.set()
 

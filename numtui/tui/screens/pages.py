@@ -40,4 +40,4 @@ def open_messages(explorer: MainScreen) -> None:
 
 def open_help(explorer: MainScreen) -> None:
     """Open the help."""
-    explorer.app.push_screen(Pager("numtui", help_lines(explorer.actions), "?"))
+    explorer.app.push_screen(Pager("numtui", help_lines(explorer.offered), "?"))

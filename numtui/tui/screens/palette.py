@@ -59,12 +59,12 @@ class ActionProvider(Provider):
 
     async def discover(self) -> Hits:
         """Yield all actions before anything is typed, the best known last."""
-        for action in sorted(self._screen.actions, key=lambda action: action.group == Group.MOVE):
+        for action in sorted(self._screen.offered, key=lambda action: action.group == Group.MOVE):
             yield DiscoveryHit(_shown(action), self._runner(action), text=_text(action))
 
     async def search(self, query: str) -> Hits:
         """Yield the matching actions; Textual lists the highest score first."""
-        actions = self._screen.actions
+        actions = self._screen.offered
         for at, score in scores(query, actions).items():
             yield Hit(score, _shown(actions[at]), self._runner(actions[at]), text=_text(actions[at]))
 

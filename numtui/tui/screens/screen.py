@@ -41,6 +41,10 @@ class MainScreen(Protocol):
     prompt: Prompt
 
     @property
+    def offered(self) -> tuple[Action, ...]:
+        """The actions that do something with these logs."""
+
+    @property
     def app(self) -> App[Any]:
         """Running application."""
 
