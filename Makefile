@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: demo test test-fast test-integrations test-torch check wheel format screenshots man clean
 
-demo: $(VENV)/.viewer  ## open the explorer on the shipped example
+demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
 
 test: $(VENV)/.test-full  ## run all tests

@@ -155,8 +155,8 @@ def default_names(path_a: str, path_b: str) -> tuple[str, str]:
     return (name_a, name_b) if name_a and name_b and name_a != name_b else ("a", "b")
 
 
-DEMOS = MappingProxyType({"traced": ("eager", "traced"), "bug": ("base", "neg_attn")})
-"""The pairs of runs that are shipped: one that agrees, one with a planted bug."""
+DEMOS = MappingProxyType({"bug": ("base", "neg_attn"), "agree": ("eager", "traced")})
+"""The pairs of runs that are shipped: one with a planted bug, which opens by default, and one that agrees."""
 
 
 def demo_logs(pair: str) -> tuple[str, str]:

@@ -152,4 +152,4 @@ def test_the_demo_is_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         assert all(Path(p).is_file() for p in resolve_logs(*demo_logs(pair)))
     monkeypatch.setattr(inputs, "__file__", str(tmp_path / "numtui" / "inputs.py"))
     with pytest.raises(InputError, match="missing from this installation"):
-        demo_logs("traced")
+        demo_logs("agree")

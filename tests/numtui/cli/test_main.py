@@ -94,10 +94,12 @@ def test_folders_and_files_give_the_same(example_logs: tuple[str, str], capsys: 
 
 def test_the_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     Path("overrides.yaml").write_text("these: [belong to other logs")
-    assert main(["demo"]) == 0
+    assert main(["demo", "agree"]) == 0
     assert "eager <-> traced" in capsys.readouterr().out
-    assert main(["demo", "bug"]) == 1
+    assert main(["demo"]) == 1
     shown = capsys.readouterr().out
+    assert main(["demo", "bug"]) == 1
+    assert capsys.readouterr().out == shown, "another name of it"
     assert "base <-> neg_attn" in shown
     assert "layers.2.attention.inner_attention/op_1_neg" in shown
 
