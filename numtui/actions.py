@@ -22,6 +22,7 @@ __all__ = [
     "Group",
     "by_group",
     "conflicts",
+    "first_keys",
     "key_label",
     "key_name",
     "main",
@@ -68,6 +69,11 @@ class Action:
     def in_short(self) -> str:
         """Return the shortest description there is."""
         return self.brief or self.footer or self.help.split(";")[0].split(":")[0]
+
+    @property
+    def essence(self) -> str:
+        """Return the help without its details."""
+        return self.help.split(";")[0].split(": ")[0]
 
     @property
     def about_two(self) -> bool:
@@ -337,6 +343,17 @@ def key_label(key: str) -> str:
 def remapped(keys: Mapping[str, tuple[str, ...]]) -> tuple[Action, ...]:
     """Return the registry with other keys for some actions, by their ids."""
     return tuple(replace(a, keys=keys[a.id], shown=None) if a.id in keys else a for a in ACTIONS)
+
+
+_FIRST = (
+    "next_cause", "next_red", "why", "inspect", "producer", "back", "search", "filter", "suggestions", "quit",
+)  # fmt: skip
+
+
+def first_keys(actions: Sequence[Action] = ACTIONS) -> tuple[Action, ...]:
+    """Return the ten actions that do most of the work, in the order in which one needs them."""
+    of = {action.id: action for action in actions if action.keys}
+    return tuple(of[name] for name in _FIRST if name in of)
 
 
 def offered(actions: Sequence[Action], *, single: bool, red: bool) -> tuple[Action, ...]:

@@ -7,8 +7,20 @@ from pathlib import Path
 import pytest
 
 from matchers.status import Status
-from numtui.actions import ACTIONS, by_group, key_label, main, offered, readme_table, sequences, update_readme
+from numtui.actions import (
+    ACTIONS,
+    by_group,
+    first_keys,
+    key_label,
+    main,
+    offered,
+    readme_table,
+    remapped,
+    sequences,
+    update_readme,
+)
 from numtui.inputs import OpenRequest
+from numtui.text.glyphs import GLYPHS
 from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
 from tests.numtui.fakes import comparison_of
@@ -65,6 +77,22 @@ def test_help_tells_every_action_with_its_keys() -> None:
         assert action.help in text
         for key in action.label.split(" "):
             assert key in text
+
+
+def test_help_begins_with_ten_keys_and_the_signs_on_the_smallest_usual_terminal() -> None:
+    from numtui.text.lines import width_of
+    from numtui.tui.screens.pager import help_lines
+
+    first = ["".join(piece for piece, _ in line) for line in help_lines()][: 24 - 2]
+    assert max(map(width_of, first)) <= 80
+    assert [line.split()[0] for line in first[1:11]] == ["o", "n", "w", "enter", "p", "ctrl+o", "/", "f", "s", "q"]
+    text = "\n".join(first)
+    for status in Status:
+        assert status is Status.PENDING or GLYPHS[status] in text
+    assert not any(action.essence.endswith((" ", ";", ":")) for action in first_keys())
+    moved = first_keys(remapped({"quit": (), "why": ("W",)}))
+    assert [action.id for action in moved][-1] == "suggestions", "what has no key is no first key"
+    assert [action.keys[0] for action in moved][2] == "W"
 
 
 def test_footer_shows_only_keys_that_exist() -> None:

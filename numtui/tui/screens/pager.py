@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.actions import ACTIONS, Action, by_group
+from numtui.actions import ACTIONS, Action, by_group, first_keys, key_label
 from numtui.text.line_editor import LineEditor, Typed
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
@@ -138,34 +138,38 @@ def _wrapped(line: Line, width: int) -> list[Line]:
     return [[*head, (" " * (indent - start) + first, role)], *([(" " * indent + part, role)] for part in rest)]
 
 
-_GLYPHS = """\
-● first cause: inputs agree, output differs   ✗ diverged   ≠ shape or dtype mismatch   ! NaN or Inf in one run
-≈ close: differs within tolerance   ≡ bitwise equal   = same printed values   ◀ only a   ▶ only b   · ignored
-↻ recompute   ∥ sharded differently   … unfinished collective   Σ partial sum: reduction order differs, total agrees
-∅ no values: nothing that both logs print   ? not judged: differs, but cannot be judged by itself
-ε: error in units of the dtype's machine epsilon (float32 1.2e-07, bfloat16 7.8e-03); a few ε are rounding
-≥ before an error: a lower bound from norms; the tensors may differ by more   ≈ before an error: estimated from sketches
+_SIGNS = """\
+● first cause: inputs agree, output differs   ○ first difference
+✗ diverged   ≠ shape or dtype mismatch   ! NaN or Inf in one run
+≈ close: differs within tolerance   ≡ bitwise equal   = same printed values
+◀ only a   ▶ only b   · ignored   ↻ recompute   ∥ sharded differently
+… unfinished collective   Σ partial sum: only its total agrees
+∅ no values: nothing that both logs print   ? not judged: no verdict
+ε: error in units of the dtype's machine epsilon: a few ε are rounding
+≥ before an error: a lower bound from norms   ≈ before an error: estimated"""
+"""Signs of the rows, in lines that fit the narrowest usual terminal."""
+
+_DETAILS = """\
+ε is 1.2e-07 for float32, 7.8e-03 for bfloat16
+≥ is a lower bound: norms miss what keeps them, the tensors may differ by more; ≈ comes from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence
 left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen
-before a row number: ● first cause, ○ first difference (however small), " note, a letter for a mark, / search hit"""
+before a row number: ● first cause, ○ first difference, " note, a letter for a mark, / search hit"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
-    """Return the help from the registry of actions."""
-    lines: list[Line] = [[(f"  {text}", "")] for text in _GLYPHS.splitlines()]
+    """Return the help from the registry of actions; its first 22 lines, of 80 columns, are enough to begin."""
+    lines: list[Line] = [[(" First keys", "title")]]
+    lines.extend([(f"  {fit(key_label(a.keys[0]), 8)}", "key"), (f" {a.essence}", "")] for a in first_keys(actions))
+    lines += [[], [(" Signs", "title")]]
+    lines.extend([(f"  {text}", "")] for text in f"{_SIGNS}\n{_DETAILS}".splitlines())
     for heading, group in by_group(actions):
         lines += [[], [(f" {heading}", "title")]]
         lines.extend([(f"  {fit(action.label, 20)}", "key"), (f" {action.help}", "")] for action in group)
     lines += [
         [],
         [(" In short", "title")],
-        [("  n steps through red rows, o through first causes; p and c follow the data flow, ctrl+o goes back.", "")],
-        [
-            (
-                "  A rule change shows its effect first: enter or the same key applies it, esc cancels.",
-                "",
-            )
-        ],
+        [("  A rule change shows its effect first: enter or the same key applies it, esc cancels.", "")],
         [("  A digit waits half a second for more keys (123G, 5j); alone, 1 to 6 show or hide a status.", "")],
     ]
     return lines

@@ -109,11 +109,11 @@ async def test_the_help_can_be_searched(tmp_path: Path) -> None:
         assert "$VISUAL" in screen(pilot)
         assert "/EDITOR  1/1" in screen(pilot)
         await press(pilot, "g", "/", *"rules", "enter")
-        first = screen(pilot)
+        assert "/rules  1/" in screen(pilot)
         await press(pilot, "n", "n")
         assert "/rules  3/" in screen(pilot)
         await press(pilot, "N", "N")
-        assert screen(pilot) == first
+        assert "/rules  1/" in screen(pilot)
         await press(pilot, "N")
         shown = screen(pilot)
         assert (count := shown.partition("/rules  ")[2].split()[0]).partition("/")[0] == count.partition("/")[2]
