@@ -30,6 +30,7 @@ __all__ = [
     "readme_table",
     "remapped",
     "sequences",
+    "tour",
     "update_readme",
 ]
 
@@ -354,6 +355,15 @@ def first_keys(actions: Sequence[Action] = ACTIONS) -> tuple[Action, ...]:
     """Return the ten actions that do most of the work, in the order in which one needs them."""
     of = {action.id: action for action in actions if action.keys}
     return tuple(of[name] for name in _FIRST if name in of)
+
+
+_TOUR = {"next_cause": "first cause", "why": "why", "suggestions": "suggestions", "help": "help"}
+
+
+def tour(actions: Sequence[Action], *, red: bool) -> str:
+    """Return the keys to begin with, in one line; `red`: a row is red."""
+    of = {action.id: action for action in actions if action.keys and (red or action.id not in _ABOUT_RED)}
+    return " · ".join(f"{key_label(of[name].keys[0])} {label}" for name, label in _TOUR.items() if name in of)
 
 
 def offered(actions: Sequence[Action], *, single: bool, red: bool) -> tuple[Action, ...]:

@@ -60,6 +60,7 @@ class OpenRequest:
         editor: command that opens a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
         sources: folders of source files that may be opened, besides the current one.
         resume: continue the last session on these logs, and keep this one for the next.
+        tour: show the first keys at the bottom, on the user's first visit.
     """
 
     path_a: str
@@ -78,6 +79,7 @@ class OpenRequest:
     mouse: bool = False
     editor: str | None = None
     sources: tuple[Path, ...] = ()
+    tour: bool = False
     resume: bool = True
 
     @property

@@ -62,7 +62,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    state = tmp_path_factory.mktemp("state")
+    (state / "numtui").mkdir()
+    (state / "numtui" / "visited").touch()  # the tour is for the first visit
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)

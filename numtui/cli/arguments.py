@@ -215,6 +215,7 @@ def on_screen(request: OpenRequest, args: argparse.Namespace) -> OpenRequest:
         theme=getattr(args, "theme", None),
         mouse=getattr(args, "mouse", False),
         resume=not getattr(args, "no_session", True),
+        tour=not getattr(args, "no_session", True),
     )
 
 

@@ -19,6 +19,7 @@ from matchers.single_run import single_run
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
 from numtui.session.expectation import expectation_of
+from numtui.session.first_visit import is_first_visit
 from numtui.session.journal import Journal
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
@@ -56,7 +57,9 @@ def open_heads(request: OpenRequest) -> Session:
     names = (request.name_a, request.name_b)
     shown = single_run(*heads) if request.single else preview(*heads)
     file, named = RuleFile.empty(request.rules_path), request.rules_given
-    return Session(shown, file, names=names, journal=journal, store=store, rules_named=named)
+    session = Session(shown, file, names=names, journal=journal, store=store, rules_named=named)
+    session.first_visit = request.tour and is_first_visit()
+    return session
 
 
 Stamps = tuple[tuple[int, int], ...]

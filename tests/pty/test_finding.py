@@ -59,7 +59,7 @@ def test_from_opening_to_the_line_of_a_bug_in_two_keys(tmp_path: Path) -> None:
     editor.chmod(0o755)
     environment = {"EDITOR": str(editor), "XDG_STATE_HOME": str(tmp_path / "state")}
     with Terminal([*NUMTUI, *logs], columns=80, rows=24, env=environment, cwd=DATA.parents[1]) as t:
-        t.wait_for("o to the first cause")
+        t.wait_for("o first cause · w why")  # the tour of the first visit
         t.keys("o")
         assert "layers › 1 › attention" in t.wait_for("examples/model.py:130")
         t.keys("V")

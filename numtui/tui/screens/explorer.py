@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, offered, remapped
+from numtui.actions import ACTIONS, Action, offered, remapped, tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -189,7 +189,9 @@ class Explorer(Screen[None], inherit_bindings=False):
         if self.prompt.editor is not None:
             status.show_editor(self.prompt.editor)
         else:
-            status.show(session, self._message, self._trouble, self.reader.pending, self._warning)
+            new = session.first_visit and not self.background.working
+            begin = tour(self.offered, red=bool(session.comparison.red.any())) if new else ""
+            status.show(session, self._message, self._trouble, self.reader.pending, self._warning, begin)
         self.query_one(Footer).show(session.proposal, self.offered, self._following())
         if self.table.size:
             self.drawn.set()

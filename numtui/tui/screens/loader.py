@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from matchers.errors import UserError
+from numtui.actions import tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
 from numtui.session.jobs import RulesEffect
@@ -148,6 +149,9 @@ class LogLoader:
         session, c = self._session, self._session.comparison
         if session.rules.problems:
             self._screen.say(str(session.rules.problems[0]), trouble=True)
+        elif c.red.any() and session.first_visit:
+            # A message now, so that a warning does not take its line.
+            self._screen.say(tour(self._screen.offered, red=True), passing=True)
         elif c.red.any():
             first = ("NaN or Inf", "where one begins") if c.single else ("red row", "the first cause")
             found = c.first_difference

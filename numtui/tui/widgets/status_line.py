@@ -25,9 +25,15 @@ class StatusLine(Lines):
     """One line of text; a long message takes more, because its end is its reason."""
 
     def show(
-        self, session: Session, message: str = "", trouble: bool = False, typed: str = "", warning: str = ""
+        self,
+        session: Session,
+        message: str = "",
+        trouble: bool = False,
+        typed: str = "",
+        warning: str = "",
+        tour: str = "",
     ) -> None:
-        """Show the most important text first: proposal, message, warning, mark, unsaved rules."""
+        """Show the most important text first: proposal, message, warning, search, tour; mark, unsaved rules."""
         width = self.size.width
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
@@ -36,7 +42,7 @@ class StatusLine(Lines):
             told = ((message, "red" if trouble else ""), (warning, "close"))
             left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
         else:
-            left = _search(session.listing)
+            left = _search(session.listing) or [(f" {tour}", "key")]
         if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
             lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
             if _width(lines[-1]) + _width(right) < width:

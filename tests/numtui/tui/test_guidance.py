@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual import events
+from textual.pilot import Pilot
 
+from numtui.actions import ACTIONS, offered, remapped, tour
 from numtui.session.loading import Loaded, load
 from tests.builders import training_step
 from tests.numtui.query.test_flow import diverging
@@ -28,6 +31,38 @@ async def test_after_a_prefix_the_footer_has_the_keys_that_go_on(tmp_path: Path)
         assert screen(pilot).rstrip().endswith(" ' back  k go to its row  esc nothing"), "the letters that are in use"
         await press(pilot, "escape", "left_square_bracket")
         assert screen(pilot).rstrip().endswith(" c previous red  esc nothing")
+
+
+TOUR = " o first cause · w why · s suggestions · ? help"
+
+
+async def test_the_first_visit_has_a_tour_that_takes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    asked = replace(request(tmp_path, *diverging(CAUSE)), tour=True)
+
+    def above_footer(pilot: Pilot[None]) -> str:
+        return screen(pilot).rstrip().split("\n")[-2].rstrip()
+
+    async with opened(asked, (80, 24)) as (pilot, explorer):
+        assert above_footer(pilot) == TOUR
+        await press(pilot, "o")
+        assert explorer.session.comparison.cause[explorer.session.listing.cursor]
+        assert above_footer(pilot) == TOUR
+        await press(pilot, "Z")
+        assert "does nothing here" in above_footer(pilot), "a message comes first"
+        await press(pilot, "/", *"wk")
+        assert above_footer(pilot).startswith(" /wk")
+    async with opened(asked, (80, 24)) as (pilot, _):
+        assert above_footer(pilot).startswith(" n goes to the first red row")
+        await press(pilot, "o")
+        assert TOUR not in screen(pilot)
+
+
+def test_the_tour_names_keys_that_do_something() -> None:
+    assert f" {tour(ACTIONS, red=True)}" == TOUR
+    assert tour(ACTIONS, red=False) == "s suggestions · ? help"
+    assert tour(offered(ACTIONS, single=True, red=True), red=True) == "o first cause · w why · ? help"
+    assert tour(remapped({"why": ("W",), "help": ()}), red=True) == "o first cause · W why · s suggestions"
 
 
 async def test_nothing_red_is_said_and_where_to_look(tmp_path: Path) -> None:
