@@ -65,6 +65,16 @@ class LineEditor:
         if self.at < 0:
             self.at = len(self.text)
 
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Return the keys that end or change the line, each with its effect; letters type."""
+        found = [("enter", "apply"), ("esc", "cancel")]
+        if self.words:
+            found.append(("tab", "complete"))
+        if self.earlier:
+            found.append(("↑ ↓", "earlier lines"))
+        return [*found, ("ctrl+u", "clear")]
+
     def insert(self, text: str) -> None:
         """Type or paste; line ends become spaces."""
         clean = " ".join(text.splitlines())

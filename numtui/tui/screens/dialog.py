@@ -25,6 +25,7 @@ class Dialog(Modal[str]):
         self._title = title
         self._text = text
         self._choices = tuple(choices)
+        self.footer_keys = [(keys, label.partition(" (")[0].partition(":")[0]) for keys, label, _ in choices]
 
     def compose(self) -> ComposeResult:
         yield _Body()

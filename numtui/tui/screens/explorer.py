@@ -192,13 +192,23 @@ class Explorer(Screen[None], inherit_bindings=False):
             new = session.first_visit and not self.background.working
             begin = tour(self.offered, red=bool(session.comparison.red.any())) if new else ""
             status.show(session, self._message, self._trouble, self.reader.pending, self._warning, begin)
-        self.query_one(Footer).show(session.proposal, self.offered, self._following())
+        self.query_one(Footer).show(session.proposal, self.offered, self._following(), self._mode_keys())
         if self.table.size:
             self.drawn.set()
+
+    def on_screen_suspend(self) -> None:
+        """Show the keys of the dialog that opens, in place of one's own."""
+        self.draw()
 
     def on_screen_resume(self) -> None:
         """Redraw after another screen has closed."""
         self.draw()
+
+    def _mode_keys(self) -> Sequence[tuple[str, str]]:
+        """Return the keys of the prompt, dialog or palette that gets the keys; empty where the list gets them."""
+        if self.prompt.editor is not None:
+            return self.prompt.editor.keys
+        return getattr(self.app.screen, "footer_keys", ())
 
     def _following(self) -> list[tuple[str, str]]:
         """Return the keys that can follow the typed prefix; for marks, the letters in use."""

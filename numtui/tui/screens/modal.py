@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
@@ -22,6 +23,8 @@ class Modal(ModalScreen[T]):
 
     covers: ClassVar[bool] = False
     """True when it covers the whole main screen."""
+    footer_keys: Sequence[tuple[str, str]] = ()
+    """Keys and their effects, for the main screen's footer where this does not cover it."""
 
     def on_lines_resized(self) -> None:
         """Draw for the new size."""

@@ -34,6 +34,8 @@ _HELP = 0.8
 class Palette(CommandPalette):
     """Textual's palette, without its failures: a list that has no first line or room yet, a burst of keys."""
 
+    footer_keys = (("enter", "run"), ("↑ ↓", "choose"), ("esc", "close"))
+
     def on_mount(self) -> None:
         """Keep the cursor from blinking, which sends bytes all the time."""
         self.query_one(Input).cursor_blink = False

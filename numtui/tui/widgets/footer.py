@@ -20,9 +20,12 @@ class Footer(Lines):
         proposal: Proposal | None = None,
         actions: Sequence[Action] = ACTIONS,
         following: Sequence[tuple[str, str]] = (),
+        mode: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Show the keys for the current state: those that answer a proposal, those that follow a prefix."""
-        if following:
+        """Show the keys for the current state: those of a prompt or dialog, those that follow a prefix, or answer."""
+        if mode:
+            shown = list(mode)
+        elif following:
             shown = [*following, ("esc", "nothing")]
         elif proposal is not None:
             shown = [("enter", "apply"), (proposal.key, "apply"), ("esc", "cancel")]

@@ -89,3 +89,10 @@ def test_the_arrow_keys_bring_earlier_lines_back() -> None:
     assert typed(line, "ctrl+n", "down").text == "op:m"
     assert typed(line, "up", "x", "up").text == "op:mm phase:bwdx", "an earlier line that was changed is a new one"
     assert typed(LineEditor("search", "/"), "up", "down").text == ""
+
+
+def test_the_keys_are_those_that_do_something() -> None:
+    plain = [("enter", "apply"), ("esc", "cancel"), ("ctrl+u", "clear")]
+    assert LineEditor("note", "note: ").keys == plain
+    assert ("tab", "complete") in LineEditor("filter", "", words=("op:",)).keys
+    assert ("↑ ↓", "earlier lines") in LineEditor("filter", "", earlier=("op:mm",)).keys

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from numtui.actions import ACTIONS, offered, remapped, tour
 from numtui.session.loading import Loaded, load
+from numtui.tui.screens.explorer import Explorer
 from tests.builders import training_step
 from tests.numtui.query.test_flow import diverging
 from tests.numtui.tui.test_app import opened, press, request, screen, settled
@@ -63,6 +64,28 @@ def test_the_tour_names_keys_that_do_something() -> None:
     assert tour(ACTIONS, red=False) == "s suggestions · ? help"
     assert tour(offered(ACTIONS, single=True, red=True), red=True) == "o first cause · w why · ? help"
     assert tour(remapped({"why": ("W",), "help": ()}), red=True) == "o first cause · W why · s suggestions"
+
+
+async def test_the_footer_has_the_keys_of_what_gets_the_keys(tmp_path: Path) -> None:
+    def footer(explorer: Explorer) -> str:
+        lines = [strip.text for strip in explorer._compositor.render_strips()]
+        return lines[-1].rstrip()
+
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
+        usual = footer(explorer)
+        assert usual.startswith(" n next red")
+        await press(pilot, "f")
+        assert footer(explorer) == " enter apply  esc cancel  tab complete  ctrl+u clear"
+        await press(pilot, "escape", "quotation_mark")
+        assert footer(explorer) == " enter apply  esc cancel  ctrl+u clear"
+        await press(pilot, "escape")
+        assert footer(explorer) == usual
+        await press(pilot, "i", "enter", "q")
+        assert footer(explorer) == " s save and quit  d discard changes and quit  c cancel"
+        await press(pilot, "c", "ctrl+p")
+        assert footer(explorer) == " enter run  ↑ ↓ choose  esc close"
+        await press(pilot, "escape")
+        assert footer(explorer) == usual
 
 
 async def test_nothing_red_is_said_and_where_to_look(tmp_path: Path) -> None:
