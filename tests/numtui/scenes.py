@@ -37,7 +37,7 @@ class Scene:
         logs: one log or two, below the repository; names: what they are called.
         keys: what is pressed once they have been read.
         rules: content of the rule file.
-        picture: name of the picture that is made of it, empty for none.
+        picture: name of the picture that is made of it, empty for none; title: what stands over it.
     """
 
     proves: str
@@ -47,6 +47,7 @@ class Scene:
     size: tuple[int, int] = (120, 40)
     rules: str = ""
     picture: str = ""
+    title: str = "numtui"
 
 
 _SCALED = ("tests/data/order_f32_a.log.gz", "tests/data/order_f32_bug.log.gz")
@@ -94,7 +95,15 @@ SCENES = {
         logs=_NEGATED,
         names=("base", "neg_attn"),
         keys=("o",),
-        picture="first-cause",
+    ),
+    "found": Scene(
+        proves="Three keys find the demo's bug: the first cause, what it makes red, and the way between them.",
+        logs=_NEGATED,
+        names=("base", "neg_attn"),
+        keys=("o", "n", "w"),
+        size=(100, 30),
+        picture="found",
+        title="numtui demo, then:  o first cause  n next red  w why red",
     ),
     "causes": Scene(
         proves="C tells what follows from each first cause: rows, modules, how the error grows.",
@@ -166,9 +175,9 @@ def snapshot(pilot: Pilot[None]) -> str:
     return "\n".join(line.rstrip() for line in screen(pilot).split("\n")) + "\n"
 
 
-def picture(pilot: Pilot[None]) -> str:
+def picture(pilot: Pilot[None], title: str) -> str:
     """The screen as SVG."""
-    return pilot.app.export_screenshot(title="numtui", simplify=True)
+    return pilot.app.export_screenshot(title=title, simplify=True)
 
 
 def words_of(svg: str) -> Iterator[str]:
@@ -182,7 +191,7 @@ async def _draw() -> None:
         if scene.picture:
             with tempfile.TemporaryDirectory() as folder:
                 async with played(scene, Path(folder)) as pilot:
-                    drawn = picture(pilot)
+                    drawn = picture(pilot, scene.title)
             (PICTURES / f"{scene.picture}.svg").write_text(drawn, encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ async def test_the_screen_is_as_it_was(name: str, tmp_path: Path, pytestconfig: 
     scene = SCENES[name]
     path = SNAPSHOTS / f"{name}.txt"
     async with played(scene, tmp_path) as pilot:
-        shown, drawn = snapshot(pilot), picture(pilot) if scene.picture else ""
+        shown, drawn = snapshot(pilot), picture(pilot, scene.title) if scene.picture else ""
     if pytestconfig.getoption("--update-snapshots"):
         path.write_text(shown, encoding="utf-8")
     assert shown == path.read_text(encoding="utf-8"), scene.proves
