@@ -100,7 +100,7 @@ def sorted_rows(c: Comparison, order: Order) -> Int32:
         return np.arange(len(c), dtype=np.int32)
     if order is Order.ERROR:
         # Zero errors sort with the unknown ones: neither needs a look.
-        key = np.where(c.error > 0, -c.error, np.nan)
+        key = np.where(_telling(c), -c.error, np.nan)
     else:
         key = np.append(c.pairing.confidence.astype(np.float64), np.nan)[c.pair]
     known = np.flatnonzero(~np.isnan(key))
@@ -290,9 +290,13 @@ def step(view: View, rows: Int32, at: int, by: int) -> int | None:
 
 def with_error(view: View) -> Int32:
     """Return the passing rows with an error, in dispatch order."""
-    c = view.comparison
+    return _where(view.passing & _telling(view.comparison))
+
+
+def _telling(c: Comparison) -> Bool:
+    """bool[r]: rows with an error that says something: memory read before a collective filled it has any."""
     with np.errstate(invalid="ignore"):
-        return _where(view.passing & (c.error > 0) & (c.status != Status.IGNORED))
+        return (c.error > 0) & (c.status != Status.IGNORED) & (c.status != Status.UNFINISHED)
 
 
 def step_error(error: Float64, rows: Int32, at: int, by: int) -> int | None:

@@ -421,7 +421,7 @@ class Listing:
             return "the output has no captured consumer"
         number = 1 if which is None else which
         if number > len(found):
-            return f"the output has {len(found)} consumer{'s' * (len(found) > 1)}"
+            return f"the output has {len(found):,} consumer{'s' * (len(found) > 1)}"
         record = found[number - 1]
         self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
         return f"consumer {number} of {len(found)}" + (" (2c goes to the second)" if len(found) > number == 1 else "")
@@ -460,7 +460,7 @@ class Listing:
             return f"no key contains {self.search.text!r}"
         row = step(self.view, rows, self.cursor, by)
         self.go(int(rows[0] if by > 0 else rows[-1]) if row is None else row, "hit")
-        place = f"{self.search.place(self.cursor)}/{len(rows)}"
+        place = f"{self.search.place(self.cursor):,}/{len(rows):,}"
         return "" if row is not None else f"around the {'end' if by > 0 else 'start'}: {place}"
 
     def hits(self, text: str) -> Search:

@@ -196,7 +196,7 @@ class RowWriter:
         measured = number_of(c, row).ljust(w.error) + (bar_of(c, row, w.bar - 1) + " " if w.bar else "")
         line.append((measured + units.rjust(w.units - 1) + " ", role))
         if w.shape:
-            line.append((fit(self._shape(a, b), w.shape), text_role))
+            line.append((fit(self._shape(a, b, w.shape), w.shape), text_role))
         return line
 
     def _sides(self, row: int, status: Status) -> tuple[str, str]:
@@ -264,12 +264,17 @@ class RowWriter:
         # Rounding must not hide a doubt.
         return method if confidence >= 0.995 else f"{method}·{confidence:.2f}".replace("·0.", "·.")
 
-    def _shape(self, a: int, b: int) -> str:
-        """Return `[4,8] f32`, or `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16` where the sides differ."""
+    def _shape(self, a: int, b: int, width: int) -> str:
+        """Return `[4,8] f32`, or `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16` where the sides differ.
+
+        A shared dtype that does not fit is left out, not cut.
+        """
         c = self.comparison
         typed = [_typed(log, record) for log, record in ((c.a, a), (c.b, b)) if record >= 0]
         shapes, dtypes = (list(dict.fromkeys(texts)) for texts in zip(*typed, strict=True))
-        return f"{'≠'.join(shapes)} {'≠'.join(dtypes)}".strip()
+        shape, dtype = "≠".join(shapes), "≠".join(dtypes)
+        whole = f"{shape} {dtype}".strip()
+        return shape if len(dtypes) == 1 and shape and width_of(whole) > width else whole
 
 
 def _typed(log: OpLog, record: int) -> tuple[str, str]:

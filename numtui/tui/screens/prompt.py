@@ -166,7 +166,7 @@ class Prompt:
         if not search.text:
             self.editor.told = ""
         elif len(search.rows):
-            self.editor.told = f"{search.place(listing.cursor)}/{len(search.rows)}"
+            self.editor.told = f"{search.place(listing.cursor):,}/{len(search.rows):,}"
         else:
             self.editor.told = "no hit"
 

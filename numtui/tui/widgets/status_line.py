@@ -95,8 +95,9 @@ def _search(listing: Listing) -> Line:
     if listing.search is None:
         return []
     text, rows = listing.search.text, listing.search.rows
-    place = listing.search.place(listing.cursor)
-    return [(f" /{safe_text(text, 60)}  {place or '–'}/{len(rows):,}", ""), ("  ; next  , previous", "dim")]
+    at = listing.search.place(listing.cursor)
+    place = f"{at:,}" if at else "–"
+    return [(f" /{safe_text(text, 60)}  {place}/{len(rows):,}", ""), ("  ; next  , previous", "dim")]
 
 
 def _state(session: Session) -> Line:

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from matchers.comparison import Comparison
 from matchers.status import Status
 from numtui.query.query import QueryError, completions, exactly, parse_query
-from numtui.query.view import FOLD_MIN, Filter, Order, Severity, StatusGroup, build_view, step, step_error, with_error
+from numtui.query.view import (
+    FOLD_MIN,
+    Filter,
+    Order,
+    Severity,
+    StatusGroup,
+    build_view,
+    sorted_rows,
+    step,
+    step_error,
+    with_error,
+)
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -132,6 +143,12 @@ def test_errors_in_order_of_size() -> None:
     assert step_error(c.error, rows[:0], 0, 1) is None
 
 
+def test_the_largest_error_is_none_of_memory_that_was_not_filled_yet() -> None:
+    c = comparison_of([Status.UNFINISHED, E, R, Status.IGNORED], errors=[1e18, 0.0, 1e-3, 5.0])
+    assert with_error(build_view(c, Filter())).tolist() == [2]
+    assert sorted_rows(c, Order.ERROR).tolist() == [2, 0, 1, 3]
+
+
 @given(st.lists(st.sampled_from([0.0, 1e-5, 1e-3, 2.0, float("inf"), float("nan")]), min_size=1), st.data())
 def test_a_step_by_error_agrees_with_the_slow_one(errors: list[float], data: st.DataObject) -> None:
     c = comparison_of([R] * len(errors), errors=errors)
@@ -155,7 +172,8 @@ def slow_order(c: Comparison, order: Order) -> list[int]:
 
     def key(row: int) -> tuple[float, int]:
         if order is Order.ERROR:
-            return (-float(c.error[row]) if c.error[row] > 0 else math.inf, row)
+            told = c.error[row] > 0 and c.status[row] not in (Status.IGNORED, Status.UNFINISHED)
+            return (-float(c.error[row]) if told else math.inf, row)
         if order is Order.CONFIDENCE:
             return (float(c.pairing.confidence[c.pair[row]]) if c.pair[row] >= 0 else math.inf, row)
         return (0, row)

@@ -76,6 +76,17 @@ def test_both_keys_where_they_fit() -> None:
     assert "[4,8] f32" in shown[0]
 
 
+def test_a_dtype_that_does_not_fit_beside_the_shape_is_left_out_and_not_cut() -> None:
+    def shown(shape: bytes, width: int) -> str:
+        c = comparison_of([E])
+        c = replace(c, a=replace(c.a, shapes=Strings([shape])), b=replace(c.b, shapes=Strings([shape])))
+        return text(RowWriter(c, Columns.of(width, 1, 30, 30)).row(0, (" ", ""), " ", False)).rstrip()
+
+    assert shown(b"[1, 16, 256, 16]", 200).endswith("[1,16,256,16] f32")
+    assert shown(b"[1, 16, 256, 16]", 120).endswith("[1,16,256,16]")
+    assert shown(b"[16, 256, 16]", 120).endswith("[16,256,16] f32")
+
+
 def test_a_recomputed_copy_names_its_original() -> None:
     c = comparison_of([E, Status.RECOMPUTE])
     original = c.original.copy()

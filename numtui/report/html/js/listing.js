@@ -44,7 +44,7 @@ class Listing {
       return (x, y) => doubt(x) - doubt(y) || x - y;
     }
     // Zero errors sort with the unknown ones: neither needs a look.
-    const size = (row) => (error[row] > 0 ? Math.min(error[row], Number.MAX_VALUE) : 0);
+    const size = (row) => (this.tells(row) ? Math.min(error[row], Number.MAX_VALUE) : 0);
     return (x, y) => size(y) - size(x) || x - y;
   }
 
@@ -146,10 +146,16 @@ class Listing {
     return true;
   }
 
+  /** Whether the row has an error that says something: memory read before a collective filled it has any. */
+  tells(row) {
+    const { error, status } = this.c.arrays, { ignored, unfinished } = this.c.code;
+    return error[row] > 0 && status[row] !== ignored && status[row] !== unfinished;
+  }
+
   /** To the next larger or smaller error; from a row without one, to the largest. */
   stepError(by) {
-    const { error } = this.c.arrays, ignored = this.c.code.ignored;
-    this.ranked ??= Array.from(this.lines).filter((row) => error[row] > 0 && this.c.arrays.status[row] !== ignored)
+    const { error } = this.c.arrays;
+    this.ranked ??= Array.from(this.lines).filter((row) => this.tells(row))
       .sort((x, y) => (error[x] === error[y] ? y - x : error[x] - error[y]));
     if (!this.ranked.length) return "no row has an error";
     const place = this.ranked.indexOf(this.cursor);

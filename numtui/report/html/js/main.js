@@ -213,7 +213,7 @@ class Page {
       this.show();
     };
     const focus = (id) => () => { const field = document.getElementById(id); field.focus(); field.select(); };
-    const red = (row) => c.isRed(row) || c.isFirst(row), cause = (row) => c.isCause(row) || c.isFirst(row), hit = (row) => Boolean(listing.hits?.(row));
+    const red = (row) => c.isRed(row) || c.isCause(row) || c.isFirst(row), cause = (row) => c.isCause(row) || c.isFirst(row), hit = (row) => Boolean(listing.hits?.(row));
     const place = (where) => () => this.table.reveal(where);
     return {
       down: moved((n) => listing.move(n)), up: moved((n) => listing.move(-n)),
