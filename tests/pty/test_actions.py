@@ -195,6 +195,9 @@ SCRIPTS: dict[str, Script] = {
     "undo": Script(both(text("undone: ignore"), text("1 = tok_embeddings")), (IGNORED,)),
     "redo": Script(text("done again: ignore"), (IGNORED, UNDONE), back=(UNDONE,)),
     "rules": Script(text("Rules "), escape=True),
+    "toggle_rules": Script(
+        text("rules off: verdicts without them"), (IGNORED,), back=(keys("T", until=text("rules on")), UNDONE)
+    ),
     "save": Script(text("saved to"), (IGNORED,), back=(keys("u", until=text("rules not saved")), SAVED)),
     "edit": Script(text("the editor shows +14"), (TO_CAUSE,), back=(keys("enter", until=text("back from")),)),
     "copy": Script(text("copied tok_embeddings/op_0_embedding")),
