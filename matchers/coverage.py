@@ -135,6 +135,7 @@ class Coverage:
         parts: the parts that were not compared, the largest first.
         left: why operations of the log with more of them are neither compared nor covered: (for one, for several,
             number).
+        fewer: pairs that agree in fewer kinds of values than one of their records has: a line of the other is missing.
     """
 
     cover: NDArray[np.int8]
@@ -142,6 +143,7 @@ class Coverage:
     b: Side
     parts: tuple[Part, ...]
     left: tuple[tuple[str, str, int], ...]
+    fewer: int = 0
 
     @property
     def nothing(self) -> bool:
@@ -168,6 +170,8 @@ class Coverage:
         """The number of compared operations, and the part or the reasons of those that were not."""
         side = self.larger
         told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
+        if self.fewer:
+            told += f" ({self.fewer:,} by fewer values than one log has)"
         if side.covered and self.left:
             told += f", {side.covered:,} covered"
         if self.parts and not self.nothing:
@@ -219,7 +223,21 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         b=b,
         parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
         left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
+        fewer=_by_fewer_values(c),
     )
+
+
+def _by_fewer_values(c: Rows) -> int:
+    """The number of pairs that agree although a kind of value is on one side only: a shape, a statistic, the norms."""
+    p = c.pairing
+    i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
+    verdict = np.full(len(p), -1, np.int8)
+    verdict[c.pair[c.pair >= 0]] = c.status[c.pair >= 0]
+    a, b = c.a, c.b
+    shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)
+    norms = (a.outputs.count[i] > 0) != (b.outputs.count[j] > 0)
+    numbers = np.isin(verdict, (Status.SAME_PRINT, Status.CLOSE)) & (norms | (a.present[i] != b.present[j]))
+    return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & shape | numbers)))
 
 
 def _into_buckets(log: OpLog, c: Rows) -> Bool:

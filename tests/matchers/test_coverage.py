@@ -49,6 +49,15 @@ def test_all_of_two_equal_logs_is_compared() -> None:
     assert not known.parts
 
 
+@pytest.mark.parametrize("missing", [{"shape": None}, {"min": None}, {"outputs": ()}], ids=["shape", "min", "norms"])
+def test_values_that_only_one_log_has_are_said(missing: dict[str, object]) -> None:
+    """An equality of what is left is not one of all; values that both logs lack are missing in neither."""
+    less = [replace(one, **missing) if at == 5 else one for at, one in enumerate(STEP)]  # type: ignore[arg-type]
+    for a, b in ((STEP, less), (less, STEP)):
+        assert compared(a, b).coverage.sentence == "32 of 32 operations compared (1 by fewer values than one log has)"
+    assert compared(less, less).coverage.sentence == "32 of 32 operations compared"
+
+
 def test_a_phase_of_one_log_is_named() -> None:
     forward = [o for o in STEP if o.phase is None]
     c = compared(forward, STEP)
