@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from tests.builders import log_text, op, training_step
 
-__all__ = ["RAW_CONTROL", "hostile_logs", "small_log"]
+__all__ = ["NASTY", "NUMBERS", "RAW_CONTROL", "hostile_logs", "small_log"]
 
 RAW_CONTROL = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 """What must never be in the output: C0 but the newline, DEL, C1, and what turns the reading direction around."""
 
-_NASTY = {
+NASTY = {
     "colour": b"\x1b[31m",
     "clear screen": b"\x1b[2J\x1b[H",
     "title": b"\x1b]0;owned\x07",
@@ -48,7 +48,7 @@ _NASTY = {
     "percent": b"%s%n%d{}{0}",
 }
 
-_NUMBERS = (
+NUMBERS = (
     *(
         "nan",
         "-nan",
@@ -86,10 +86,10 @@ def small_log() -> bytes:
 def hostile_logs() -> Iterator[tuple[str, bytes]]:
     """Names and contents."""
     plain = log_text(training_step(1)).encode()
-    for name, nasty in _NASTY.items():
+    for name, nasty in NASTY.items():
         yield f"{name} in keys", plain.replace(b"layers.0", b"layers." + nasty)
         yield f"{name} everywhere", re.sub(rb"(?m)$", lambda _, n=nasty: n, plain)  # type: ignore[misc]
-    for number in _NUMBERS:
+    for number in NUMBERS:
         yield f"every number is {number[:12]!r}", re.sub(rb"-?\d\.\d{6}e[+-]\d\d", number.encode(), plain)
     yield from _lengths(plain)
     yield from _files(plain)

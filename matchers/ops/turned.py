@@ -23,7 +23,8 @@ def turned_products(log: OpLog) -> Int64:
     rows = np.flatnonzero(rows_named(log, {"mm"}) & (log.phase == Phase.BACKWARD) & (log.producers.count == 2))
     first, second = (log.producers.value[log.producers.start[rows] + k] for k in range(2))
     forward = (log.phase == Phase.FORWARD) | log.recompute
-    return rows[(first >= 0) & (second >= 0) & forward[first] & ~forward[second]]
+    rows, first, second = (column[(first >= 0) & (second >= 0)] for column in (rows, first, second))
+    return rows[forward[first] & ~forward[second]]
 
 
 def turned(log: OpLog) -> Bool:

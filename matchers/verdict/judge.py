@@ -257,7 +257,8 @@ def _dtypes(log: OpLog) -> Int64:
     dtype = log.dtype.astype(np.int64)
     nothing = np.flatnonzero(dtype < 0)
     maker = log.producers.first(nothing, -1).astype(np.int64)
-    dtype[nothing] = np.where(maker >= 0, dtype[maker], -1)
+    known = maker >= 0
+    dtype[nothing[known]] = dtype[maker[known]]
     return dtype
 
 

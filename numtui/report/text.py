@@ -26,6 +26,7 @@ _MAX_FAMILIES = 6
 _MAX_KEY = 100
 _MAX_WARNING = 1500
 _MAX_HARMLESS = 12
+_MAX_SENTENCE = 600
 _WIDTH = 118
 """Line width. Longer sentences and lists are wrapped; keys and paths are never broken."""
 
@@ -91,8 +92,10 @@ def _sides(r: Report, paint: _Paint) -> Iterator[str]:
 
 
 def _result(r: Report, paint: _Paint) -> Iterator[str]:
-    yield r.extent
-    yield paint(_RED, r.result) if r.alarming else r.result
+    # Both may name a module.
+    yield safe_text(r.extent, _MAX_SENTENCE)
+    result = safe_text(r.result, _MAX_SENTENCE)
+    yield paint(_RED, result) if r.alarming else result
     if r.judged_by:
         yield f"Judged with {safe_text(r.judged_by, 300)}"
     if r.known:
@@ -299,7 +302,7 @@ def _next(r: Report) -> Iterator[str]:
             yield "  (--expect reduction-order separates rounding from other differences)"
 
 
-def _wrapped(text: str, first: str, rest: str, longest: int = 600) -> list[str]:
+def _wrapped(text: str, first: str, rest: str, longest: int = _MAX_SENTENCE) -> list[str]:
     """Wrap a sentence or list to `_WIDTH`, with an indent for the first and for the other lines."""
     return textwrap.wrap(
         safe_text(text, longest),

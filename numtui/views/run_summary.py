@@ -32,6 +32,7 @@ _MAX_LOCATION = 60
 """Characters shown of a source line."""
 _MAX_PROBLEMS = 200
 """Problems of a log listed; the rest is counted."""
+_MAX_SENTENCE = 600
 
 
 def join(left: Line, right: Line, width: int) -> Line:
@@ -286,16 +287,18 @@ def all_agree(c: Comparison) -> str:
     from numtui.report.evidence_basis import agreement, extent  # with the reports, which the first screen does not need
 
     if not c.coverage.enough:
-        return f"{agreement(c)} I shows what was compared"
+        return f"{safe_text(agreement(c), _MAX_SENTENCE)} I shows what was compared"
     on = "d goes to the first difference" if c.first_difference is not None else "s shows renamed ops"
-    return f"{extent(c)} {agreement(c)} {on}; B counts by module; I shows the log headers"
+    told = safe_text(f"{extent(c)} {agreement(c)}", _MAX_SENTENCE)  # may name a module
+    return f"{told} {on}; B counts by module; I shows the log headers"
 
 
 def _extent(c: Comparison) -> list[Line]:
     """Return how much was compared, and the parts that were not."""
     from numtui.report.evidence_basis import extent
 
-    lines: list[Line] = [[("compared", "title")], [(f"   {extent(c)}", "" if c.coverage.enough else "red")]]
+    lines: list[Line] = [[("compared", "title")]]
+    lines += [[(safe_text(f"   {extent(c)}", _MAX_SENTENCE), "" if c.coverage.enough else "red")]]
     lines += [[(safe_text(f"   not compared: {part} {part.why}", 300), "close")] for part in c.coverage.parts]
     return [*lines, [("", "")]]
 

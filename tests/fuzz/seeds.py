@@ -1,0 +1,54 @@
+"""What the campaign has found, each as small as it could be made: `make test` tries all of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tests.builders import log_text, op
+
+__all__ = ["LOGS", "LogSeed"]
+
+
+class LogSeed(NamedTuple):
+    """Two logs, the second of them damaged."""
+
+    good: bytes
+    bad: bytes
+
+
+_STEP = [
+    op("tok_embeddings/op_0_embedding", 3.0, inputs=[1.0]),
+    op("layers.0.wq/op_0_mm", 2.0, inputs=[9.0, 4.0], producers=["tok_embeddings/op_0_embedding", ""]),
+    op("layers.0.mlp/op_0_silu", 5.0, inputs=[6.0], producers=["layers.0.wq/op_0_mm"]),
+    op("output/op_0_mm", 7.0, inputs=[15.0, 8.0], producers=["layers.0.mlp/op_0_silu", ""], phase="backward"),
+]
+_PLAIN = log_text(_STEP).encode()
+
+
+def _without(line: bytes) -> LogSeed:
+    """The same log with one field fewer, in its second record."""
+    start = _PLAIN.index(line, _PLAIN.index(b"[layers.0.wq"))
+    return LogSeed(_PLAIN, _PLAIN[:start] + _PLAIN[_PLAIN.index(b"\n", start) + 1 :])
+
+
+def _with(module: str) -> LogSeed:
+    """The same log with a record more, of a module of its own."""
+    return LogSeed(_PLAIN, log_text([*_STEP, op(f"layers.{module}/op_0_sin", 11.0, inputs=[12.0])]).encode())
+
+
+def _alone(**fields: object) -> LogSeed:
+    """Logs of one record, which names producers that are in no log."""
+    one = op("x/op_0_mm", inputs=[1.0, 2.0], producers=["y/op_0_mm", "z/op_0_mm"], **fields)
+    return LogSeed(log_text([one]).encode(), log_text([one], declared=2).encode())
+
+
+LOGS: Mapping[str, LogSeed] = {
+    "the only record has a lost producer and no dtype": _alone(shape=None),
+    "the only record has lost producers in the backward pass": _alone(phase="backward"),
+    "a module that is not compared is named by an escape sequence": _with("\x1b]52;c;cm0gLXJm\x07"),
+    "a module that is not compared is named by zero bytes": _with("\x00"),
+    "a statistic is missing": _without(b"  Min: "),
+    "the norms are missing": _without(b"  Output hash: "),
+    "the shape is missing": _without(b"  Shape: "),
+}
