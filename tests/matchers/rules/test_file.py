@@ -12,25 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.errors import RulesError
-from matchers.logs.op_log import Phase
 from matchers.rules.edit import edited
-from matchers.rules.emit import flow_item, quoted
+from matchers.rules.emit import quoted
 from matchers.rules.file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
 from matchers.rules.grammar import parse_document
-from matchers.rules.item import block_item, new_file
+from matchers.rules.item import new_file
 from matchers.rules.model import (
-    SECTIONS,
     ApartRule,
     IgnoreRule,
-    ModuleRule,
     OpRule,
     PairRule,
     Rule,
     RuleSet,
-    Side,
-    TemplateRule,
     ToleranceRule,
 )
+from tests.fuzz.rule_files import CHANGES, NAMES, RULES, Change, changed, comments_of, files
 from tests.needs import examples
 
 USERS = """\
@@ -269,146 +265,18 @@ def test_layouts(text: str) -> None:
 
 # Random files, random rules, random changes
 
-NAMES = st.one_of(
-    st.sampled_from(
-        [
-            "layers.0.attention/op_0_mul",
-            "<none>/op_0_add",
-            "x#2",
-            "#2",
-            "a: b",
-            "- x",
-            "it's",
-            '"',
-            "yes",
-            "null",
-            "1e5",
-            "0x1f",
-            " x ",
-            "<<",
-            "=",
-            "*a",
-            "&a",
-            "!t",
-            "%x",
-            "@",
-            "`",
-            "a #b",
-            "…é漢",
-            "\u2028",
-            "\ufeff",
-            "\x1b[31m",
-            "\\n",
-            "a,b",
-            "[x]",
-            "{i}",
-            "x:",
-            "?",
-            "---",
-            "...",
-        ]
-    ),
-    st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
-)
-LISTS = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple)
-ONE = NAMES.map(lambda name: (name,))
-SIDE = st.sampled_from([None, Side.A, Side.B])
-PHASE = st.sampled_from([None, *Phase])
-WHY = st.none() | st.text(st.characters(codec="utf-8"), max_size=12) | st.just("because: # it is\n- so")
-PLACES = st.sampled_from(["layers.{i}/op_{n}_add", "{rest:path}", "x{{y}}", "{x}/{n+1}"])
-BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
-    PairRule: st.builds(PairRule, a=LISTS, b=LISTS, why=WHY),
-    ApartRule: st.builds(ApartRule, a=NAMES, b=NAMES, why=WHY),
-    TemplateRule: st.builds(
-        lambda a, more, phase, why: TemplateRule(
-            a=(a, *(a + text for text in more)), b=(a, a + "2"), phase=phase, why=why
-        ),
-        PLACES,
-        st.sampled_from([(), ("x",), ("x", "y")]),
-        PHASE,
-        WHY,
-    ),
-    ModuleRule: st.builds(lambda a, why: ModuleRule(a=a, b="y." + a, why=why), PLACES, WHY),
-    OpRule: st.builds(OpRule, a=LISTS, b=ONE, phase=PHASE, why=WHY)
-    | st.builds(OpRule, a=ONE, b=LISTS, phase=PHASE, why=WHY),
-    IgnoreRule: st.builds(IgnoreRule, side=SIDE, phase=PHASE, op=st.none() | NAMES, match=NAMES, why=WHY),
-    ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), side=SIDE, phase=PHASE, why=WHY),
-}
-RULES = st.one_of(*BY_KIND.values())
-COMMENTS = st.sampled_from(
-    ["", "", "", "\n", "# c: [x\n", "  # - a: x\n", "      # deep\n", "  # one\n  # two\n", "\n\n"]
-)
-TRAILING = st.sampled_from(["", "", "  # why not", " # 'x"])
-
-
-def comments_of(text: str) -> list[int]:
-    """Count each of the comments of `files`."""
-    known = ("# c: [x", "# - a: x", "# deep", "# one", "# two", "# hello", "# why not", "# 'x", "# keep")
-    return [text.count(comment) for comment in known]
-
-
-@st.composite
-def files(draw: st.DrawFn) -> str:
-    """A rule file as people leave it: comments anywhere, several styles, broken rules and unknown sections."""
-    text = draw(st.sampled_from(["", "version: 1\n", "# hello\n\nversion: 1\n", "---\n", "\ufeff"]))
-    for kind in draw(st.lists(st.sampled_from(SECTIONS), unique=True, max_size=4)):
-        rules = draw(st.lists(BY_KIND[kind], max_size=4))
-        text += draw(COMMENTS)
-        style = draw(st.sampled_from(["block", "flush", "wide", "flow", "flow lines", "mixed"]))
-        indent = "" if style == "flush" else draw(st.sampled_from(["  ", "    "]))
-        trailing = draw(TRAILING)
-        if style == "flow" or (not rules and style == "flow lines"):
-            text += f"{kind.section}: [{', '.join(map(flow_item, rules))}]{trailing}\n"
-        elif style == "flow lines":
-            text += f"{kind.section}: [{trailing}\n"
-            for at, rule in enumerate(rules):
-                comma = "," if at + 1 < len(rules) or draw(st.booleans()) else ""
-                text += f"{draw(COMMENTS)}  {flow_item(rule)}{comma}{draw(TRAILING)}\n"
-            text += f"{draw(COMMENTS)}  ]\n"
-        else:
-            text += f"{kind.section}:{trailing}\n"
-            for rule in rules:
-                text += draw(COMMENTS)
-                if draw(st.integers(0, 5)) == 0:
-                    text += f"{indent}- {draw(st.sampled_from(['broken', '{a: }', '[x, y]', '']))}\n"
-                if style == "mixed" and draw(st.booleans()):
-                    text += f"{indent}- {flow_item(rule)}{draw(TRAILING)}\n"
-                else:
-                    lines = block_item(rule, indent, "\n", "-   " if style == "wide" else "- ").splitlines()
-                    text += "".join(f"{line}{draw(TRAILING)}\n" for line in lines)
-                    if rule.why is None and draw(st.integers(0, 4)) == 0:
-                        inside = indent + ("    " if style == "wide" else "  ")
-                        text += (
-                            f"{inside}why: |{draw(st.sampled_from(['', '+', '-']))}\n{inside}  some\n{inside}  text\n\n"
-                        )
-            text += draw(COMMENTS)
-    text += draw(
-        st.sampled_from(["", "", "colours: [red]  # keep\n", "version: 1\n...\n" if not text.count("version") else ""])
-    )
-    if draw(st.booleans()):
-        text = text.removesuffix("\n")
-    if draw(st.booleans()):
-        text = text.replace("\n", "\r\n")
-    return text
-
 
 @settings(max_examples=examples(120), deadline=None)
-@given(files(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), RULES), max_size=6))
-def test_any_change_to_any_file_gives_the_rules_asked_for(text: str, changes: list[tuple[int, int, Rule]]) -> None:
+@given(files(), CHANGES)
+def test_any_change_to_any_file_gives_the_rules_asked_for(text: str, changes: list[Change]) -> None:
     """Also change by change, as a session with several saves does; and undoing everything gives back the first text."""
     document = parse_document(text)
     assert document.readable
     first = rules = document.rules
     assert edited(document, first.rules) == document.text
     now = document.text
-    for what, at, rule in changes:
-        if what == 0 and len(rules):
-            rules = rules.removing(rules.rules[at % len(rules)])
-        elif what == 1 and len(rules):
-            moved = rules.rules[at % len(rules)]
-            rules = rules.removing(moved).adding(moved)
-        else:
-            rules = rules.adding(rule)
+    for change in changes:
+        rules = changed(rules, change)
         broken = [p.message for p in document.rules.problems]
         for base in (document.text, now):
             out = edited(parse_document(base), rules.rules)
