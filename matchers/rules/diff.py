@@ -43,7 +43,9 @@ _SAME: Final[tuple[Callable[[Rule | None, int | None], Hashable], ...]] = (
     lambda rule, _: rule,
     lambda rule, line: rule and (replace(rule, enabled=True), line),
     lambda rule, _: rule and replace(rule, enabled=True),
-    lambda _, line: line,
+    lambda rule, line: rule and line,
+    # A broken entry is only what its user has corrected: a removed rule that comes back to its line is not it.
+    lambda rule, line: line if rule is None or rule.written is not None else None,
 )
 """Identities by which a rule is found in its file, the surest first; None finds nothing."""
 

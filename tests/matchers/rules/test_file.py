@@ -407,6 +407,14 @@ def test_a_layout_that_cannot_be_edited_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "rules.yaml.orig").read_text() == file.text
 
 
+def test_a_rule_that_comes_back_leaves_the_broken_entry_that_moved_to_its_line(tmp_path: Path) -> None:
+    file = saved(tmp_path / "rules.yaml", "pairs:\n  - a: x\n    b: y\n  - broken\n  - a: z\n    b: w\n")
+    first = file.rules
+    file = file.save(first.removing(first.rules[0])).save(first)
+    assert file.text.count("- broken") == 1
+    assert file.rules == first
+
+
 def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     real = tmp_path / "real" / "rules.yaml"
     real.parent.mkdir()
