@@ -229,15 +229,15 @@ def _from_json(raw: Any) -> SavedSession:
     return SavedSession(
         cursor=_anchor(raw["cursor"]),
         query=_text(raw["query"]),
-        hidden=tuple(_text(name) for name in raw["hidden"]),
+        hidden=_texts(raw["hidden"]),
         order=_text(raw["order"]),
         folded=bool(raw["folded"]),
         details=_text(raw.get("details", "")),
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},
-        rejected=tuple(_text(rule) for rule in raw.get("rejected", ())),
-        typed={_text(kind): tuple(map(_text, lines)) for kind, lines in raw.get("typed", {}).items()},
+        rejected=_texts(raw.get("rejected", [])),
+        typed={_text(kind): _texts(lines) for kind, lines in raw.get("typed", {}).items()},
     )
 
 
@@ -246,6 +246,12 @@ def _text(raw: Any) -> str:
         raise TypeError("expected text")
     raw.encode("utf-8", "surrogateescape")  # JSON has half characters, files and terminals have not
     return raw
+
+
+def _texts(raw: Any) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise TypeError("expected a list of texts")
+    return tuple(map(_text, raw))
 
 
 def _anchor(raw: Any) -> Anchor:

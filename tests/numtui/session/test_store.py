@@ -250,3 +250,12 @@ def test_a_session_that_nests_too_deeply_is_kept_aside(tmp_path: Path) -> None:
     store.path.write_text("[" * 100_000)
     assert store.load() == SavedSession()
     assert store.path.with_suffix(".damaged").exists()
+
+
+@pytest.mark.parametrize("field", ["hidden", "rejected"])
+def test_a_text_is_no_list_of_texts(tmp_path: Path, field: str) -> None:
+    kept = store(tmp_path)
+    kept.save(SavedSession(hidden=("equal",), rejected=("a rule",)))
+    kept.path.write_text(json.dumps(json.loads(kept.path.read_text()) | {field: "equal"}))
+    assert kept.load() == SavedSession()
+    assert "kept as" in (kept.problem or "")
