@@ -7,7 +7,7 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast fuzz test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -26,6 +26,10 @@ test-torch: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## run the tests that need t
 	@[ -n '$(TORCH)' ] || { echo 'which one? make test-torch TORCH=2.15.0' >&2; exit 2; }
 	@.ci/packages gcc
 	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist worksteal -m torch
+
+SECONDS ?= 600
+fuzz: $(VENV)/.test  ## try random damage for so long: make fuzz SECONDS=600 SEED=1 (docs/reliability.md)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
 
 check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .

@@ -28,9 +28,20 @@ from numtui.report.options import FORMATS, ReportOptions
 from numtui.report.write import write
 from tests.builders import Op, log_text, op
 from tests.captured import Step, write_captured
+from tests.fuzz.folders import fast_folder
 from tests.hostile import NASTY, NUMBERS, RAW_CONTROL
 
-__all__ = ["Damage", "Good", "check_damage", "check_honest", "damaged", "damages", "goods", "log_pairs"]
+__all__ = [
+    "Damage",
+    "Good",
+    "after_damages",
+    "check_damage",
+    "check_honest",
+    "damaged",
+    "damages",
+    "goods",
+    "log_pairs",
+]
 
 _LARGEST_EXAMPLE = 30
 
@@ -344,7 +355,11 @@ log_pairs = st.tuples(goods, st.lists(damages, min_size=1, max_size=3))
 
 def damaged(good: Good, what: Iterable[Damage]) -> bytes:
     """The bytes of a good log after all that happens to it."""
-    data = text_of(good)
+    return after_damages(text_of(good), what)
+
+
+def after_damages(data: bytes, what: Iterable[Damage]) -> bytes:
+    """Any text in lines after all that happens to it."""
     for damage in what:
         data = KINDS[damage.kind](data, damage.at, damage.variant)
     return data
@@ -422,7 +437,7 @@ def _of_good(data: bytes) -> tuple[OpLog, Any, Outcome]:
 
 
 def _read(data: bytes) -> OpLog:
-    with tempfile.NamedTemporaryFile(suffix=".log") as file:
+    with tempfile.NamedTemporaryFile(suffix=".log", dir=fast_folder()) as file:
         file.write(data)
         file.flush()
         return read_log(file.name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from matchers.rules.model import OpRule
 from tests.builders import log_text, op
+from tests.fuzz.rule_files import Change
 
-__all__ = ["LOGS", "LogSeed"]
+__all__ = ["LOGS", "RULE_FILES", "USER_FILES", "LogSeed"]
 
 
 class LogSeed(NamedTuple):
@@ -37,7 +39,7 @@ def _with(module: str) -> LogSeed:
     return LogSeed(_PLAIN, log_text([*_STEP, op(f"layers.{module}/op_0_sin", 11.0, inputs=[12.0])]).encode())
 
 
-def _alone(**fields: object) -> LogSeed:
+def _alone(**fields: Any) -> LogSeed:
     """Logs of one record, which names producers that are in no log."""
     one = op("x/op_0_mm", inputs=[1.0, 2.0], producers=["y/op_0_mm", "z/op_0_mm"], **fields)
     return LogSeed(log_text([one]).encode(), log_text([one], declared=2).encode())
@@ -52,3 +54,33 @@ LOGS: Mapping[str, LogSeed] = {
     "the norms are missing": _without(b"  Output hash: "),
     "the shape is missing": _without(b"  Shape: "),
 }
+
+
+_RULE = '  - a: "l.{i}/op_{n}_add"\n    b: "m.{i}/op_{n}_add"\n'
+
+RULE_FILES: Mapping[str, tuple[str, list[Change]]] = {
+    "a removed rule comes back to where a broken entry is now": (
+        f"templates:\n{_RULE}  - broken\n{_RULE.replace('m.', 'n.')}",
+        [(0, 0, OpRule(a=("x",), b=("y",)))],
+    ),
+}
+"""Files, and changes that are saved one after the other, then all taken back."""
+
+_JOURNAL = b'{"version": 1, "time": 1, "host": "h", "pid": 1, "locked": false, "text": "version: 1"}'
+_SESSION = (
+    b'{"version": 1, "cursor": [["x", 0], null], "query": "", "hidden": [], "order": "", "folded": false, '
+    b'"filters": {}, "marks": {}, "notes": []}'
+)
+
+USER_FILES: Mapping[str, tuple[str, bytes]] = {
+    "a journal that is nested deeply": ("journal", b"[" * 100_000),
+    "a journal of a time beyond all times": ("journal", _JOURNAL.replace(b'"time": 1', b'"time": 1' + b"0" * 400)),
+    "a journal of a process beyond all numbers": ("journal", _JOURNAL.replace(b'"pid": 1', b'"pid": 1' + b"0" * 40)),
+    "a session on the infinite record": ("session", _SESSION.replace(b"0]", b"Infinity]")),
+    "a session that is nested deeply": ("session", _SESSION.replace(b"{}", b"[" * 100_000)),
+    "a session whose rejected rules are one text": (
+        "session",
+        _SESSION.replace(b'"notes"', b'"rejected": "mm", "notes"'),
+    ),
+}
+"""The kind of each file, and what is in it."""

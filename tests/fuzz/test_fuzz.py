@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.logs import Damage, Good, check_damage, check_honest, log_pairs
-from tests.fuzz.seeds import LOGS
+from tests.fuzz.rule_files import CHANGES, Change, check_saves, files
+from tests.fuzz.seeds import LOGS, RULE_FILES, USER_FILES
+from tests.fuzz.user_files import check_read, user_files
 from tests.needs import examples
 
 
@@ -15,7 +21,39 @@ def test_found_before_in_logs(name: str) -> None:
     assert check_honest(*LOGS[name]) is not None
 
 
-@settings(max_examples=examples(60))
+@pytest.mark.parametrize("name", RULE_FILES)
+def test_found_before_in_rule_files(name: str, tmp_path: Path) -> None:
+    check_saves(tmp_path / "rules.yaml", *RULE_FILES[name])
+
+
+@pytest.mark.parametrize("name", USER_FILES)
+def test_found_before_in_files_of_the_user(name: str, tmp_path: Path) -> None:
+    check_read(tmp_path, *USER_FILES[name])
+
+
+@settings(max_examples=examples(40))
 @given(log_pairs)
 def test_what_happened_to_a_log_is_said(pair: tuple[Good, list[Damage]]) -> None:
     check_damage(*pair)
+
+
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files(), CHANGES)
+def test_what_was_saved_is_read_again(tmp_path: Path, text: str, changes: list[Change]) -> None:
+    check_saves(tmp_path / "rules.yaml", text, changes)
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(user_files())
+def test_any_file_of_the_user_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, file: tuple[str, bytes]
+) -> None:
+    check_read(tmp_path_factory.mktemp("user"), *file)
+
+
+def test_killed_while_saving() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.kills", "15", "0"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split()[-1] == "15"

@@ -13,7 +13,8 @@ from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.grammar import parse_document
 from matchers.rules.item import broken_item, cut_item, item_text, read_item, switched, text_of
 from matchers.rules.model import OpRule, PairRule, Rule, RuleSet, TemplateRule, located
-from tests.matchers.rules.test_file import USERS, comments_of, files
+from tests.fuzz.rule_files import comments_of, files
+from tests.matchers.rules.test_file import USERS
 from tests.needs import examples
 
 PAIR = PairRule(a=("x",), b=("y",))

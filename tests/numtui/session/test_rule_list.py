@@ -34,8 +34,8 @@ from numtui.session.rule_list import ORDER, RuleList, dropped, matches, moved, r
 from numtui.text.lines import width_of
 from numtui.views.rules import detail, help_lines, stand_line, summary
 from tests.builders import training_step
+from tests.fuzz.rule_files import files
 from tests.matchers.drifted_logs import made_up_log
-from tests.matchers.rules.test_file import files
 from tests.needs import examples
 
 RULES = """\

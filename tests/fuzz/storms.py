@@ -1,0 +1,61 @@
+"""Storms on a terminal: keys, pastes and sizes, faster than anybody types, then a signal; nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+from tests.pty.raw import RawTerminal
+from tests.pty.test_signals import Work
+
+__all__ = ["storm"]
+
+_KEYS = (
+    *("j", "k", "G", "g", "n", "v", "\x1b", "?", "q", "c", "C", "r", "/wq\r", "=", "S", "\t", "\x10", "B", "P", "I"),
+    *("\x1b[A", "\x1b[6~", "\x1b[1;5D", "\x1bOP", "17G", "fattention\r", ":mark", "\x0c"),
+)
+"""Nothing that changes a rule: neither a space, which switches one off, nor the letters that answer questions."""
+_PASTES = (
+    *("attention", "two\nlines\n", "\x1b[31mred", "\x07\x00", "é\u202e🙂", "x" * 5_000, ":q!\r", "\x1b[200~twice", ""),
+)
+_WIDTHS, _HEIGHTS = (1, 2, 7, 30, 59, 60, 61, 80, 133, 300), (1, 2, 5, 13, 14, 24, 70)
+
+
+def storm(seed: int, work: Work, gusts: int = 300) -> None:
+    """One storm over a program with an unsaved rule and a note, which are both there afterwards."""
+    chance = random.Random(seed)
+    pace = chance.choice((0, 0, 0.01, 0.03))
+    with work.under_way(PYTHONFAULTHANDLER="1") as t:
+        for _ in range(gusts):
+            if t.process.poll() is not None:
+                break
+            if chance.random() < 0.7:
+                t.resize(chance.choice(_WIDTHS), chance.choice(_HEIGHTS))
+            if chance.random() < 0.1:
+                t.type(f"\x1b[200~{chance.choice(_PASTES)}\x1b[201~")
+            else:
+                t.type(chance.choice(_KEYS))
+            t.read(pace)
+        t.resize(100, 30)
+        # Until it has read all of that: what is typed behind a signal is not read any more.
+        for _ in range(4):
+            t.type("\x1b")
+            t.read(0.3)
+        t.process.send_signal(signal.SIGTERM)
+        code = _exit_code(t)
+        assert code == 128 + signal.SIGTERM, f"exit code {code}: {t.written[-1500:]!r}"
+        assert t.restored, t.written[-300:]
+        assert b"Traceback" not in t.written
+    assert work.is_kept(), (work.notes, work.unsaved)
+
+
+def _exit_code(t: RawTerminal) -> int:
+    """The exit code; of a program that does not end, a failure with where each of its threads is."""
+    try:
+        return t.exit_code()
+    except AssertionError:
+        if t.process.poll() is None:
+            t.process.send_signal(signal.SIGABRT)
+            t.read(1)
+            raise AssertionError(f"it did not end: {t.written[-3000:].decode(errors='replace')}") from None
+        raise
