@@ -47,7 +47,7 @@ commands:
   numtui weights A B …   print where logs of weights over steps diverge
   numtui capture -- X.py record a training script's steps (needs torch)
   numtui suggest A B     print the known kinds of drift, and rules for them
-  numtui demo            find a planted bug; numtui demo agree: two runs that agree
+  numtui demo            find a planted bug; demo agree: two runs that agree
   numtui rules check F   say what is wrong with a rule file, also for two logs
   numtui rules convert F turn an override file of torchtitan into a rule file
   numtui completion bash print completion for a shell: bash, zsh or fish

@@ -54,7 +54,7 @@ def test_what_names_no_command_is_a_log(first: str) -> None:
     [
         ("--no-session demo bug", "bug", True),
         ("demo bug --no-session", "bug", True),
-        ("--mouse --theme nord demo", "traced", False),
+        ("--mouse --theme nord demo", "bug", False),
     ],
 )
 def test_options_of_the_screen_may_stand_before_the_command(line: str, pair: str, session: bool) -> None:
