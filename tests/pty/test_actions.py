@@ -346,7 +346,8 @@ def test_every_action(tmp_path: Path, size: tuple[int, int], env: dict[str, str]
         t.wait_for("n goes to the first red row")
         assert bool(_COLOUR.search(t.screen(styles=True))) is colours
         desk = Desk(t)
-        desk.press("j", "g", until=gone("n goes to the first red row"))
+        desk.press("j", until=gone("n goes to the first red row"))
+        desk.press("g", until=at(1))
         for action in ACTIONS:
             for key in action.keys[: None if size == (80, 24) else 1] or (" ".join((":", *action.name, "enter")),):
                 if action.id in OUTSIDE:
