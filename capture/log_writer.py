@@ -6,6 +6,7 @@ give the same bytes.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import os
@@ -149,7 +150,7 @@ def write_log(
     digests = hashlib.sha256()
     text = _Escaped()
     written = 0
-    with atomic_file(path) as out:
+    with _no_collection(), atomic_file(path) as out:
         out.write(render_header(count, excluded, run).encode())
         for piece in _pieces(records):
             lines: list[str] = []
@@ -161,6 +162,18 @@ def write_log(
             out.write("\n".join(lines).encode())
         if complete:
             out.write(render_footer(written, digests.hexdigest()[:16]).encode())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Search for no garbage: many short-lived texts would cause it, and it walks all objects of the training."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _pieces(records: Iterable[Record]) -> Iterator[list[Record]]:
