@@ -133,11 +133,8 @@ class StackTable:
         caller, recompute, engine = "", None, False
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[int, int] | None = None
-        calls: list[tuple[CodeType, int]] = []
         while frame is not None:
-            calls.append((frame.f_code, frame.f_lasti))
-            frame = frame.f_back
-        for code, offset in calls:
+            code, offset, frame = frame.f_code, frame.f_lasti, frame.f_back
             self._codes[id(code)] = code
             path = code.co_filename
             if path.startswith("<"):

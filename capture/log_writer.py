@@ -72,7 +72,7 @@ class TensorSummary:
 
 
 class Content(Protocol):
-    """What is written of an input: see `TensorSummary`."""
+    """Statistics of an input that are written: see `TensorSummary`."""
 
     @property
     def l1(self) -> float | None: ...

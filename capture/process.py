@@ -59,7 +59,7 @@ class Capture:
 
     @property
     def schedule(self) -> AutomaticSchedule | None:
-        """What finds the steps, None before torch is imported, and after an error."""
+        """The finder of the steps, None before torch is imported, and after an error."""
         return self._schedule
 
     def start(self) -> None:

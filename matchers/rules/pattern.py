@@ -116,7 +116,7 @@ class Pattern:
 
     @property
     def form(self) -> tuple[str, ...]:
-        """What decides how a text is read: the plain texts, and the kinds of the placeholders."""
+        """The plain texts and the kinds of the placeholders, which decide how a text is read."""
         # No plain text of a template is empty, so an empty text marks the kind behind it.
         return tuple(word for part in self.parts for word in ((part,) if isinstance(part, str) else ("", part.kind)))
 

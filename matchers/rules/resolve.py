@@ -469,5 +469,5 @@ class _Run(Lookup):
 
 
 def _what(group: OpGroup) -> tuple[object, ...]:
-    """What a rule is about: an earlier one about the same, of the same phase or all phases, covers it."""
+    """The subject of a rule: an earlier rule with the same, of the same phase or all phases, covers it."""
     return ("one", group.b) if len(group.a) == 1 else ("chain", group.a)

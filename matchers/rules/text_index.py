@@ -1,4 +1,4 @@
-"""Which of many texts match a pattern: only those that contain its rarest plain text are looked at.
+"""Search of many texts for those that match a pattern: only those with its rarest plain text are looked at.
 
 Thousands of patterns are matched against the names of a log, and most match nothing: a search for their plain text in
 all names at once costs a microsecond. What patterns of one form read from the texts is kept, so that those that differ

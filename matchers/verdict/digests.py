@@ -85,7 +85,10 @@ def returns_nothing(log: OpLog, rows: Int64) -> Bool:
     if not len(log.outputs.value):
         return np.zeros(len(rows), bool)  # results were left out throughout
     nothing = (log.outputs.count[rows] == 0) & (log.shape[rows] < 0) & (log.input_digests.count[rows] > 0)
-    return np.asarray(nothing if records_changes(log) else nothing & ~in_place(log)[rows])
+    unsaid = nothing & in_place(log)[rows]
+    if unsaid.any() and not records_changes(log):
+        nothing &= ~unsaid
+    return np.asarray(nothing)
 
 
 def _any_unknown(lists: Ragged) -> Bool:

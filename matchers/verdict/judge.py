@@ -286,9 +286,10 @@ def _slots(
     policy: DtypePolicy,
 ) -> dict[int, SlotVerdict]:
     """The slots that differ most beside the first outputs, by pair."""
-    out = {}
-    shards = len(bits.slots) > 0 and sharded_runs(a, b)
-    recorded = records_changes(a) and records_changes(b)
+    out: dict[int, SlotVerdict] = {}
+    if not len(bits.slots):
+        return out
+    shards, recorded = sharded_runs(a, b), records_changes(a) and records_changes(b)
     for k in bits.slots.tolist():
         row_a, row_b = int(i[k]), int(j[k])
         limits = Limits(float(rtol[k]), bool(alone[k]), elementwise(a.op_name(row_a)), policy, shards, recorded)

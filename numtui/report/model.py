@@ -307,7 +307,7 @@ class Report:
 
     @property
     def rules_note(self) -> str:
-        """What is said of a rule file that was found and not named; empty without one."""
+        """Sentence about a rule file that was found and not named; empty without one."""
         found = self.options.rules_found
         return "" if found is None else found_rules(found, applied=found == self.options.rules_path)
 

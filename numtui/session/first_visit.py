@@ -1,4 +1,4 @@
-"""Whether this user opens the explorer for the first time: kept beside the sessions."""
+"""Memory of a user's first visit to the explorer, kept beside the sessions."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class RealignmentSearch:
 
 @dataclass
 class RulesEffect:
-    """What the rules of a comparison change: `run` it in any thread.
+    """Effect of the rules of a comparison: `run` it in any thread.
 
     Attributes:
         changed: number of rows with another status than their operation has without rules.
