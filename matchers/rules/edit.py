@@ -123,17 +123,20 @@ class _Editor:
             self.edits.append(edit)
             if rule.written is not None:
                 until = spans[position + 1][1] if position + 1 < len(spans) else len(self.lines)
-                self.dedent_below(spans[position], until)
+                self.dedent_below(spans[position][2], until, self.indent(spans[position][1]))
         indent, dash = " " * column, self.dash(section)
         flow = bool(section.items) and all(item.node.flow for item in section.items)
         staying = [at for at in range(len(spans)) if at not in change.removed]
         for behind, new in change.added.items():
             if behind is None:
-                place = self.start(spans[-1][2])
+                line = spans[-1][2]
             elif behind < 0:
-                place = self.start(spans[staying[0]][0])
+                line = spans[staying[0]][0]
             else:
-                place = self.start(spans[behind][2])
+                line = spans[behind][2]
+            place = self.start(line)
+            if any(rule.written is not None or moved is not None for rule, moved in new):
+                self.dedent_below(line, len(self.lines), column)
             written = ""
             for rule, moved in new:
                 if moved is not None and moved in raw:
@@ -186,13 +189,12 @@ class _Editor:
             while begin > 0 and self.is_blank(begin - 1) and (at == 0 or begin > spans[at - 1][2]):
                 begin -= 1
         self.edits.append((self.start(begin), self.start(after), ""))
-        self.dedent_below(spans[at], spans[at + 1][1] if at + 1 < len(spans) else len(self.lines))
+        self.dedent_below(after, spans[at + 1][1] if at + 1 < len(spans) else len(self.lines), self.indent(first))
         return taken
 
-    def dedent_below(self, span: tuple[int, int, int], until: int) -> None:
+    def dedent_below(self, first: int, until: int, column: int) -> None:
         """Move comments that stay to the dash, so that they do not become text of a block that ends the item before."""
-        column = self.indent(span[1])
-        for line in range(span[2], until):
+        for line in range(first, until):
             if self.is_comment(line):
                 if self.indent(line) > column:
                     start = self.start(line)

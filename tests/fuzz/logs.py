@@ -399,16 +399,17 @@ def _refuse(constant: str) -> None:
 
 def content(log: OpLog) -> Any:
     """What is compared of a log: the values of its records (digests where there are some), and that it is not cut."""
-    records = [
-        {
-            "shape": (log.shape_text(row), log.dtype_text(row)),
-            "digests": _plain(log.digests[row]),
-            **({} if len(log.digests[row]) else _numbers(log, row)),
-            "changed": _contents(log.texts("Mutated").raw(row)),
-        }
-        for row in range(len(log))
-    ]
-    return sorted(records, key=str), log.complete is False
+    return sorted((_record(log, row) for row in range(len(log))), key=str), log.complete is False
+
+
+def _record(log: OpLog, row: int) -> dict[str, Any]:
+    digests, raw = _plain(log.digests[row]), log.texts("Mutated").raw(row)
+    return {
+        "shape": (log.shape_text(row), log.dtype_text(row)),
+        "digests": digests,
+        "changed": _contents(raw),
+        **({} if digests or b'"digest"' in raw else _numbers(log, row)),
+    }
 
 
 def _numbers(log: OpLog, row: int) -> dict[str, Any]:

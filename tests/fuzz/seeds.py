@@ -63,6 +63,10 @@ RULE_FILES: Mapping[str, tuple[str, list[Change]]] = {
         f"templates:\n{_RULE}  - broken\n{_RULE.replace('m.', 'n.')}",
         [(0, 0, OpRule(a=("x",), b=("y",)))],
     ),
+    "a rule whose reason is a block moves to before a comment that is indented more": (
+        f"templates:\n{_RULE}    why: |\n      some\n      text\n{_RULE.replace('m.', 'n.')}\n      # deep\n",
+        [(1, 0, OpRule(a=("x",), b=("y",)))],
+    ),
 }
 """Files, and changes that are saved one after the other, then all taken back."""
 
