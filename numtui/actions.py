@@ -82,14 +82,14 @@ class Action:
         return self.group == Group.RULES or self.id in _ABOUT_TWO
 
     @property
-    def about_rules(self) -> bool:
-        """True when the action needs the rules of the file."""
-        return self.group == Group.RULES or self.id == "save"
-
-    @property
     def changes_rules(self) -> bool:
         """True when the action changes or lists the rules, and so needs them in force."""
         return self.group == Group.RULES and self.id not in ("drift", "toggle_rules")
+
+    @property
+    def needs_verdicts(self) -> bool:
+        """True when the action says nothing true before the logs are compared."""
+        return self.group != Group.MOVE and self.id not in _AT_ONCE
 
     @property
     def name(self) -> str:
@@ -111,6 +111,10 @@ class Group:
 _ABOUT_TWO = (
     "save", "html", "copy_row", "causes", "comparability", "first_difference",
     "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold",
+)  # fmt: skip
+_AT_ONCE = (
+    "inspect", "switch", "larger_inspector", "smaller_inspector", "reset", "note", "copy", "messages", "help",
+    "palette", "command", "redraw", "suspend", "quit",
 )  # fmt: skip
 _ABOUT_RED = ("next_red", "previous_red", "next_cause", "previous_cause", "why")
 

@@ -7,12 +7,13 @@ first screen is drawn with it.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
 from numtui.text.safe import safe_text
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "side_titles", "width_of", "wrap"]
+__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "line_width", "side_titles", "width_of", "wrap"]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -23,6 +24,11 @@ Line = list[Piece]
 def width_of(text: str) -> int:
     """Return the number of terminal cells of a text."""
     return len(text) if text.isascii() else cell_len(text)
+
+
+def line_width(line: Iterable[Piece]) -> int:
+    """Return the number of terminal cells of a line."""
+    return sum(width_of(text) for text, _ in line)
 
 
 def fit(text: str, width: int, *, keep_end: bool = False) -> str:

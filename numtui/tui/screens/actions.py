@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from matchers.errors import UserError
+from numtui.actions import Action
 from numtui.query.view import Order, StatusGroup
 from numtui.session.jobs import Job
 from numtui.session.listing import Details
@@ -135,20 +136,19 @@ class Actions:
             "quit": self._saving.quit,
         }
 
-    def run(self, name: str) -> None:
+    def run(self, action: Action) -> None:
         """Run an action of the registry, unless it does not apply to these logs."""
-        action = next(a for a in self._screen.actions if a.id == name)
+        if action.needs_verdicts and self._screen.background.too_early():
+            return
         if self._session.comparison.single and action.about_two:
             self._screen.say("needs two logs; only one is open")
-            return
-        if action.about_rules and self._saving.rules_unread():
             return
         if self._session.rules_off and action.changes_rules:
             self._screen.say("the rules are off: T turns them on")
             return
-        self._repeated = self._repeated + 1 if name == self._ran else 0
-        self._ran = name
-        self.by_id[name]()
+        self._repeated = self._repeated + 1 if action.id == self._ran else 0
+        self._ran = action.id
+        self.by_id[action.id]()
 
     def _times(self) -> int:
         """Return the typed count, 1 without one."""
@@ -353,9 +353,6 @@ class Actions:
         """Open the suggestions panel."""
         from numtui.tui.screens.suggestions import Suggestions
 
-        if self._session.comparison.matching is None:
-            self._screen.say("the logs are being compared")
-            return
         panel = Suggestions(self._session, self._jobs.start, self._saving.save_changes)
         self._screen.app.push_screen(panel, partial(panels.go_to, self._screen))
 

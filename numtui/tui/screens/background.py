@@ -25,8 +25,10 @@ class Background:
         self._say = say
         self.working = ""
         """Description of the running work for the header; empty when idle."""
+        self.opening = True
+        """True until the logs are shown for the first time."""
         self._ahead: list[events.Key] | None = None
-        """Keys typed ahead for a panel in preparation; None without one."""
+        """Keys typed ahead for a panel in preparation, or for the logs; None without one."""
         self._serial = 0
 
     def run(
@@ -58,7 +60,33 @@ class Background:
         """Save the session, so that a killed process loses nothing."""
         self.run(self._session.store_session, group="keep")
 
-    # -- panels that take a moment to prepare
+    # -- keys that wait for the logs, or for a panel that takes a moment to prepare
+
+    @property
+    def waiting(self) -> str:
+        """Return the keys typed ahead, as typed."""
+        return " ".join(key.character if key.is_printable and key.character else key.key for key in self._ahead or ())
+
+    def hold(self, *keys: events.Key) -> None:
+        """Keep keys, and those typed after them, until the logs are shown."""
+        self._ahead = list(keys)
+        self._say("waiting until the logs are compared …  (esc gives up)", passing=True)
+
+    def too_early(self) -> bool:
+        """Report, where it is so, that the logs are not compared yet."""
+        if self.opening:
+            self._say("the logs are still being compared")
+        return self.opening
+
+    def opened(self) -> None:
+        """Pass on the keys that waited for the logs."""
+        self.opening = False
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        ahead, self._ahead = self._ahead or [], None
+        for key in ahead:
+            pass_on(self._screen.app, key)
 
     def run_then_show(self, what: str, work: Callable[[], T], show: Callable[[T], None]) -> None:
         """Run `work` in a thread, then show its result; keys typed meanwhile go to the result."""
@@ -70,14 +98,13 @@ class Background:
         def then(found: T) -> None:
             if serial != self._serial:
                 return
-            ahead, self._ahead = self._ahead or [], None
             self._say("")
             if about is not self._session.comparison:
                 # Rules or logs have changed meanwhile: row numbers are stale.
+                self._ahead = None
                 return
             show(found)
-            for key in ahead:
-                pass_on(self._screen.app, key)
+            self._pass_on()
 
         self.run(work, then, group="show", exclusive=True)
 

@@ -23,7 +23,8 @@ def _run(explorer: MainScreen, saving: Saving, text: str) -> None:
     if name.isascii() and name.isdigit():
         explorer.session.listing.go(min(int(name[:9]), len(explorer.session.comparison)) - 1)
     elif name in ("w", "w!", "write", "wq", "wq!", "x"):
-        _save(saving, name, argument)
+        if not explorer.background.too_early():
+            _save(saving, name, argument)
     elif name == "q!":
         saving.leave()
     elif name == "html" and argument:
@@ -40,8 +41,6 @@ def _run(explorer: MainScreen, saving: Saving, text: str) -> None:
 
 
 def _save(saving: Saving, name: str, file: str) -> None:
-    if saving.rules_unread():
-        return
     then = saving.leave if name in ("wq", "wq!", "x") else None
     if file or name.endswith("!"):
         saving.save(force=name.endswith("!"), path=typed_path(file, expand=True) if file else None, then=then)

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, offered, remapped, tour
+from numtui.actions import ACTIONS, Action, key_name, offered, remapped, tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -191,7 +191,8 @@ class Explorer(Screen[None], inherit_bindings=False):
         else:
             new = session.first_visit and not self.background.working
             begin = tour(self.offered, red=bool(session.comparison.red.any())) if new else ""
-            status.show(session, self._message, self._trouble, self.reader.pending, self._warning, begin)
+            typed = self.reader.pending or self.background.waiting
+            status.show(session, self._message, self._trouble, typed, self._warning, begin)
         self.query_one(Footer).show(session.proposal, self.offered, self._following(), self._mode_keys())
         if self.table.size:
             self.drawn.set()
@@ -236,9 +237,13 @@ class Explorer(Screen[None], inherit_bindings=False):
 
     # -- keys
 
+    def action(self, name: str) -> Action:
+        """Return an action of the registry."""
+        return next(action for action in self.actions if action.id == name)
+
     def run_named(self, name: str) -> None:
         """Run an action of the registry."""
-        self.dispatch.run(name)
+        self.dispatch.run(self.action(name))
 
     def ask_command(self, value: str = "") -> None:
         """Ask for a `:` command; `value` is typed already."""
@@ -255,6 +260,7 @@ class Explorer(Screen[None], inherit_bindings=False):
             pass_on(self.app, event)
             return
         if self.background.typed_ahead(event):
+            self.draw()
             return
         self._message, self._trouble, self._warning = "", False, ""
         self._stop_pause()
@@ -280,6 +286,8 @@ class Explorer(Screen[None], inherit_bindings=False):
         name = bound_action(self, event.key) if taken is False else taken.id
         if name is None:
             self._does_nothing(before, event)
+        elif self.background.opening and self.action(name).needs_verdicts:
+            self.background.hold(*(events.Key(key_name(key), key) for key in before), event)
         else:
             self.run_named(name)
         # A count belongs to the next command, even one that takes none.

@@ -143,6 +143,7 @@ class LogLoader:
         screen.draw()
         if not self._again:
             self._first()
+            screen.background.opened()
 
     def _greet(self) -> None:
         """Show a hint on the first step."""

@@ -24,13 +24,6 @@ class Saving:
         self._session = screen.session
         self._jobs = jobs
 
-    def rules_unread(self) -> bool:
-        """Report a rule file that is not loaded yet: a change would be lost."""
-        unread = self._session.comparison.a.partial
-        if unread:
-            self._screen.say("the logs are still loading: rules can be changed and saved afterwards")
-        return unread
-
     def save_changes(self, then: Callable[[], None] | None = None) -> None:
         """Save the rules if they differ from the file, so that no empty file appears.
 

@@ -50,8 +50,6 @@ class FileWatcher:
         """Reload the logs in place; during a reload, cancel it."""
         if self._loader.give_up():
             self._screen.say("reload cancelled")
-        elif self._loader.reading:
-            self._screen.say("the logs are still loading")
         else:
             self._loader.read_again()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from numtui.actions import ACTIONS, Action, key_label
 from numtui.session.jobs import Proposal
-from numtui.text.lines import Line, width_of
+from numtui.text.lines import Line, line_width
 from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Footer"]
@@ -48,4 +48,4 @@ def _item(item: tuple[str, str]) -> Line:
 
 
 def _width(item: tuple[str, str]) -> int:
-    return sum(width_of(text) for text, _ in _item(item))
+    return line_width(_item(item))

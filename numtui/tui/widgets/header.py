@@ -1,4 +1,4 @@
-"""The first line of the screen: run names, facts and counts."""
+"""The first line or two of the screen: run names, facts and counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from matchers.comparison import Comparison
 from numtui.session.session import Session
 from numtui.text.lines import Line
 from numtui.tui.widgets.lines import Lines
-from numtui.views.run_summary import header
+from numtui.views.header import header
 
 __all__ = ["Header"]
 
@@ -14,12 +14,14 @@ __all__ = ["Header"]
 class Header(Lines):
     """Shows run names, facts and counts, and the progress of running work."""
 
-    _made: tuple[Comparison, tuple[object, ...], Line] | None = None
-    """The line and its inputs: it summarises whole logs, and stays from key to key."""
+    _made: tuple[Comparison, tuple[object, ...], list[Line]] | None = None
+    """The lines and their inputs: they summarise whole logs, and stay from key to key."""
 
     def show(self, session: Session, work: str = "") -> None:
         c, width, made = session.comparison, self.size.width, self._made
         inputs = (width, work, session.file.path, session.rules_off)
         if made is None or made[0] is not c or made[1] != inputs:
             made = self._made = (c, inputs, header(session, width, work))
-        self.paint([made[2]])
+        if self.size.height != len(made[2]):
+            self.styles.height = len(made[2])
+        self.paint(made[2])

@@ -10,7 +10,7 @@ from numtui.session.jobs import Proposal
 from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.line_editor import LineEditor
-from numtui.text.lines import Line, width_of, wrap
+from numtui.text.lines import Line, line_width, width_of, wrap
 from numtui.text.safe import safe_text
 from numtui.tui.widgets.lines import Lines
 from numtui.views.run_summary import incomplete, join
@@ -43,9 +43,9 @@ class StatusLine(Lines):
             left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
         else:
             left = _search(session.listing) or [(f" {tour}", "key")]
-        if (message or warning or session.proposal is not None) and _width(left) + _width(right) >= width > 8:
+        if (message or warning or session.proposal is not None) and line_width(left) + line_width(right) >= width > 8:
             lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
-            if _width(lines[-1]) + _width(right) < width:
+            if line_width(lines[-1]) + line_width(right) < width:
                 lines[-1] = join(lines[-1], right, width)
             self._say(lines)
         else:
@@ -55,7 +55,7 @@ class StatusLine(Lines):
         """Show the prompt being typed, with its result so far."""
         line = editor_line(editor)
         role = "red" if editor.wrong is not None else "key"
-        room = self.size.width - _width(line) - 2
+        room = self.size.width - line_width(line) - 2
         if editor.refused and width_of(editor.told) > room:
             told = wrap(editor.told, self.size.width - 2)[: _MAX_LINES - 1]
             self._say([*([(f" {text}", role)] for text in told), line])
@@ -68,10 +68,6 @@ class StatusLine(Lines):
         if self.size.height != len(shown):
             self.styles.height = len(shown)
         self.paint(shown)
-
-
-def _width(line: Line) -> int:
-    return sum(width_of(text) for text, _ in line)
 
 
 def editor_line(editor: LineEditor) -> Line:

@@ -10,7 +10,7 @@ from numtui.cli.main import main
 from numtui.inputs import OpenRequest
 from numtui.session.loading import load
 from numtui.session.session import Session
-from numtui.views.run_summary import header
+from numtui.views.header import header
 from tests.conftest import DATA
 
 
@@ -87,4 +87,4 @@ def test_the_explorer_expects_the_same(tmp_path: Path) -> None:
     assert not loaded.comparison.red.any()
     assert any(what.startswith("noise: ") for what in told)
     session = Session(loaded.comparison, loaded.file)
-    assert "noise measured" in "".join(text for text, _ in header(session, 200))
+    assert "noise measured" in "".join(text for line in header(session, 200) for text, _ in line)

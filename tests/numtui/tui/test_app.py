@@ -548,10 +548,10 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         while app.explorer is None or not app.explorer.loader.reading:
             await pilot.pause()
         try:
-            await pilot.press("i")
-            assert "the logs are still loading: rules can be changed" in screen(pilot)
-            await pilot.press("colon", *"wq other.yaml", "enter")
-            assert "the logs are still loading: rules can be changed" in screen(pilot)
+            await pilot.press("i", "enter")
+            assert "waiting until the logs are compared …  (esc gives up)" in screen(pilot)
+            await pilot.press("escape", "colon", *"wq other.yaml", "enter")
+            assert "the logs are still being compared" in screen(pilot)
             await pilot.press("j", "quotation_mark", *"odd", "enter")
         finally:
             may_load.set()
@@ -562,6 +562,34 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         await press(pilot, "i", "enter")
         assert len(session.rules) == 2
     assert not (tmp_path / "other.yaml").exists()
+
+
+async def test_keys_that_ask_for_a_verdict_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the logs are compared there is no red row to go to, which must not read as a verdict."""
+    may_load = threading.Event()
+
+    def later(*arguments: Any) -> Any:
+        may_load.wait()
+        return load(*arguments)
+
+    monkeypatch.setattr("numtui.tui.screens.loader.load", later)
+    ops = training_step()
+    for one in ops[20:]:
+        one.outputs = [9.0]
+    app = Numtui(request(tmp_path, ops))
+    async with app.run_test(size=(120, 30)) as pilot:
+        while app.explorer is None or not app.explorer.loader.reading:
+            await pilot.pause()
+        try:
+            await pilot.press("2", "n", "j")
+            shown = screen(pilot)
+            assert "no red row" not in shown
+            assert "2 n j" in shown, "the keys that wait are seen"
+        finally:
+            may_load.set()
+        await settled(pilot)
+        reds = np.flatnonzero(app.explorer.session.comparison.red)
+        assert app.explorer.session.listing.cursor == reds[1] + 1
 
 
 @pytest.mark.parametrize("leaving", ["q", ":wq\r", "i\rqd"])

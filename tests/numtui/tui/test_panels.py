@@ -157,7 +157,7 @@ async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
         assert "different weights before the step" in shown
         await pilot.resize_terminal(120, 30)
         await settled(pilot)
-        assert "not comparable (!)" in screen(pilot)
+        assert "not comparable (I)" in screen(pilot)
         await press(pilot, "j", "exclamation_mark")
         assert explorer.is_current
 

@@ -18,7 +18,7 @@ from numtui.query.view import StatusGroup
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.views.inspector import inspect
-from numtui.views.run_summary import all_agree, breadcrumb, header, info, join
+from numtui.views.run_summary import all_agree, breadcrumb, info, join
 from numtui.views.table import Columns, RowWriter, error_bar, short_dtype
 from tests.numtui.fakes import comparison_of
 
@@ -122,35 +122,6 @@ def test_bars_grow_with_the_exponent() -> None:
 
 def test_dtypes_in_short() -> None:
     assert [short_dtype(d) for d in ("float32", "bfloat16", "int64", "bool", "")] == ["f32", "bf16", "i64", "bool", ""]
-
-
-def test_the_header_says_whose_runs_these_are() -> None:
-    session = session_of(E, R, A, B, causes=[1])
-    shown = text(header(session, 160))
-    assert "one ⇄ two · 2 of 3 compared (I) · rank 0 · step 2 · f32" in shown
-    assert "one ⇄ two · rank 0 · step 2 · f32" in text(header(session_of(E, R), 160))
-    assert "● 1 first cause  ✗ 1 red" in shown
-    assert "= 1 equal" in shown
-    assert width_of(shown) == 160
-    assert width_of(text(header(session, 60))) == 60
-    every = text(header(session_of(*Status), 240))
-    assert "✗ 3 red (1 nan)" in every
-    assert (
-        "∅ 1 no-values  ? 1 not-judged  ↻ 1 recompute  … 1 unfinished  Σ 1 partial  ∥ 1 sharded  · 1 ignored" in every
-    )
-    session = session_of(E, Status.SHARDED, Status.IGNORED)
-    assert text(header(session, 84)).endswith("✗ 0 red  ≈ 0 close  = 1 equal  ◀ 0  ▶ 0  ∥ 1  · 1 ")
-    assert text(header(session, 80)).endswith("✗ 0 red  ≈ 0  = 1  ◀ 0  ▶ 0  ∥ 1  · 1 ")
-    assert width_of(text(header(session, 80))) == 80
-    assert "reading one 42%" in text(header(session_of(Status.PENDING), 100, "reading one 42%"))
-
-
-def test_one_spot_is_one_spot() -> None:
-    session = session_of(E)
-    for count, told in ((1, "1 unreadable spot (I)"), (2, "2 unreadable spots (I)")):
-        c = session.comparison
-        session.listing.comparison = replace(c, a=replace(c.a, problem_count=count))
-        assert told in text(header(session, 160))
 
 
 def test_the_breadcrumb_says_where_it_is_in_the_source() -> None:
@@ -268,7 +239,6 @@ def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
 
 def test_the_screen_says_how_much_was_compared() -> None:
     enough = session_of(E, E, E, A)
-    assert "3 of 4 compared (I)" in text(header(enough, 200))
     assert all_agree(enough.comparison).startswith("3 of 4 operations compared; 1 has no partner. No divergence: 3 ")
     half = session_of(E, A, A)
     assert all_agree(half.comparison).startswith(
@@ -280,5 +250,3 @@ def test_the_screen_says_how_much_was_compared() -> None:
         "   1 of 3 operations compared; the end of a (2) has no partner.",
         "   not compared: the end of a (2) has no partner",
     ]
-    assert "compared (I)" not in text(header(session_of(E, E), 200))
-    assert "compared" not in text(header(session_of(Status.PENDING), 200))
