@@ -64,8 +64,12 @@ RULE_FILES: Mapping[str, tuple[str, list[Change]]] = {
         [(0, 0, OpRule(a=("x",), b=("y",)))],
     ),
     "a rule whose reason is a block moves to before a comment that is indented more": (
-        f"templates:\n{_RULE}    why: |\n      some\n      text\n{_RULE.replace('m.', 'n.')}"
-        f"{_RULE.replace('m.', 'o.')}\n      # deep\n",
+        "templates:\n"
+        + _RULE
+        + "    why: |\n      some\n      text\n"
+        + _RULE.replace("m.", "n.")
+        + _RULE.replace("m.", "o.")
+        + "\n      # deep\n",
         [(1, 0, OpRule(a=("x",), b=("y",)))],
     ),
 }
