@@ -104,8 +104,9 @@ def _storms(seed: int, end: float, folder: Path) -> Iterator[tuple[int, str]]:
             os.environ[f"XDG_{name}_HOME"] = str(own / name)
         try:
             storm(number, Work(own))
-        except (AssertionError, OSError):
-            yield 1, f"storm {number}: {traceback.format_exc()[-3000:]}"
+        except (AssertionError, OSError) as error:
+            told = f"{type(error).__name__}: {error}"
+            yield 1, f"storm {number}: {told[:300]} … {told[300:][-3000:]}"
         else:
             yield 1, ""
         shutil.rmtree(own)

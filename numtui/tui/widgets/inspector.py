@@ -62,6 +62,7 @@ class Inspector(Lines):
 
     def move(self, session: Session, by: int) -> None:
         """Choose another input; scroll beyond the last one or without inputs."""
+        self.show(session)  # of a burst of keys, none may have been drawn yet
         inputs = len(self._inspection.inputs)
         if 0 <= self.chosen + by < inputs:
             self.chosen += by

@@ -564,6 +564,17 @@ async def test_rules_are_not_changed_before_they_have_been_read(
     assert not (tmp_path / "other.yaml").exists()
 
 
+async def test_the_inspector_moves_in_a_row_that_has_not_been_drawn(tmp_path: Path) -> None:
+    ops = training_step()
+    ops[5].inputs, ops[5].producers = [], []
+    async with opened(replace(request(tmp_path, ops), path_b="", name_b="")) as (_, explorer):
+        explorer.session.listing.go(4)
+        explorer.run_named("inspect")
+        explorer.session.listing.go(5)
+        explorer.run_named("down")
+        assert explorer.inspector.position is None
+
+
 async def test_keys_that_ask_for_a_verdict_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the logs are compared there is no red row to go to, which must not read as a verdict."""
     may_load = threading.Event()
