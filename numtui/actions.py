@@ -110,7 +110,7 @@ class Group:
 
 _ABOUT_TWO = (
     "save", "html", "copy_row", "causes", "comparability", "first_difference",
-    "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold",
+    "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold", "columns",
 )  # fmt: skip
 _AT_ONCE = (
     "inspect", "switch", "larger_inspector", "smaller_inspector", "reset", "note", "copy", "messages", "help",
@@ -156,6 +156,8 @@ ACTIONS: tuple[Action, ...] = (
     _a("page_up", "pageup  b", Group.MOVE, "move up a screen"),
     _a("top", "g  home", Group.MOVE, "go to the first line; `123g` to row 123", shown="g gg home"),
     _a("bottom", "G  end", Group.MOVE, "go to the last line; `123G` to row 123", shown="G end 123G"),
+    _a("names_left", "h  left", Group.MOVE, "scroll the cut names of both sides towards their start"),
+    _a("names_right", "l  right", Group.MOVE, "scroll the cut names back to their end, which says most"),
     _a("center", "z z", Group.MOVE, "centre the cursor's line", brief="line to the middle"),
     _a("line_to_top", "z t", Group.MOVE, "scroll the cursor's line to the top", brief="line to the top"),
     _a("line_to_bottom", "z b", Group.MOVE, "scroll the cursor's line to the bottom", brief="line to the bottom"),
@@ -248,6 +250,9 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _a("larger_inspector", "+", Group.LIST, "enlarge the inspector: more of each row"),
     _a("smaller_inspector", "-", Group.LIST, "shrink the inspector, then hide it: more rows"),
+    _a(
+        "columns", "|", Group.LIST, 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'
+    ),
     _a("fold", "=", Group.LIST, "fold each stretch of equal rows into one line"),
     _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, filters"),
     _a(
@@ -315,6 +320,8 @@ ACTIONS: tuple[Action, ...] = (
 _LABELS = {
     "down": "↓",
     "up": "↑",
+    "left": "←",
+    "right": "→",
     "pagedown": "pgdn",
     "pageup": "pgup",
     "escape": "esc",

@@ -69,6 +69,8 @@ class Listing:
         self.order = Order.DISPATCH
         self.grouping = By.MODULE
         self.details = Details.USUAL
+        self.merged = False
+        """Names of both sides in one column, also where there is room for two."""
         self.saved: dict[str, str] = {}
         """Saved filter queries by name."""
         self.search: Search | None = None

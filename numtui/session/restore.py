@@ -37,6 +37,7 @@ def sitting_of(
         order=listing.order.label,
         folded=listing.folded,
         details=listing.details.label,
+        merged=listing.merged,
         filters=dict(listing.saved),
         marks={**annotations.lost.marks, **marks},
         notes={**annotations.lost.notes, **notes},
@@ -67,6 +68,7 @@ def resume(listing: Listing, kept: SavedSession) -> str:
     _annotate(c, annotations, kept)
     if listing.details is Details.USUAL:
         listing.details = next((size for size in Details if size.label == kept.details), Details.USUAL)
+    listing.merged = listing.merged or kept.merged
     if listing.cursor > 0 or listing.filter:
         return ""
     told = []

@@ -91,7 +91,7 @@ class SavedSession:
         cursor: the row under the cursor.
         query: the filter query as typed; `hidden`: names of the status groups switched off.
         order: name of the sort order; folded: equal stretches are folded.
-        details: name of the size of the inspector.
+        details: name of the size of the inspector; merged: names of both sides in one column.
         filters: saved queries by name.
         marks: rows by the letter of their mark.
         notes: text by row.
@@ -105,6 +105,7 @@ class SavedSession:
     order: str = ""
     folded: bool = False
     details: str = ""
+    merged: bool = False
     filters: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, Anchor] = field(default_factory=dict)
     notes: Mapping[Anchor, str] = field(default_factory=dict)
@@ -233,6 +234,7 @@ def _from_json(raw: Any) -> SavedSession:
         order=_text(raw["order"]),
         folded=bool(raw["folded"]),
         details=_text(raw.get("details", "")),
+        merged=bool(raw.get("merged", False)),
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},
         marks={_text(name): _anchor(row) for name, row in raw["marks"].items()},
         notes={_anchor(note["row"]): _text(note["text"]) for note in raw["notes"]},

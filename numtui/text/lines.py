@@ -10,10 +10,11 @@ import textwrap
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
 
 from numtui.text.safe import safe_text
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "line_width", "side_titles", "width_of", "wrap"]
+__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "line_width", "side_titles", "width_of", "window", "wrap"]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -59,6 +60,31 @@ def fit_line(line: Line, width: int) -> Line:
     if left > 0:
         out.append((" " * left, ""))
     return out
+
+
+def window(line: Line, width: int, back: int = 0) -> Line:
+    """Cut a line that is wider than `width` cells: keep its end, or what lies up to `back` cells before that.
+
+    An ellipsis stands for each cut part, in the role of what it hides.
+    """
+    have = line_width(line)
+    if have <= width:
+        return line
+    start = max(have - width - back, 0)
+    end = start + max(width, 0)
+    first, last = start + (start > 0), end - (end < have)
+    shown: Line = []
+    hidden = ["", ""]
+    at = 0
+    for text, role in line:
+        cells = width_of(text)
+        low, high = max(first - at, 0), min(last - at, cells)
+        hidden = [hidden[0] or role * (low > 0), hidden[1] or role * (high < cells)]
+        if low < high:
+            # Half of a wide character becomes a blank.
+            shown.append((Segment(text).split_cells(high)[0].split_cells(low)[1].text, role))
+        at += cells
+    return fit_line([("…", hidden[0])] * (start > 0) + shown + [("…", hidden[1])] * (end < have), width)
 
 
 def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
@@ -12,30 +10,13 @@ from matchers.comparison import Comparison
 from matchers.pairing.features import LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.status import Status
-from numtui.text.lines import Line, Piece, fit, width_of, wrap
+from numtui.text.lines import Line, window, wrap
 from numtui.text.safe import safe_text
+from numtui.views.names import MAX_KEY_LENGTH, marked_keys
 from numtui.views.panels import Entry, row_line
 from numtui.views.table import number_of
 
-__all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines", "marked_keys"]
-
-_PARTS: Final = re.compile(r"[./_]|[^./_]+")
-_MAX_KEY_LENGTH: Final = 400
-
-
-def marked_keys(a: str, b: str) -> tuple[Line, Line]:
-    """Split two keys into pieces; those missing in the other key get the role `drift`."""
-    from rapidfuzz.distance import Indel  # here: saves the first screen 10 ms
-
-    parts = _PARTS.findall(safe_text(a, _MAX_KEY_LENGTH)), _PARTS.findall(safe_text(b, _MAX_KEY_LENGTH))
-    lines: tuple[list[Piece], list[Piece]] = [], []
-    for step in Indel.opcodes(*parts):
-        role = "" if step.tag == "equal" else "drift"
-        ends = (step.src_start, step.src_end), (step.dest_start, step.dest_end)
-        for line, part, (start, end) in zip(lines, parts, ends, strict=True):
-            if start < end:
-                line.append(("".join(part[start:end]), role))
-    return lines
+__all__ = ["drift_entries", "drift_facts", "drift_title", "how_it_is", "key_lines"]
 
 
 def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
@@ -46,31 +27,14 @@ def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
         rows = int(c.at_a[i]), int(c.at_b[j])
     else:
         log, record, at = (c.a, i, c.at_a) if i >= 0 else (c.b, j, c.at_b)
-        one: Line = [(safe_text(log.keys[record], _MAX_KEY_LENGTH), "")]
+        one: Line = [(safe_text(log.keys[record], MAX_KEY_LENGTH), "")]
         keys, rows = (one, []) if i >= 0 else ([], one), (int(at[record]), int(at[record]))
     out: list[Line] = []
     for side, line, row in zip("ab", keys, rows, strict=True):
         if line:
             head: Line = [(f" {str(row + 1).rjust(number)} ", "dim"), (f"{side} ", "dim")]
-            out.append([*head, *_cut(line, width - number - 5)])
+            out.append([*head, *window(line, width - number - 5)])
     return out
-
-
-def _cut(line: Line, width: int) -> Line:
-    """Return the end of an overlong line, where keys differ most."""
-    over = sum(width_of(text) for text, _ in line) - width
-    if over <= 0:
-        return line
-    over += 1
-    kept: Line = []
-    for text, role in line:
-        room = width_of(text)
-        if over >= room:
-            over -= room
-            continue
-        kept.append((fit(text, room - over, keep_end=True)[over > 0 :] if over > 0 else text, role))
-        over = 0
-    return [("…", "dim"), *kept]
 
 
 def how_it_is(c: Comparison, i: int, j: int) -> str:
@@ -98,7 +62,7 @@ def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:
             for sentence, other in _of_side(side, record):
                 row = int(at[other])
                 yield (
-                    f"{name} {sentence.format(f'{safe_text(side.log.keys[other], _MAX_KEY_LENGTH)} (row {row + 1})')}",
+                    f"{name} {sentence.format(f'{safe_text(side.log.keys[other], MAX_KEY_LENGTH)} (row {row + 1})')}",
                     row,
                 )
 

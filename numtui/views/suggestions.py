@@ -15,7 +15,8 @@ from matchers.rules.emit import flow_item
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
-from numtui.views.drift import drift_facts, how_it_is, key_lines, marked_keys
+from numtui.views.drift import drift_facts, how_it_is, key_lines
+from numtui.views.names import marked_keys
 
 __all__ = ["detail", "effect_of", "heading", "node_line"]
 

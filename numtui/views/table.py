@@ -20,13 +20,15 @@ from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.query.view import Order, Severity, View
 from numtui.text.glyphs import GLYPHS, STYLES
-from numtui.text.lines import Line, Piece, fit, fit_line, side_titles, width_of
+from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
 from numtui.text.safe import safe_text
+from numtui.views.names import MAX_KEY_LENGTH, marked_keys
 
 __all__ = [
     "CAUSE",
     "FIRST",
     "Columns",
+    "SIDE_BY_SIDE",
     "RowWriter",
     "bar_of",
     "error_bar",
@@ -89,18 +91,30 @@ def short_dtype(dtype: str) -> str:
     return _SHORT[stem] + dtype[len(stem) :] if stem in _SHORT else safe_text(dtype, 16)
 
 
+SIDE_BY_SIDE = 120
+"""Minimum width for a column of names per side."""
+
 _LEFT = 3
 """Cells of the map, the window marker and the cause marker."""
+
+_ENOUGH = 46
+"""Cells of a name beyond which other columns come first: a module of a layer and its operation."""
+
+_MAX_BAR = 32
+"""Cells of a name under the cursor."""
+
+_DITTO = '"'
+"""Stands in the column b for a name that is equal to that of a."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Widths of the columns; 0 hides one. `b` is 0 when both keys share the column `a`."""
+    """Widths of the columns; 0 hides one. `b` is 0 when both names share the column `a`."""
 
     number: int
     a: int
-    via: int
     b: int
+    via: int
     error: int
     bar: int
     units: int
@@ -108,36 +122,55 @@ class Columns:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """Cells of the cursor: from the number to the end of the column `a`."""
-        return _LEFT, _LEFT + self.number + 1 + 2 + self.a - 1
+        """Cells of the cursor: from the number to the end of the column `a`, but not a long bar, which costs bytes."""
+        return _LEFT, _LEFT + self.number + 1 + 2 + min(self.a - 1, _MAX_BAR)
+
+    @property
+    def name(self) -> int:
+        """Cells of a name: as many in either column, so that two long names are cut at the same place."""
+        return (self.b or self.a) - 1
 
     @classmethod
-    def of(cls, width: int, rows: int, key_a: int, key_b: int, *, single: bool = False) -> Columns:
-        """Choose the columns that fit in `width`; `key_a`, `key_b` are the usual key lengths of the sides.
+    def of(cls, width: int, rows: int, usual: int, *, single: bool = False, merged: bool = False) -> Columns:
+        """Choose the columns that fit in `width`.
 
-        Each side has its own column only when most keys fit: two keys cut where they differ say less than a whole one
-        with the other behind it where it differs.
+        Args:
+            usual: the usual length of a name.
+            merged: one column for the names of both sides, also where there is room for two.
         """
         # One more than the digits, so that the cause marker stands apart.
         number = max(len(str(rows)), 3) + 1
-        error, units = 9, 6
-        via = 12 if width >= 100 and not single else 0
+        error, units = 9, 6 if width >= 64 else 0
         bar = 6 if width >= 110 else 0
-        shape = min(max(width // 8, 16), 28) if width >= 120 else 0
         # number and glyph are each followed by a blank
-        left = width - _LEFT - (number + 1) - 2 - error - units - via - bar - shape
-        spare = left - (key_a + 1) - (key_b + 1)
-        if width >= 120 and spare >= 0 and not single:
-            return cls(number, key_a + 1 + spare // 2, via, key_b + 1 + spare - spare // 2, error, bar, units, shape)
-        return cls(number, max(left, 8), via, 0, error, bar, units, shape)
+        left = width - _LEFT - (number + 1) - 2 - error - units - bar
+        shape = min(max(width // 8, 16), 28)
+        if single or merged or width < SIDE_BY_SIDE:
+            via = _VIA if width >= 100 and not single else 0
+            shape = shape if width >= 120 else 0
+            return cls(number, max(left - via - shape, 8), 0, via, error, bar, units, shape)
+        # The inspector has what does not fit beside the names.
+        spare = left - 2 * (min(usual, _ENOUGH) + 2)
+        via = _VIA if spare >= _VIA else _DOUBT
+        shape = shape if spare >= via + shape else 0
+        left -= via + shape
+        b = (left - 1) // 2
+        return cls(number, left - b, b, via, error, bar, units, shape)
+
+
+_VIA = 12
+_DOUBT = 6
+"""Cells for the method of a pair and its confidence, and for the confidence alone."""
 
 
 class RowWriter:
     """Formats the rows of one comparison; whole-log columns are computed once and cached."""
 
-    def __init__(self, comparison: Comparison, columns: Columns) -> None:
+    def __init__(self, comparison: Comparison, columns: Columns, back: int = 0) -> None:
         self.comparison = comparison
         self.columns = columns
+        self.back = back
+        """Cells by which cut names are scrolled towards their start."""
 
     @cached_property
     def _group_sizes(self) -> tuple[Int64, Int64]:
@@ -149,17 +182,17 @@ class RowWriter:
     def heading(self, names: tuple[str, str], order: Order = Order.DISPATCH) -> Line:
         """Return the heading of the columns; the sort column is marked."""
         w = self.columns
-        via = "via ▲" if order is Order.CONFIDENCE else "via"
+        via = ("via" if w.via == _VIA else "conf") + " ▲" * (order is Order.CONFIDENCE)
         error, units = ("largest", "") if self.comparison.single else ("error", "ε")
         error += " ▼" if order is Order.ERROR else ""
         a, b = side_titles(names, 40)
         head = "   " + "#".rjust(w.number) + "   "
-        if w.b:
-            head += fit(a, w.a) + fit(via, w.via) + fit(b, w.b)
-        else:
-            shared = names[0] if self.comparison.single else f"{a} ⇄ {b} where it differs"
-            head += fit(shared, w.a) + (fit(via, w.via) if w.via else "")
-        head += fit(error, w.error + w.bar) + fit(units, w.units) + fit("shape", w.shape)
+        if not w.b:
+            a = names[0] if self.comparison.single else f"{a} ⇄ {b}"
+            differs = " where it differs"
+            a += differs if not self.comparison.single and width_of(a + differs) < w.a else ""
+        head += fit(a, w.a - 1) + " " + fit(b, w.b)
+        head += fit(via, w.via) + fit(error, w.error + w.bar) + fit(units, w.units) + fit("shape", w.shape)
         return [(head, "dim")]
 
     def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
@@ -183,86 +216,108 @@ class RowWriter:
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""
         error = float(c.error[row])
         a, b = int(c.row_a[row]), int(c.row_b[row])
-        if w.b:
-            left, right = self._sides(row, status)
-            middle = fit(left, w.a - 1, keep_end=True) + " " + fit(self._via(row), w.via)
-            line.append((middle + fit(right, w.b - 1, keep_end=True) + " ", text_role))
-        else:
-            line.append(
-                (self._shared(row, status, w.a - 1) + " " + (fit(self._via(row), w.via) if w.via else ""), text_role)
-            )
+        names = self._beside(row, status) if w.b else self._merged(row, status)
+        line += [(text, own or text_role) for text, own in names]
+        line.append((fit(self._via(row), w.via), text_role))
         # The heading says ε, and unknown values need no dash on every other line.
         units = "" if c.single else format_eps(error, row_epsilon(c, row)).removesuffix(" ε").replace(",", "")
         measured = number_of(c, row).ljust(w.error) + (bar_of(c, row, w.bar - 1) + " " if w.bar else "")
-        line.append((measured + units.rjust(w.units - 1) + " ", role))
+        line.append((measured + (units.rjust(w.units - 1) + " " if w.units else ""), role))
         if w.shape:
             line.append((fit(self._shape(a, b, w.shape), w.shape), text_role))
         return line
 
-    def _sides(self, row: int, status: Status) -> tuple[str, str]:
-        """Return the texts of the columns a and b."""
+    def hidden(self, row: int) -> int:
+        """Return the cells that are cut of a row's names, the larger number of its two."""
+        return max(line_width(line) - room for line, room in self._rooms(row, Status(int(self.comparison.status[row]))))
+
+    def _beside(self, row: int, status: Status) -> Line:
+        """Return the columns a and b."""
+        widths = self.columns.a, self.columns.b
+        return [
+            piece for name, width in zip(self._cut(row, status), widths, strict=True) for piece in fit_line(name, width)
+        ]
+
+    def _merged(self, row: int, status: Status) -> Line:
+        """Return both names for one column."""
+        line: Line = []
+        for name in self._cut(row, status):
+            line += [(" ⇄ ", "")] * bool(line) + name
+        return fit_line(line, self.columns.a)
+
+    def _cut(self, row: int, status: Status) -> list[Line]:
+        """Return the names of a row, cut at the same place: their end stays, or else the last part that differs."""
+        rooms = self._rooms(row, status)
+        back = max(self.back, *(_to_mark(name, room) for name, room in rooms))
+        return [window(name, room, back) for name, room in rooms]
+
+    def _rooms(self, row: int, status: Status) -> list[tuple[Line, int]]:
+        """Return the names of a row as the columns show them, each with the cells that it has."""
+        c, room = self.comparison, self.columns.name
+        has_a, has_b = int(c.row_a[row]) >= 0, int(c.row_b[row]) >= 0
+        left, right = self._names(row)
+        missing: Line = []
+        if not (has_a and has_b) and status == Status.RECOMPUTE:
+            missing = [(f"(recompute of {self._original(row)})" if c.original[row] >= 0 else "(recompute)", "")]
+        if self.columns.b:
+            if has_a and has_b:
+                right = right if left != right else [(_DITTO, "dim")]
+            gap = missing or [("—", "dim")]
+            return [(left if has_a else gap, room), (right if has_b else gap, room)]
+        if not (has_a and has_b):
+            left, right = left if has_a else right, missing
+        elif left == right:
+            right = []
+        if not right:
+            return [(left, room)]
+        right = _without(right, _shared_module(left, right))
+        room -= 3
+        need_left, need_right = line_width(left), line_width(right)
+        if need_left + need_right <= room:
+            return [(left, need_left), (right, need_right)]
+        if left[-1] == right[-1] and not right[-1][1]:
+            # Both end alike: the room is for what differs.
+            right = [*right[:-1], ("…", "")]
+            need_right = line_width(right)
+        # The shorter one stays whole when it takes less than half.
+        take_left = min(need_left, max(room // 2, room - need_right))
+        return [(left, take_left), (right, min(need_right, room - take_left))]
+
+    def _names(self, row: int) -> tuple[Line, Line]:
+        """Return the names of a row, of b only what a says otherwise marked; empty where a side has none."""
         c = self.comparison
-        left, right = self._key("a", row), self._key("b", row)
-        if int(c.row_a[row]) >= 0 and int(c.row_b[row]) >= 0:
-            return left, right
-        alone = "—"
-        if status == Status.RECOMPUTE:
-            alone = f"(recompute of {self._original(row)})" if c.original[row] >= 0 else "(recompute)"
-        return (left, alone) if left else (alone, right)
+        i, j = int(c.row_a[row]), int(c.row_b[row])
+        a, b = c.a.keys[i] if i >= 0 else "", c.b.keys[j] if j >= 0 else ""
+        if i >= 0 and j >= 0:
+            left, right = marked_keys(a, b)
+        else:
+            left, right = ([(safe_text(key, MAX_KEY_LENGTH), "")] for key in (a, b))
+        pair = int(c.pair[row])
+        if pair >= 0 and c.pairing.grouped[pair]:
+            for side, line in enumerate((left, right)):
+                more = int(self._group_sizes[side][pair]) - 1
+                if more > 0:
+                    line.append((f" +{more:,}", ""))
+        return left, right
 
     def _original(self, row: int) -> str:
         c = self.comparison
         original = int(c.original[row])
-        side = "a" if c.row_a[row] >= 0 else "b"
-        return f"#{original + 1} {self._key(side, original) or self._key('b' if side == 'a' else 'a', original)}"
-
-    def _shared(self, row: int, status: Status, width: int) -> str:
-        """Return both keys for one column: that of b only where it differs, without a repeated module."""
-        left, right = self._sides(row, status)
-        if left == right:
-            return fit(left, width, keep_end=True)
-        if int(self.comparison.row_a[row]) < 0:
-            left, right = right, ("" if left == "—" else left)
-        elif right == "—":
-            right = ""
-        if not right:
-            return fit(left, width, keep_end=True)
-        module, slash, _ = left.rpartition("/")
-        if slash and right.startswith(module + slash):
-            right = right[len(module) + 1 :]
-        room = width - 3
-        if width_of(left) + width_of(right) <= room:
-            return fit(f"{left} ⇄ {right}", width)
-        # The shorter one stays whole when it takes less than half.
-        half = room // 2
-        need_left, need_right = width_of(left), width_of(right)
-        take_left = min(need_left, max(half, room - need_right))
-        take_right = min(need_right, room - take_left)
-        pair = f"{fit(left, take_left, keep_end=True)} ⇄ {fit(right, take_right, keep_end=True)}"
-        return fit(pair, width)
-
-    def _key(self, side: str, row: int) -> str:
-        c = self.comparison
-        log, at = c.side(side)
-        record = int(at[row])
-        if record < 0:
-            return ""
-        text = safe_text(log.keys[record], 400)
-        pair = int(c.pair[row])
-        if pair >= 0 and c.pairing.grouped[pair]:
-            more = int(self._group_sizes[0 if side == "a" else 1][pair]) - 1
-            if more > 0:
-                text += f" +{more:,}"
-        return text
+        sides = [(c.a, int(c.row_a[original])), (c.b, int(c.row_b[original]))]
+        if c.row_a[row] < 0:
+            sides.reverse()
+        log, record = next((side for side in sides if side[1] >= 0), sides[0])
+        return f"#{original + 1} {safe_text(log.keys[record], MAX_KEY_LENGTH) if record >= 0 else ''}"
 
     def _via(self, row: int) -> str:
         p = self.comparison.pairing
         pair = int(self.comparison.pair[row])
-        if pair < 0:
+        if pair < 0 or not self.columns.via:
             return ""
         method, confidence = Method(int(p.method[pair])).label, float(p.confidence[pair])
         # Rounding must not hide a doubt.
-        return method if confidence >= 0.995 else f"{method}·{confidence:.2f}".replace("·0.", "·.")
+        doubt = "" if confidence >= 0.995 else f"{confidence:.2f}".lstrip("0")
+        return doubt if self.columns.via < _VIA else f"{method}·{doubt}" if doubt else method
 
     def _shape(self, a: int, b: int, width: int) -> str:
         """Return `[4,8] f32`, or `[4,8]≠[8,4] f32` or `[4,8] f32≠bf16` where the sides differ.
@@ -277,14 +332,40 @@ class RowWriter:
         return shape if len(dtypes) == 1 and shape and width_of(whole) > width else whole
 
 
+def _to_mark(line: Line, room: int) -> int:
+    """Return the cells by which to scroll the end of a name so that its last marked part is seen."""
+    after = 0
+    for text, role in reversed(line):
+        after += width_of(text)
+        if role == "drift":
+            return max(after + 1 - room, 0)
+    return 0
+
+
+def _shared_module(left: Line, right: Line) -> int:
+    """Return the length of the module with its slash that two names begin with; 0 for different ones."""
+    a, b = ("".join(text for text, _ in line) for line in (left, right))
+    module, slash, _ = a.rpartition("/")
+    return len(module) + 1 if slash and b.startswith(module + slash) else 0
+
+
+def _without(line: Line, count: int) -> Line:
+    """Return a line without its first characters."""
+    rest: Line = []
+    for text, role in line:
+        rest += [(text[count:], role)] * (count < len(text))
+        count = max(count - len(text), 0)
+    return rest
+
+
 def _typed(log: OpLog, record: int) -> tuple[str, str]:
     shape = safe_text(log.shape_text(record), 60).replace(", ", ",")
     return shape, short_dtype(log.dtype_text(record))
 
 
-def usual_key(log: OpLog) -> int:
-    """Return the 95th percentile of the key lengths of a log, in bytes."""
-    return int(np.percentile(np.diff(log.keys.start), 95)) - 1 if len(log) else 0
+def usual_key(*logs: OpLog) -> int:
+    """Return the largest 95th percentile of the key lengths of some logs, in bytes."""
+    return max((int(np.percentile(np.diff(log.keys.start), 95)) - 1 for log in logs if len(log)), default=0)
 
 
 def map_pieces(view: View, height: int) -> list[Piece]:

@@ -17,6 +17,7 @@ from numtui.tui.screens.saving import Saving
 from numtui.tui.screens.screen import MainScreen
 from numtui.tui.screens.source_editor import open_source
 from numtui.tui.screens.watch_files import FileWatcher
+from numtui.views.table import SIDE_BY_SIDE
 
 __all__ = ["Actions"]
 
@@ -52,6 +53,8 @@ class Actions:
             "page_up": lambda: self._scroll(-1),
             "top": lambda: self._go_number(0),
             "bottom": lambda: self._go_number(len(listing.view) - 1),
+            "names_left": lambda: self._scroll_names(1),
+            "names_right": lambda: self._scroll_names(-1),
             "center": lambda: self._align(0.5),
             "line_to_top": lambda: self._align(0),
             "line_to_bottom": lambda: self._align(1),
@@ -100,6 +103,7 @@ class Actions:
             "toggle_other": lambda: self._toggle(StatusGroup.OTHER),
             "larger_inspector": lambda: self._give_details(1),
             "smaller_inspector": lambda: self._give_details(-1),
+            "columns": self._columns,
             "fold": self._fold,
             "reset": self._reset,
         }
@@ -191,6 +195,9 @@ class Actions:
         self._screen.table.align(self._listing, where)
         self._screen.draw()
 
+    def _scroll_names(self, steps: int) -> None:
+        self._told(self._screen.table.scroll_names(self._listing, steps * self._times()))
+
     def _with_letter(self, name: str, do: Callable[[str], str], waiting: str) -> None:
         """Call `do` with the typed letter; without one, wait for it."""
         if letter := self._screen.reader.letter:
@@ -266,6 +273,14 @@ class Actions:
         if listing.cursor >= 0:
             had = listing.annotations.note(listing.comparison, listing.cursor)
             self._screen.prompt.ask("note", "note: ", answered, value=had)
+
+    def _columns(self) -> None:
+        """Switch between a column of names per side and one for both."""
+        if (width := self._screen.table.size.width) < SIDE_BY_SIDE:
+            self._screen.say(f"two columns of names need {SIDE_BY_SIDE} columns, the terminal has {width}")
+            return
+        self._listing.merged = not self._listing.merged
+        self._screen.draw()
 
     def _fold(self) -> None:
         if self._listing.order is not Order.DISPATCH:

@@ -25,7 +25,10 @@ class Table(Lines):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._writer: RowWriter | None = None
-        self._width = 0
+        self._laid_out = (-1, False)
+        """Width and merged names for which `_writer` was made."""
+        self._back = 0
+        """Cells by which cut names are scrolled towards their start."""
         self._map: tuple[View, int, list[Piece]] | None = None
 
     @property
@@ -41,6 +44,23 @@ class Table(Lines):
         last = max(len(listing.view) - self.rows, 0)
         self.top = min(max(self.top + by, 0), last)
         listing.move(by)
+
+    def scroll_names(self, listing: Listing, steps: int) -> str:
+        """Scroll the cut names on the screen towards their start (back with negative steps); return a message."""
+        writer = self._writer
+        if writer is None:
+            return ""
+        shown = slice(self.top, self.top + self.rows)
+        view = listing.view
+        most = max((writer.hidden(int(row)) for row in view.row[shown][view.fold[shown] == 0]), default=0)
+        if most <= 0:
+            return "no name on the screen is cut"
+        if steps < 0 and not self._back:
+            return "the names show their ends"
+        if steps > 0 and self._back >= most:
+            return "the names show their starts"
+        self._back = min(max(min(self._back, most) + steps * max(writer.columns.name // 2, 1), 0), most)
+        return ""
 
     def align(self, listing: Listing, where: float) -> None:
         """Scroll the cursor's line to a height of the window: 0 top, 0.5 middle, 1 bottom."""
@@ -100,10 +120,13 @@ class Table(Lines):
         return first, max(first, ((self.top + rows) * rows - 1) // n)
 
     def _writer_for(self, session: Session) -> RowWriter:
-        c, width = session.comparison, self.size.width
-        if self._writer is None or self._writer.comparison is not c or self._width != width:
-            self._width = width
-            self._writer = RowWriter(c, Columns.of(width, len(c), usual_key(c.a), usual_key(c.b), single=c.single))
+        c = session.comparison
+        wanted = self.size.width, session.listing.merged
+        if self._writer is None or self._writer.comparison is not c or self._laid_out != wanted:
+            self._laid_out = wanted
+            columns = Columns.of(wanted[0], len(c), usual_key(c.a, c.b), single=c.single, merged=wanted[1])
+            self._writer = RowWriter(c, columns)
+        self._writer.back = self._back
         return self._writer
 
     def _map_for(self, view: View) -> list[Piece]:

@@ -116,7 +116,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first.listing.set_query("@heads row>1")
     first.listing.toggle(StatusGroup.ONLY_B)
     first.listing.sort(Order.ERROR)
-    first.listing.details = Details.MOST
+    first.listing.details, first.listing.merged = Details.MOST, True
     first.listing.go(4)
     first.listing.annotations.notes[first.listing.spot] = "Kim knows"
     first.listing.annotations.marks["k"] = first.listing.spot
@@ -132,7 +132,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
         Order.ERROR,
         first.listing.filter.groups,
     )
-    assert second.listing.details is Details.MOST
+    assert (second.listing.details, second.listing.merged) == (Details.MOST, True)
     assert second.listing.view.row.tolist() == first.listing.view.row.tolist()
     assert second.listing.annotations.notes == {second.listing.spot: "Kim knows"}
     assert second.listing.annotations.marks == {"k": second.listing.spot}

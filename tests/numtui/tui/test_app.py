@@ -35,6 +35,7 @@ from numtui.tui.screens.pager import Pager, help_lines
 from numtui.tui.screens.palette import scores
 from numtui.tui.textual_shims import crash_of
 from tests.builders import Op, op, training_step, write_log
+from tests.conftest import REPOSITORY
 
 _HOPS = 4
 
@@ -381,6 +382,30 @@ async def test_text_of_a_log_is_never_markup_nor_an_escape_sequence(tmp_path: Pa
         await press(pilot, "escape", "I")
         assert isinstance(pilot.app.screen, Pager)
         assert "excluded operations: detach, t" in screen(pilot)
+
+
+async def test_names_stand_in_two_columns_or_in_one_and_scroll_together(tmp_path: Path) -> None:
+    a, b = (str(REPOSITORY / "tests" / "data" / f"fsdp2_{name}.log.gz") for name in ("sac", "traced"))
+    asked = OpenRequest(path_a=a, path_b=b, name_a="sac", name_b="traced", rules_path=tmp_path / "r.yaml", resume=False)
+    async with opened(asked, size=(120, 40)) as (pilot, explorer):
+        row = next(line for line in screen(pilot).split("\n") if "qkv_linear.wqkv/op_0_mm" in line)
+        assert "…ers.0.attention.qkv_linear.wqkv/op_0_mm  …ers.0.attention.qkv_linear.wqkv/op_3_mm" in row
+        before = explorer.session.listing.cursor
+        await press(pilot, "h", "j")
+        assert "layers.0.attention.qkv_linear.wqkv/op_0…  layers.0.attention.qkv_linear.wqkv/op_3…" in screen(pilot)
+        await press(pilot, "h", "h", "h", "left")
+        assert "the names show their starts" in screen(pilot)
+        await press(pilot, "l", "l", "l", "right")
+        assert "the names show their ends" in screen(pilot)
+        assert explorer.session.listing.cursor == before + 1
+        await press(pilot, "vertical_line")
+        assert "layers.0.attention.qkv_linear.wqkv/op_0_mm ⇄ op_3_mm" in screen(pilot)
+        await press(pilot, "vertical_line")
+        assert row[:90] in screen(pilot)
+        await pilot.resize_terminal(59, 20)
+        await settled(pilot)
+        await press(pilot, "vertical_line")
+        assert "two columns of names need 120 columns" in " ".join(screen(pilot).split())
 
 
 async def test_a_terminal_that_is_too_small_says_so_and_recovers(tmp_path: Path) -> None:

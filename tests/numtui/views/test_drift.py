@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from numtui.text.lines import Line, width_of
-from numtui.views.drift import drift_entries, drift_title, key_lines, marked_keys
+from numtui.views.drift import drift_entries, drift_title, key_lines
 from tests.conftest import REPOSITORY
 
 DATA = REPOSITORY / "tests" / "data"
@@ -20,32 +18,12 @@ def c() -> Comparison:
     return compare(read_log(DATA / "fsdp2_sac.log.gz"), read_log(DATA / "fsdp2_traced.log.gz"))
 
 
-def marked(line: Line) -> list[str]:
-    return [text for text, role in line if role == "drift"]
-
-
 def plain(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
 def row_of(c: Comparison, key: str) -> int:
     return int(c.at_a[next(i for i in range(len(c.a)) if c.a.keys[i] == key)])
-
-
-def test_only_the_segments_are_marked_that_differ() -> None:
-    a, b = marked_keys("attention_norm/op_0_pow", "layers.5.attention_norm/op_4_pow")
-    assert marked(a) == ["0"]
-    assert marked(b) == ["layers.5.", "4"]
-    a, b = marked_keys("m/op_1__allgather_base_", "m/op_1_wait_tensor")
-    assert plain(a) == "m/op_1__allgather_base_"
-    assert "wait" in "".join(marked(b))
-
-
-@given(st.text("abc.01_/", min_size=1, max_size=30), st.text("abc.01_/", min_size=1, max_size=30))
-def test_nothing_is_lost_and_equal_keys_have_no_mark(one: str, other: str) -> None:
-    a, b = marked_keys(one, other)
-    assert (plain(a), plain(b)) == (one, other)
-    assert (not marked(a) and not marked(b)) == (one == other)
 
 
 @pytest.mark.parametrize("width", [30, 60, 120])
