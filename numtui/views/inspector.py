@@ -19,6 +19,9 @@ __all__ = ["Inspection", "inspect"]
 _SIDE_BY_SIDE = 120
 """Minimum width for words beside the numbers."""
 
+_NARROW = 60
+"""Width below which labels and differences are cut, so that numbers are not."""
+
 _COMMON = ("shape", "dtype", "phase", "location", "micro-batch", "recompute", "placement", "group")
 """Facts with a line of their own only where the sides differ."""
 
@@ -63,25 +66,36 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     """
     if told is None:
         return Inspection()
-    c, row = session.comparison, session.listing.cursor
-    lines: list[_Made] = list(_title(_names(c, row), told.headline, width, "red" if c.red[row] else "title"))
-    beside = width >= _SIDE_BY_SIDE
-    table_width = width * 3 // 5 if beside else width
+    c, row, narrow = session.comparison, session.listing.cursor, width < _SIDE_BY_SIDE
+    names, role = _names(c, row), "red" if c.red[row] else "title"
     words: list[Line] = []
-    word_width = (width - table_width if beside else width) - 2
-    for sentence, sentence_role in ((told.pairing, ""), *((note, "dim") for note in told.notes)):
-        for text in wrap(sentence, word_width) if sentence else ():
-            words.append([(f" {text}", sentence_role)])
-    first = len(lines)
-    if beside:
-        table, at = _table(session, told, table_width, chosen)
+
+    def add(sentence: str, role: str, width: int) -> None:
+        words.extend([(f" {text}", role)] for text in wrap(sentence, width - 2))
+
+    if narrow:
+        # Few lines are seen: the numbers come right after the verdict, its reason and the name after them.
+        verdict, _, reason = told.headline.partition("; ")
+        headline: list[_Made] = [[(f" {text}", role)] for text in wrap(verdict, width - 1, "  ")]
+        if reason:
+            add(reason, role, width)
+        add(names, "title", width)
+    else:
+        headline = list(_title(names, told.headline, width, role))
+    beside = width * 3 // 5
+    word_width = width if narrow else width - beside
+    if told.pairing:
+        add(told.pairing, "", word_width)
+    for note in told.notes:
+        add(note, "dim", word_width)
+    if narrow:
+        table, at = _table(session, told, width, chosen, words)
+    else:
+        table, at = _table(session, told, beside, chosen)
         blank: Line = []
         both = zip_longest(table, words, fillvalue=blank)
-        lines.extend(partial(_beside, left, table_width, right) for left, right in both)
-        return Inspection(lines, tuple(first + i for i in at))
-    # On a narrow screen: differing numbers first, then the words, then what agrees.
-    table, at = _table(session, told, table_width, chosen, words)
-    return Inspection((*lines, *table), tuple(first + i for i in at))
+        table = [partial(_beside, left, beside, right) for left, right in both]
+    return Inspection((*headline, *table), tuple(len(headline) + i for i in at))
 
 
 def _beside(left: _Made, width: int, right: _Made) -> Line:
@@ -134,9 +148,9 @@ def _table(
 ) -> tuple[list[_Made], list[int]]:
     """Lay out facts and inputs side by side, and return the line of each input.
 
-    `words` go between differing and agreeing facts, or in front where nothing differs.
+    `words` go between the values and what else is known, such as the location.
     """
-    name, difference = 16, 12
+    name, difference = (16, 12) if width >= _NARROW else (9, 9)
     each = max((width - name - difference - 1) // 2, 10)
     lines: list[_Made] = []
     if session.comparison.single:
@@ -163,21 +177,18 @@ def _table(
         add_facts(facts)
         add_inputs()
     else:
-        differing = [fact for fact in facts if fact.agrees is False and fact.name not in _WHERE]
-        known = any(given.agrees is False for given in told.inputs)
+        where = [fact for fact in facts if fact.name in _WHERE or fact.name.startswith("called from")]
+        values = [fact for fact in facts if fact not in where]
+        values.sort(key=lambda fact: fact.agrees is not False)
         early = len(told.inputs) <= _MAX_EARLY_INPUTS
-        if differing or known:
-            add_facts(differing[:2])
-            if early:
-                add_inputs()
-            add_facts(differing[2:])
-            lines.extend(words)
-        else:
-            lines[:0] = words
-            early = False
-        add_facts(fact for fact in facts if fact not in differing)
+        add_facts(values[:2])
+        if early:
+            add_inputs()
+        add_facts(values[2:])
         if not early:
             add_inputs()
+        lines.extend(words)
+        add_facts(where)
     if shared:
         text = " · ".join(safe_text(fact.a, MAX_TEXT) for fact in shared)
         # The source line comes last and matters most: it must not be cut off.

@@ -9,7 +9,8 @@ from numtui.tui.widgets.lines import Lines
 
 __all__ = ["MINIMUM", "TooSmall"]
 
-MINIMUM = Size(60, 14)
+MINIMUM = Size(48, 12)
+"""The inspector's numbers of both runs need the width."""
 
 
 class TooSmall(Lines):

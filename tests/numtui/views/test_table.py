@@ -222,23 +222,24 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     assert inspect(session, None, width).lines() == []
 
 
-def test_a_narrow_inspector_shows_first_what_differs() -> None:
+def test_a_narrow_inspector_shows_the_numbers_first() -> None:
     session = session_of(E, R)
     session.listing.next_red()
-    facts = (Fact("L1", "3.0", "3.0", "0", True), Fact("L2 norm", "1.0", "2.0", "5.0e-01", False))
+    l1, l2 = Fact("L1", "3.0", "3.0", "0", True), Fact("L2 norm", "1.0", "2.0", "5.0e-01", False)
     inputs = (InputFact(0, "4.0", "4.5", "1.1e-01", False, 0, 0),)
-    told = Explanation(headline="CONSEQUENCE", pairing="paired by hand", notes=("a note",), facts=facts, inputs=inputs)
+    facts = (l1, l2, Fact("location", "a.py:1", "b.py:1", "≠", False))
+    told = Explanation("CONSEQUENCE; it read a red row", "paired by hand", ("a note",), facts, inputs)
     made = inspect(session, told, 80)
     shown = [text(line) for line in made.lines()]
     places = [
         next(i for i, line in enumerate(shown) if word in line)
-        for word in ("CONSEQUENCE", "one", "L2 norm", "input 0", "paired by hand", "a note", "L1")
+        for word in ("CONSEQUENCE", "one", "L2 norm", "L1", "input 0", "it read", "paired by", "a note", "loc")
     ]
     assert places == sorted(places)
-    assert made.inputs == (places[3],)
+    assert made.inputs == (places[4],)
     agreed = replace(told, facts=facts[:1], inputs=())
     shown = [text(line) for line in inspect(session, agreed, 80).lines()]
-    assert "paired by hand" in shown[1], "where nothing differs the words come first"
+    assert "L1" in shown[2], "the numbers come first, also where nothing differs"
 
 
 def test_what_one_came_for_is_never_cut_off() -> None:
@@ -260,8 +261,9 @@ def test_what_one_came_for_is_never_cut_off() -> None:
 def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
     session = session_of(R, keys=["m/op_0_mm"], keys_b=["m/op_4_mm"])
     told = Explanation("CONSEQUENCE", "", (), (), ())
-    (line, *_) = inspect(session, told, 80).lines()
+    (line, *_) = inspect(session, told, 120).lines()
     assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   CONSEQUENCE")
+    assert " m/op_0_mm ⇄ op_4_mm" in [text(line) for line in inspect(session, told, 80).lines()]
     assert [role for _, role in line] == ["title", "red"]
 
 
