@@ -11,6 +11,7 @@ from matchers.errors import InputError, RulesError
 from numtui.cli.arguments import Commands, add_command, add_output, add_rank, file_argument, requested
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.paths import typed_path
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def _convert(args: argparse.Namespace) -> int:
         for message in messages[:_MAX_PROBLEMS]:
             complain(message)
         more = len(messages) - _MAX_PROBLEMS
-        hidden = f" ({more} more than shown)" if more > 0 else ""
-        lines = f"{len(messages)} line{'s' * (len(messages) > 1)}"
+        hidden = f" ({more:,} more than shown)" if more > 0 else ""
+        lines = plural(len(messages), "line")
         raise RulesError(f"{source}: nothing was converted: {lines} could not be understood{hidden}")
     if len(overrides.yaml.encode()) > LARGEST:
         raise RulesError(f"{source}: as a rule file it would be larger than {LARGEST >> 20} MiB; split it")
@@ -113,24 +114,20 @@ def _check(args: argparse.Namespace) -> int:
 def _summary(file: RuleFile, matched: bool, usage: Sequence[RuleUsage], needless: Sequence[str]) -> Iterator[str]:
     rules = file.rules.rules
     sections = Counter(rule.section for rule in rules)
-    kinds = ", ".join(f"{n} {name.removesuffix('s') if n == 1 else name}" for name, n in sections.items())
-    yield f"{_count(len(rules))}{f' ({kinds})' if kinds else ''}"
+    kinds = ", ".join(f"{n:,} {name.removesuffix('s') if n == 1 else name}" for name, n in sections.items())
+    yield f"{plural(len(rules), 'rule')}{f' ({kinds})' if kinds else ''}"
     if disabled := sum(not rule.enabled for rule in rules):
-        yield f"{disabled} disabled"
+        yield f"{disabled:,} disabled"
     if file.rules.problems:
-        yield f"{_count(len(file.rules.problems))} broken"
+        yield f"{plural(len(file.rules.problems), 'rule')} broken"
     if matched:
         doubtful = [use for use in usage if use.problem]
         idle = sum(not use.matched for use in doubtful)
         for number, one, many in ((idle, "matches", "match"), (len(doubtful) - idle, "is in doubt", "are in doubt")):
             if number:
-                yield f"{number} {one if number == 1 else many}{' nothing' if one == 'matches' else ''}"
+                yield f"{number:,} {one if number == 1 else many}{' nothing' if one == 'matches' else ''}"
         if needless:
             is_are = "is" if len(needless) == 1 else "are"
-            yield f"{len(needless)} {is_are} not needed for these two logs (--hints lists them; others may need them)"
+            yield f"{len(needless):,} {is_are} not needed for these two logs (--hints lists them; others may need them)"
     if not file.rules.problems and not any(use.problem for use in usage):
         yield "nothing is wrong" if matched else "all are understood"
-
-
-def _count(number: int) -> str:
-    return f"{number:,} rule{'s' * (number != 1)}"

@@ -14,10 +14,10 @@ from matchers.status import Status
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.inputs import OpenRequest
 from numtui.report.gate import Allowed, failures_of
-from numtui.report.parts import plural
 from numtui.report.recomputation import mismatch_groups
 from numtui.report.text import recompute_lines
 from numtui.terminal.progress import ProgressLine
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["report_single"]

@@ -9,7 +9,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
-from numtui.report.parts import plural
+from numtui.text.counts import plural
 
 __all__ = ["agreement", "certificate", "extent", "why_nothing"]
 

@@ -14,7 +14,8 @@ from matchers.status import Status
 from matchers.verdict.comparability import Severity
 from numtui.report.evidence_basis import why_nothing
 from numtui.report.options import FAIL_ON
-from numtui.report.parts import log_trouble, plural
+from numtui.report.parts import log_trouble
+from numtui.text.counts import plural
 
 __all__ = ["NOT_COMPARED", "Allowed", "Failure", "failing_rows", "fails", "failures_of"]
 

@@ -17,7 +17,8 @@ from matchers.logs.op_log import Phase
 from matchers.status import Status
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS
-from numtui.report.parts import RowFacts, plural
+from numtui.report.parts import RowFacts
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["write"]

@@ -34,9 +34,9 @@ from numtui.report.parts import (
     RowFacts,
     RuleUse,
     log_trouble,
-    plural,
 )
 from numtui.report.recomputation import MismatchFacts, mismatch_facts, mismatch_groups
+from numtui.text.counts import plural
 
 if TYPE_CHECKING:
     from matchers.drift.suggestion import Finding, Suggestion

@@ -8,6 +8,7 @@ from typing import Final
 
 from matchers.logs.op_log import OpLog
 from matchers.status import Role, Status
+from numtui.text.counts import plural
 
 __all__ = [
     "MEANING",
@@ -20,7 +21,6 @@ __all__ = [
     "RowFacts",
     "RuleUse",
     "log_trouble",
-    "plural",
 ]
 
 MEANING: Final = {
@@ -227,11 +227,6 @@ class Doubt:
     confidence: float
     runner_up: str
     runner_up_score: float
-
-
-def plural(n: int, one: str, many: str | None = None) -> str:
-    """Return `1 row`, `2 rows`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def log_trouble(log: OpLog) -> Iterator[str]:

@@ -10,6 +10,7 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion, compatible
 from matchers.rules.emit import flow_item
 from matchers.rules.item import new_file
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["write_suggestions"]
@@ -76,16 +77,16 @@ def _yaml(comparison: Comparison, suggestions: Sequence[Suggestion], title: str)
 
 
 def _headline(s: Suggestion) -> str:
-    return f"{s.name}: search failed" if s.failed else f"{s.name}: {_count(s.rows, 'row')}, {_settled(s)}"
+    return f"{s.name}: search failed" if s.failed else f"{s.name}: {plural(s.rows, 'row')}, {_settled(s)}"
 
 
 def _settled(s: Suggestion) -> str:
     if not s.changes:
         return "no rule"
     if not s.rules:
-        return f"dropping {_count(len(s.drops), 'rule')} settles {s.settles:,}"
+        return f"dropping {plural(len(s.drops), 'rule')} settles {s.settles:,}"
     instead = f" instead of {len(s.drops):,}" if s.drops else ""
-    return f"{_count(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles:,}"
+    return f"{plural(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles:,}"
 
 
 def _effect(s: Suggestion) -> str:
@@ -102,7 +103,3 @@ def _wrapped(text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -9,8 +9,9 @@ from typing import TextIO
 
 from matchers.status import Status
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, Log, RowFacts, plural
+from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.recomputation import MismatchFacts
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["recompute_lines", "write_text"]

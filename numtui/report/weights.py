@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from matchers.weights.compare import Divergence, StepSummary, WeightsComparison
 from matchers.weights.log import TensorState, WeightLog
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["write_jsonl", "write_matrix_jsonl", "write_matrix_text", "write_text"]
@@ -28,10 +29,10 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
     yield f"b  {_log(c.b)}"
     yield ""
     if c.starts_differ:
-        yield f"{_count(len(c.starts_differ), 'parameter')} differed before the first step: {_names(c.starts_differ)}"
+        yield f"{plural(len(c.starts_differ), 'parameter')} differed before the first step: {_names(c.starts_differ)}"
     if c.first is None:
         compared = max((step.compared for step in c.steps), default=0)
-        yield f"No difference in {_count(len(c.steps), 'step')} and {_count(compared, 'parameter')}."
+        yield f"No difference in {plural(len(c.steps), 'step')} and {plural(compared, 'parameter')}."
     else:
         yield f"First difference: step {c.first.step}, {_tensor(c.first)}, {_error(c.first)}"
         yield f"  a  {_state(c.first.a)}"
@@ -43,13 +44,13 @@ def _lines(c: WeightsComparison) -> Iterator[str]:
             yield f"  … {len(c.steps) - _MAX_STEPS:,} more steps are in --format jsonl"
     if c.not_comparable:
         owners = _names(dict.fromkeys(name for _, name, _ in c.not_comparable))
-        yield f"Not compared, different shapes or shards: {_count(len(c.not_comparable), 'tensor')} of {owners}"
+        yield f"Not compared, different shapes or shards: {plural(len(c.not_comparable), 'tensor')} of {owners}"
     for side, names, steps in (("a", c.only_a, c.steps_only_a), ("b", c.only_b, c.steps_only_b)):
         if names:
-            yield f"Only in {side}: {_count(len(names), 'parameter')}: {_names(names)}"
+            yield f"Only in {side}: {plural(len(names), 'parameter')}: {_names(names)}"
         if steps:
             some = ", ".join(map(str, steps[:_MAX_STEPS])) + ("…" if len(steps) > _MAX_STEPS else "")
-            yield f"Only in {side}: {_count(len(steps), 'step')}: {some}"
+            yield f"Only in {side}: {plural(len(steps), 'step')}: {some}"
 
 
 def _shown(steps: Sequence[StepSummary]) -> Sequence[StepSummary]:
@@ -60,9 +61,9 @@ def _shown(steps: Sequence[StepSummary]) -> Sequence[StepSummary]:
 
 
 def _log(log: WeightLog) -> str:
-    steps = f"{_count(len(log.steps), 'step')}" + (f" ({min(log.steps)} to {max(log.steps)})" if log.steps else "")
+    steps = f"{plural(len(log.steps), 'step')}" + (f" ({min(log.steps)} to {max(log.steps)})" if log.steps else "")
     unfinished = "" if log.complete else ", no footer: the run was cut off or continues"
-    return f"{safe_text(log.path)}  {steps}, {_count(len(log.parameters), 'parameter')}{unfinished}"
+    return f"{safe_text(log.path)}  {steps}, {plural(len(log.parameters), 'parameter')}{unfinished}"
 
 
 def _step(step: StepSummary) -> str:
@@ -100,10 +101,6 @@ def _names(names: Any) -> str:
     names = list(names)
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(safe_text(name, _MAX_NAME) for name in names[:_MAX_NAMES]) + more
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def write_jsonl(c: WeightsComparison, out: TextIO) -> None:

@@ -23,6 +23,7 @@ from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_row
 from numtui.session.annotations import Annotations, row_of
 from numtui.session.jumps import Jumps
 from numtui.session.rule_edits import RecordPair, record_pair_of
+from numtui.text.counts import plural
 
 __all__ = ["Details", "Listing", "Search"]
 
@@ -423,7 +424,7 @@ class Listing:
             return "the output has no captured consumer"
         number = 1 if which is None else which
         if number > len(found):
-            return f"the output has {len(found):,} consumer{'s' * (len(found) > 1)}"
+            return f"the output has {plural(len(found), 'consumer')}"
         record = found[number - 1]
         self.go(self.row_of((record, -1) if side == 0 else (-1, record)))
         return f"consumer {number} of {len(found)}" + (" (2c goes to the second)" if len(found) > number == 1 else "")

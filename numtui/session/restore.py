@@ -13,6 +13,7 @@ from numtui.session.input_history import joined
 from numtui.session.listing import Details, Listing
 from numtui.session.rule_edits import record_pair_of
 from numtui.session.store import SavedSession, anchor_of, record_pair_of_anchor, row_of_anchor
+from numtui.text.counts import plural
 
 __all__ = ["find_again", "resume", "sitting_of", "written_meanwhile"]
 
@@ -91,7 +92,7 @@ def resume(listing: Listing, kept: SavedSession) -> str:
     if listing.filter:
         told.append(f"{len(listing.view):,} of {len(c):,} rows listed, esc lists all")
     if annotations.notes:
-        told.append(f"{len(annotations.notes):,} note{'s' * (len(annotations.notes) != 1)}")
+        told.append(plural(len(annotations.notes), "note"))
     return f"last session restored: {', '.join(told)}" if told else ""
 
 

@@ -23,6 +23,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.model import ApartRule, IgnoreRule, PairRule, Rule, RuleSet, Side
 from matchers.rules.resolve import key_reference, resolve
 from matchers.status import Status
+from numtui.text.counts import plural
 
 __all__ = [
     "Edit",
@@ -196,8 +197,8 @@ def realign_edits(rules: RuleSet, found: Suggestion | None, elsewhere: int) -> t
     if len(found.drops) > _MAX_NAMED_RULES:
         steps[-1] += f" and {len(found.drops) - _MAX_NAMED_RULES:,} more"
     if found.rules:
-        steps.append(f"add {len(found.rules):,} rule{'s' * (len(found.rules) != 1)}")
-    return (Edit(f"realign {_rows(found.rows)}: {', '.join(steps)}", changed),)
+        steps.append(f"add {plural(len(found.rules), 'rule')}")
+    return (Edit(f"realign {plural(found.rows, 'row')}: {', '.join(steps)}", changed),)
 
 
 @_named
@@ -298,11 +299,11 @@ class Effect:
         """`pairs 1 row · 74 fewer red · first cause moves from layers.0/op_1_mm to layers.3/op_0_add`."""
         parts = []
         if self.paired:
-            parts.append(f"pairs {_rows(self.paired)}")
+            parts.append(f"pairs {plural(self.paired, 'row')}")
         if self.cut:
-            parts.append(f"cuts {self.cut:,} pair{'s' * (self.cut > 1)}")
+            parts.append(f"cuts {plural(self.cut, 'pair')}")
         if self.ignored:
-            parts.append(f"{'ignores' if self.ignored > 0 else 'stops ignoring'} {_rows(abs(self.ignored))}")
+            parts.append(f"{'ignores' if self.ignored > 0 else 'stops ignoring'} {plural(abs(self.ignored), 'row')}")
         if not parts:
             parts.append("no new pairs")
         change = self.red_after - self.red_before
@@ -327,7 +328,3 @@ def _ignored(c: Comparison, row: int | None) -> bool:
 def _short(key: str) -> str:
     """Cut a key at the start: the end tells keys apart."""
     return key if len(key) <= _MAX_KEY else "…" + key[1 - _MAX_KEY :]
-
-
-def _rows(n: int) -> str:
-    return f"{n:,} row{'s' * (n != 1)}"

@@ -30,6 +30,7 @@ from matchers.rules.resolve import RuleUsage, resolve
 from matchers.status import Status
 from numtui.query.fields import rows_of_rule
 from numtui.session.rule_edits import Edit, EditError
+from numtui.text.counts import plural
 
 __all__ = ["ORDER", "RuleList", "Stand", "dropped", "matches", "moved", "rule_behind", "rule_text", "toggled"]
 
@@ -161,10 +162,10 @@ def matches(rule: Rule, use: RuleUsage) -> str:
     n = use.matched
     if isinstance(rule, (PairRule, TemplateRule)):
         missed = f"; {use.missed:,} more matching operations of a are unpaired" if use.missed else ""
-        return f"makes {n:,} pair{'s' * (n != 1)}{missed}"
+        return f"makes {plural(n, 'pair')}{missed}"
     if isinstance(rule, ApartRule):
-        return f"keeps {n:,} pair{'s' * (n != 1)} apart"
-    operations = f"{n:,} operation{'s' * (n != 1)}"
+        return f"keeps {plural(n, 'pair')} apart"
+    operations = plural(n, "operation")
     if isinstance(rule, ModuleRule):
         return f"renames the modules of {operations} of a"
     verb = {OpRule: "covers", IgnoreRule: "ignores"}.get(type(rule), "sets the tolerance of")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matchers.rules.model import Rule
 from numtui.session.rule_list import ORDER, RuleList, Stand, matches, rule_text
+from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
 
@@ -20,7 +21,7 @@ HEADING: Line = [("     #  section     line   matches  rule", "dim")]
 def summary(listed: RuleList) -> str:
     """Return the numbers of rules, of disabled ones and of those with trouble."""
     n, off, troubled = len(listed.rules), listed.disabled, len(listed.troubled)
-    told = [f"{n:,} rule{'s' * (n != 1)}"]
+    told = [plural(n, "rule")]
     told += [f"{off:,} disabled"] * bool(off)
     told += [f"{troubled:,} need{'s' * (troubled == 1)} attention (n)"] * bool(troubled)
     return " · ".join(told)

@@ -7,7 +7,8 @@ from html import escape
 from typing import Final
 
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, Log, RowFacts, plural
+from numtui.report.parts import MEANING, Log, RowFacts
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = ["logs", "rules", "summary", "text"]
