@@ -65,8 +65,6 @@ _PLAN = (
     Strokes("previous red N", b"N", 20, before=(b"G",)),
     Strokes("next cause o", b"o", 10, before=(b"g",)),
     Strokes("previous cause O", b"O", 10),
-    Strokes("larger error e", b"e", 10, before=(b"g",)),
-    Strokes("smaller error E", b"E", 10),
     Strokes("producer p", b"p", 5),
     Strokes("consumer c", b"c", 5),
     Strokes("back", b"\x0f", 5),

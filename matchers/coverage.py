@@ -179,7 +179,8 @@ class Coverage:
         if self.left:
             return f"{told}; {', '.join(f'{n:,} {one if n == 1 else several}' for one, several, n in self.left)}"
         if side.covered:
-            return f"{told}; what the other {side.covered:,} lead to agrees"
+            other = "one leads" if side.covered == 1 else f"{side.covered:,} lead"
+            return f"{told}; what the other {other} to agrees"
         return told
 
 

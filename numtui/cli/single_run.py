@@ -56,7 +56,7 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     broken, groups = int(np.count_nonzero(odd)), tuple(mismatch_groups(c))
     copies = sum(found.stays for found in c.recompute_mismatches)
     told = f"; {plural(copies, 'recomputed copy differs', 'recomputed copies differ')}" if copies else ""
-    yield f"{safe_text(name, 200)}: {len(c):,} operations, {broken:,} of them with NaN or Inf{told}"
+    yield f"{safe_text(name, 200)}: {plural(len(c), 'operation')}, {broken:,} of them with NaN or Inf{told}"
     if groups:
         yield ""
         yield "Recompute mismatches:"
@@ -78,7 +78,7 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     changes = np.flatnonzero(dtype_changes(c.a, c.flow.a)) if c.flow is not None else np.zeros(0, int)
     if len(changes):
         yield ""
-        yield f"dtype boundaries: {len(changes):,} operations change the dtype, the first are"
+        yield f"dtype boundaries: {plural(len(changes), 'operation changes', 'operations change')} the dtype, first:"
         for row in changes[:_MAX_ROWS].tolist():
             notes = [note for note in explain_single(c, row).notes if note.startswith("dtype")]
             yield f"{_row(c, row)}   {safe_text(notes[0].removeprefix('dtype boundary: '), 200)}"

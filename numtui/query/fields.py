@@ -23,25 +23,18 @@ from matchers.rules.scope import reach
 from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
 from matchers.verdict.tolerance import EPSILON
+from numtui.text.glyphs import WORDS
 
 __all__ = ["FIELDS", "NUMBERS", "STATUS_WORDS", "Field", "Number", "keys_containing", "rows_of_rule"]
 
+_OF_WORD = {word.replace(" ", "-"): tuple(s for s in Status if WORDS[s] == word) for word in WORDS.values() if word}
+
 STATUS_WORDS: dict[str, tuple[Status, ...]] = {
-    "red": tuple(s for s in Status if s.red),
-    "equal": (Status.EQUAL, Status.SAME_PRINT),
-    "other": (
-        Status.PENDING,
-        Status.SHARDED,
-        Status.UNFINISHED,
-        Status.PARTIAL,
-        Status.NO_VALUES,
-        Status.NOT_JUDGED,
-        Status.RECOMPUTE,
-        Status.IGNORED,
-    ),
-    **{s.label: (s,) for s in Status if s is not Status.EQUAL},
+    **_OF_WORD,
+    "other": tuple(s for s in Status if WORDS[s] in ("", "not judged", "recompute", "ignored")),
+    **{s.label: (s,) for s in Status if s.label not in _OF_WORD},
 }
-"""Values of `status:`, besides `cause` and `cast`."""
+"""Values of `status:`, besides `cause` and `cast`: the words of the screen, and the labels of reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +215,7 @@ def _file(location: str) -> str:
 
 
 _STATUS = Field(
-    "status; `red`, `equal` and `other` cover several; `cause` for first causes, `cast` for a change of dtype",
+    "status, by a word of the screen or the label of reports; `cause` for first causes, `cast` for a change of dtype",
     _statuses,
     {word: word for word in (*STATUS_WORDS, "cause", "cast")},
 )

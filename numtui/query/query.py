@@ -3,7 +3,8 @@
 Words are separated by spaces, and a row must satisfy all of them; `-` in front of a word negates it:
 
     attention                    the key of either side contains it (ASCII case is ignored)
-    status:red,close             red, close, equal, only-a, only-b, other, or any status by name; also `is:`
+    status:red,not-judged        red, close, equal, only-one-side, not-judged, recompute, ignored; also `is:`
+    status:only-a,sharded        any status by its name in reports; `other`: not judged, recompute, ignored
     role:origin  is:cause        role in the data flow; first causes
     cause:1                      first cause number 1, and its red consequences
     rule:3                       the rows that rule 3 of the list of rules covers

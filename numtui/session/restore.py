@@ -90,7 +90,7 @@ def resume(listing: Listing, kept: SavedSession) -> str:
         listing.go(row)
         told.insert(0, f"at #{row + 1}")
     if listing.filter:
-        told.append(f"{len(listing.view):,} of {len(c):,} rows listed, esc lists all")
+        told.append(f"{len(listing.view):,} of {plural(len(c), 'row')} listed, esc lists all")
     if annotations.notes:
         told.append(plural(len(annotations.notes), "note"))
     return f"last session restored: {', '.join(told)}" if told else ""

@@ -1,4 +1,4 @@
-"""Glyph and style of each status, for the screen and the HTML report."""
+"""Glyph, style and word of each status, for the screen and the HTML report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from matchers.status import Status
 
-__all__ = ["GLYPHS", "STYLES"]
+__all__ = ["GLYPHS", "STYLES", "WORDS"]
 
 GLYPHS: Final[dict[Status, str]] = {
     Status.PENDING: " ",
@@ -37,3 +37,23 @@ STYLES: Final = {
     Status.PENDING: "",
 }
 """Names of styles; statuses without one are dimmed."""
+
+WORDS: Final[dict[Status, str]] = {
+    Status.SHAPE: "red",
+    Status.DIVERGED: "red",
+    Status.NAN: "red",
+    Status.CLOSE: "close",
+    Status.EQUAL: "equal",
+    Status.SAME_PRINT: "equal",
+    Status.ONLY_A: "only one side",
+    Status.ONLY_B: "only one side",
+    Status.SHARDED: "not judged",
+    Status.UNFINISHED: "not judged",
+    Status.PARTIAL: "not judged",
+    Status.NO_VALUES: "not judged",
+    Status.NOT_JUDGED: "not judged",
+    Status.RECOMPUTE: "recompute",
+    Status.IGNORED: "ignored",
+    Status.PENDING: "",
+}
+"""The seven words of the screen, in its order; reports have the finer labels of `Status`."""

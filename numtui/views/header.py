@@ -15,7 +15,8 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.session.session import Session
-from numtui.text.glyphs import GLYPHS
+from numtui.text.counts import plural
+from numtui.text.glyphs import GLYPHS, WORDS
 from numtui.text.lines import Line, fit_line, line_width, width_of
 from numtui.text.safe import safe_text
 from numtui.views.run_summary import join
@@ -95,7 +96,7 @@ def _facts(session: Session) -> Iterator[Fact]:
             told = f"{name} {one}" if one == other else f"{name} {one} ⇄ {other}"
             yield Fact(told, told)
     if copies := sum(found.stays for found in c.recompute_mismatches):
-        yield Fact(f"{copies:,} recompute mismatch{'es' * (copies != 1)} (o)", "", stays=False)
+        yield Fact(f"{plural(copies, 'recompute mismatch', 'recompute mismatches')} (o)", "", stays=False)
     dtypes = [_main_dtype(log) for log in logs]
     if dtypes[0] and dtypes[0] == dtypes[-1]:
         yield Fact(dtypes[0], "", stays=False)
@@ -107,7 +108,7 @@ def _facts(session: Session) -> Iterator[Fact]:
     if seeds[0] is not None and seeds[0] == seeds[-1]:
         yield Fact(safe_text(f"seed {seeds[0]}", 24), "", stays=False)
     if unread := c.a.problem_count + c.b.problem_count:
-        yield Fact(f"{unread:,} unreadable spot{'s' * (unread != 1)} (I)", "", stays=False)
+        yield Fact(f"{plural(unread, 'unreadable spot')} (I)", "", stays=False)
 
 
 def _expectation(c: Comparison) -> Iterator[Fact]:
@@ -149,20 +150,11 @@ def _main_dtype(log: OpLog) -> str:
     return short_dtype(log.dtypes[int(np.bincount(known).argmax())]) if len(known) else ""
 
 
-_SELDOM = (
-    Status.NO_VALUES,
-    Status.NOT_JUDGED,
-    Status.RECOMPUTE,
-    Status.UNFINISHED,
-    Status.PARTIAL,
-    Status.SHARDED,
-    Status.IGNORED,
-)
-"""Statuses neither red nor good nor of one side only, shown where there are any."""
-
+_SELDOM = ("not judged", "recompute", "ignored")
+"""Words for rows neither red nor good nor of one side only, shown where there are any."""
 
 _ALL_WORDS, _SOME_WORDS, _NO_WORDS, _NO_ZEROS = range(4)
-"""Length of the counts: a word for each but one side's own rows, none for the seldom ones, the fewest, no zeros."""
+"""Length of the counts: all words, those of compared rows, the fewest, and no zeros."""
 
 
 def _counts(c: Comparison, words: int) -> Line:
@@ -183,9 +175,12 @@ def _counts(c: Comparison, words: int) -> Line:
         (GLYPHS[Status.CLOSE], n[Status.CLOSE], "close", " close" if some else ""),
         (GLYPHS[Status.SAME_PRINT], n[Status.EQUAL] + n[Status.SAME_PRINT], "", " equal" if some else ""),
         (GLYPHS[Status.ONLY_A], n[Status.ONLY_A], "alone", ""),
-        (GLYPHS[Status.ONLY_B], n[Status.ONLY_B], "alone", ""),
-        *((GLYPHS[s], n[s], "dim", f" {s.label}" if words == _ALL_WORDS else "") for s in _SELDOM if n[s]),
+        (GLYPHS[Status.ONLY_B], n[Status.ONLY_B], "alone", " only one side" if words == _ALL_WORDS else ""),
     ]
+    for word in _SELDOM:
+        if there := [s for s in Status if WORDS[s] == word and n[s]]:
+            glyphs, told = "".join(GLYPHS[s] for s in there), f" {word}" if words == _ALL_WORDS else ""
+            pieces.append((glyphs, sum(n[s] for s in there), "dim", told))
     if words == _NO_ZEROS:
         pieces = [piece for at, piece in enumerate(pieces) if piece[1] or at < 2]
     written: Line = [(f"{glyph} {count:,}{word}  ", role if count else "dim") for glyph, count, role, word in pieces]

@@ -10,7 +10,9 @@ from itertools import zip_longest
 from matchers.comparison import Comparison
 from matchers.explain.sentences import Explanation, Fact, InputFact
 from matchers.logs.op_log import OpLog
+from matchers.status import Status
 from numtui.session.session import Session
+from numtui.text.glyphs import WORDS
 from numtui.text.lines import MAX_TEXT, Line, fit, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
 
@@ -68,6 +70,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         return Inspection()
     c, row, narrow = session.comparison, session.listing.cursor, width < _SIDE_BY_SIDE
     names, role = _names(c, row), "red" if c.red[row] else "title"
+    told_first = _worded(Status(int(c.status[row])), told.headline)
     words: list[Line] = []
 
     def add(sentence: str, role: str, width: int) -> None:
@@ -75,13 +78,13 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
 
     if narrow:
         # Few lines are seen: the numbers come right after the verdict, its reason and the name after them.
-        verdict, _, reason = told.headline.partition("; ")
+        verdict, _, reason = told_first.partition("; ")
         headline: list[_Made] = [[(f" {text}", role)] for text in wrap(verdict, width - 1, "  ")]
         if reason:
             add(reason, role, width)
         add(names, "title", width)
     else:
-        headline = list(_title(names, told.headline, width, role))
+        headline = list(_title(names, told_first, width, role))
     beside = width * 3 // 5
     word_width = width if narrow else width - beside
     if told.pairing:
@@ -96,6 +99,13 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         both = zip_longest(table, words, fillvalue=blank)
         table = [partial(_beside, left, beside, right) for left, right in both]
     return Inspection((*headline, *table), tuple(len(headline) + i for i in at))
+
+
+def _worded(status: Status, headline: str) -> str:
+    """Put the word of the status before a finer one; FIRST CAUSE and the like stand for themselves."""
+    word = WORDS[status]
+    plain = headline.startswith(word) or headline.partition(":")[0].isupper()
+    return headline if plain or word not in ("equal", "not judged") else f"{word} · {headline}"
 
 
 def _beside(left: _Made, width: int, right: _Made) -> Line:

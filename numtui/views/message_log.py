@@ -38,9 +38,6 @@ class Messages:
         self._clock = clock
         self._said: deque[_Said] = deque(maxlen=_MAX_MESSAGES)
 
-    def __bool__(self) -> bool:
-        return bool(self._said)
-
     def add(self, text: str, *, trouble: bool = False) -> None:
         """Add a message; an empty one is skipped."""
         if not text:
@@ -53,6 +50,8 @@ class Messages:
 
     def lines(self) -> list[Line]:
         """Return a line per message, latest first: time and text; trouble in red."""
+        if not self._said:
+            return [[(" no messages yet", "dim")]]
         return [
             [
                 (f" {said.at:%H:%M:%S}  ", "dim"),

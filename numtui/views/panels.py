@@ -1,4 +1,4 @@
-"""Entries of the panels over the list: first causes, path to the cause, neighbours, places, comparability.
+"""Entries of the panels over the list: first causes, path to the cause, neighbours, places.
 
 Pure text. An `Entry` is one choice, on one line or several; a panel (tui/screens/panel.py) shows a list of them.
 """
@@ -13,7 +13,6 @@ from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import format_error
-from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.flow import Hop, Neighbour, Way
 from numtui.query.grouping import RowGroup
@@ -29,7 +28,6 @@ __all__ = [
     "filter_entries",
     "group_entries",
     "neighbour_entries",
-    "note_entries",
     "place_entries",
     "row_line",
     "way_entries",
@@ -212,22 +210,6 @@ def place_entries(
     if jumps:
         entries.append(_heading("jumps, latest first"))
         entries += [Entry((row_line(c, row, width, " " * 8),), row) for row in jumps]
-    return entries
-
-
-_WEIGHTS = {Severity.FATAL: ("not comparable", "red"), Severity.SUSPICIOUS: ("with care", "close")}
-
-
-def note_entries(c: Comparison, width: int) -> list[Entry]:
-    """List the differences between the two runs, gravest first."""
-    label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
-    entries = []
-    for note in c.comparability.notes:
-        text, role = _WEIGHTS.get(note.severity, ("noted", "dim"))
-        first, *rest = wrap(note.text, width - label - 2)
-        lines: list[Line] = [[(f" {text:<{label}}", role), (first, "")]]
-        lines += [[(" " * (label + 1) + part, "")] for part in rest]
-        entries.append(Entry(tuple(lines)))
     return entries
 
 

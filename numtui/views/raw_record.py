@@ -5,6 +5,7 @@ from __future__ import annotations
 from matchers.comparison import Comparison
 from matchers.errors import LogError
 from matchers.logs.raw_record import raw_record
+from numtui.text.counts import plural
 from numtui.text.lines import Line
 from numtui.text.safe import safe_text
 
@@ -22,6 +23,8 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
 
     Reads the logs: not for the screen's own thread.
     """
+    if row < 0:
+        return [[(" no row is listed", "dim")]]
     members = c.members(row)
     records = [
         (side, log, record) for (side, log), of in zip(c.logs, members, strict=False) for record in of[:_MAX_RECORDS]
@@ -46,7 +49,7 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
         out.append([])
     for (side, _), of in zip(c.logs, members, strict=False):
         if len(of) > _MAX_RECORDS:
-            out.append([(f" {side}  … and {len(of) - _MAX_RECORDS:,} more records of this group", "dim")])
+            out.append([(f" {side}  … and {plural(len(of) - _MAX_RECORDS, 'more record')} of this group", "dim")])
     return out
 
 

@@ -8,16 +8,18 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
 from numtui.query.view import Order, StatusGroup
 from numtui.session.jobs import RulesEffect
 from numtui.session.listing import Listing
 from numtui.session.session import Session
-from numtui.text.lines import Line, fit, line_width, width_of
+from numtui.text.counts import plural
+from numtui.text.lines import MAX_TEXT, Line, fit, line_width, width_of
 from numtui.text.safe import safe_text
 
-__all__ = ["all_agree", "breadcrumb", "incomplete", "info", "join", "rule_trouble", "rules_effect"]
+__all__ = ["all_agree", "breadcrumb", "comparability", "incomplete", "info", "join", "rule_trouble", "rules_effect"]
 
 _MIN_MODULE_PATH = 12
 """Cells that a source line leaves to the module path."""
@@ -60,7 +62,7 @@ def rule_trouble(session: Session) -> str:
         (len(usage) - idle, "is in doubt", "are in doubt"),
     )
     file = safe_text(session.file.path.name, 60)
-    told = [f"{n:,} rule{'s' * (n != 1)} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
+    told = [f"{plural(n, 'rule')} of {file} {one if n == 1 else more}" for n, one, more in counted if n]
     return f"{', '.join(told)}: r shows {'it' if sum(n for n, _, _ in counted) == 1 else 'them'}" if told else ""
 
 
@@ -72,7 +74,7 @@ def rules_effect(session: Session, effect: RulesEffect) -> str:
         return f"{file} changes no verdict"
     change = effect.more_red
     red = f"{abs(change):,} {'more' if change > 0 else 'fewer'} red" if change else "as many red"
-    return f"{file} changes {effect.changed:,} verdict{'s' * (effect.changed != 1)} ({red}): T turns its rules off"
+    return f"{file} changes {plural(effect.changed, 'verdict')} ({red}): T turns its rules off"
 
 
 def breadcrumb(listing: Listing, width: int) -> Line:
@@ -136,6 +138,23 @@ def all_agree(c: Comparison) -> str:
     return f"{told} {on}; B counts by module; I shows the log headers"
 
 
+_WEIGHTS = {Severity.FATAL: ("not comparable", "red"), Severity.SUSPICIOUS: ("with care", "close")}
+
+
+def comparability(c: Comparison) -> list[Line]:
+    """Return how much was compared, and the differences between the two runs, gravest first."""
+    if c.counts[Status.PENDING]:
+        return [[(" the logs are being compared", "dim")]]
+    lines = [*_extent(c), [("can the two runs be compared?", "title")]]
+    label = max(len(text) for text, _ in _WEIGHTS.values()) + 3
+    for note in c.comparability.notes:
+        text, role = _WEIGHTS.get(note.severity, ("noted", "dim"))
+        lines.append([(f"   {text:<{label}}", role), (safe_text(note.text, MAX_TEXT), "")])
+    if not c.comparability.notes:
+        lines.append([("   no known obstacle to comparing these runs", "")])
+    return lines
+
+
 def _extent(c: Comparison) -> list[Line]:
     """Return how much was compared, and the parts that were not."""
     from numtui.report.evidence_basis import extent
@@ -156,7 +175,7 @@ def info(session: Session) -> list[Line]:
         declared = log.header.declared
         told = "" if declared is None or declared == len(log) else f", the header declares {declared:,}"
         role = "" if not told else "close"
-        lines.append([(f"   {len(log):,} operations{told}", role)])
+        lines.append([(f"   {plural(len(log), 'operation')}{told}", role)])
         if log.complete is not None:
             said = "   complete" if log.complete else "   cut off: the capture did not finish"
             said += f": {safe_text(log.header.incomplete, 300)}" if log.header.incomplete else ""
@@ -172,7 +191,7 @@ def info(session: Session) -> list[Line]:
             lines.append([("   raw header:", "dim")])
             lines.extend([(f"     {safe_text(text, 300)}", "dim")] for text in log.header.lines)
         if log.problem_count:
-            lines.append([(f"   {log.problem_count:,} unreadable spots; the rest was read:", "close")])
+            lines.append([(f"   {plural(log.problem_count, 'unreadable spot')}; the rest was read:", "close")])
             for problem in log.problems[:_MAX_PROBLEMS]:
                 text = f"     {log.path}:{problem.line}: {problem.message}"
                 lines.append([(safe_text(text, 300), "")])

@@ -96,6 +96,7 @@ def test_an_operation_is_covered_by_what_reads_it() -> None:
     known = compared(a, b).coverage
     assert known.b == Side(3, 2, 0, 0)
     assert known.sentence == "3 of 5 operations compared; what the other 2 lead to agrees"
+    assert replace(known, b=replace(known.b, covered=1)).sentence.endswith("; what the other one leads to agrees")
     assert known.enough
 
 

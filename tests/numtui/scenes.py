@@ -124,7 +124,10 @@ SCENES = {
         picture="plot",
     ),
     "comparability": Scene(
-        proves="! tells what the two runs do not have in common, the gravest first.", logs=_DTYPES, keys=("!",)
+        proves="I tells first what the two runs do not have in common, the gravest first, if that is much.",
+        logs=_DTYPES,
+        keys=("I",),
+        size=(80, 24),
     ),
     "one-log": Scene(
         proves="One log by itself is explored with the same screen, without a second column.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from numtui.actions import (
     ACTIONS,
     by_group,
     first_keys,
+    freed,
+    help_of,
     key_label,
     main,
     offered,
@@ -20,7 +23,7 @@ from numtui.actions import (
     update_readme,
 )
 from numtui.inputs import OpenRequest
-from numtui.text.glyphs import GLYPHS
+from numtui.text.glyphs import GLYPHS, WORDS
 from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
 from tests.numtui.fakes import comparison_of
@@ -73,10 +76,53 @@ def test_help_tells_every_action_with_its_keys() -> None:
     from numtui.tui.screens.pager import help_lines
 
     text = "\n".join("".join(piece for piece, _ in line) for line in help_lines())
-    for action in ACTIONS:
-        assert action.help in text
-        for key in action.label.split(" "):
+    told = [line for _, lines in help_of(ACTIONS) for line in lines]
+    assert sorted(a.id for line in told for a in line.actions) == sorted(a.id for a in ACTIONS), "each of them once"
+    for line in told:
+        assert line.help in text
+        for key in (key for action in line.actions for key in action.label.split(" ")):
+            assert key in line.label.split(" ")
             assert key in text
+
+
+def test_the_help_of_keys_is_short() -> None:
+    *with_keys, (heading, without) = help_of(ACTIONS)
+    assert heading == "Without a key"
+    assert {line.actions[0].keys for line in without} == {()}
+    assert sum(len(lines) for _, lines in with_keys) <= 55
+
+
+def test_related_keys_share_a_line_while_all_of_them_have_one() -> None:
+    def labels(**keys: tuple[str, ...]) -> dict[str, str]:
+        return {line.actions[0].id: line.label for _, lines in help_of(remapped(keys)) for line in lines}
+
+    assert labels()["next_cause"] == "o O C"
+    assert labels()["next_red"] == "n N ]c [c"
+    moved = labels(previous_cause=("Z",))
+    assert moved["next_cause"] == "o Z C"
+    fewer = labels(causes=())
+    assert (fewer["next_cause"], fewer["previous_cause"], fewer["causes"]) == ("o", "O", ":causes")
+    told = [line.help for _, lines in help_of(remapped({"causes": ()})) for line in lines]
+    assert "go to the previous first cause" in told, "each says what it does itself"
+
+
+def test_a_line_of_the_help_is_led_by_an_action_of_its_group() -> None:
+    of = {action.id: action for action in ACTIONS}
+    led = {action.beside: action for action in ACTIONS if action.beside}
+    for name, action in led.items():
+        assert name is not None
+        assert of[name].group == action.group
+    assert set(led) == {action.id for action in ACTIONS if action.line}
+
+
+def test_a_freed_key_says_where_its_action_is() -> None:
+    assert freed(ACTIONS, "L") == "L is free now: `:raw` to show the row's raw log records, a page of `I`"
+    assert freed(ACTIONS, "Q") == ""
+    assert freed(remapped({"raw": ("Z",)}), "L") == "", "who gave it a key knows it"
+    used = {key for action in ACTIONS for key in action.keys}
+    formers = [action.former for action in ACTIONS if action.former]
+    assert len(formers) == len(set(formers))
+    assert not used & set(formers)
 
 
 def test_help_begins_with_ten_keys_and_the_signs_on_the_smallest_usual_terminal() -> None:
@@ -89,6 +135,7 @@ def test_help_begins_with_ten_keys_and_the_signs_on_the_smallest_usual_terminal(
     text = "\n".join(first)
     for status in Status:
         assert status is Status.PENDING or GLYPHS[status] in text
+        assert WORDS[status] in text
     assert not any(action.essence.endswith((" ", ";", ":")) for action in first_keys())
     moved = first_keys(remapped({"quit": (), "why": ("W",)}))
     assert [action.id for action in moved][-1] == "suggestions", "what has no key is no first key"
@@ -114,6 +161,30 @@ def test_one_log_is_offered_only_what_does_something_there() -> None:
     assert labels["down"] is None
 
 
+async def test_what_has_no_key_is_run_by_the_palette_and_by_its_name(tmp_path: Path) -> None:
+    from numtui.tui.screens.palette import scores
+    from tests.numtui.tui.test_app import opened, press, request
+
+    without = [action for action in ACTIONS if not action.keys]
+    assert {"raw", "comparability", "messages", "keep", "larger_error", "smaller_error"} <= {a.id for a in without}
+    for action in without:
+        found = scores(action.name.replace("-", " "), ACTIONS)
+        assert ACTIONS[max(found, key=found.__getitem__)] is action
+    ran: list[str] = []
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        explorer.dispatch.by_id = {**explorer.dispatch.by_id, **{a.id: partial(ran.append, a.id) for a in without}}
+        for action in without:
+            await press(pilot, "colon", *action.name, "enter")
+    assert ran == [action.id for action in without]
+
+
+def test_one_log_is_told_of_one_log() -> None:
+    alone = offered(ACTIONS, single=True, red=True)
+    told = " ".join([a.help for a in alone] + [line.help for _, lines in help_of(alone) for line in lines])
+    for word in ("both", "runs", "of b", "comparability", "confidence"):
+        assert word not in told.replace("list both", "")
+
+
 def test_readme_has_the_table_of_keys() -> None:
     """`python -m numtui.actions --readme README.md` brings it up to date."""
     text = README.read_text(encoding="utf-8")
@@ -136,7 +207,7 @@ def test_main_prints_and_rewrites(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_groups_hold_every_action_once() -> None:
-    assert [a for _, actions in by_group() for a in actions] == sorted(
+    assert [a for _, actions in by_group(ACTIONS) for a in actions] == sorted(
         ACTIONS, key=lambda a: list(dict.fromkeys(x.group for x in ACTIONS)).index(a.group)
     )
 

@@ -172,7 +172,7 @@ SCRIPTS: dict[str, Script] = {
         at(9), (keys(*"9G", until=at(9)), keys("M", "a", until=text("marked a")), keys("g", until=at(1)))
     ),
     "note": Script(asks("note:"), escape=True),
-    "keep": Script(text("& list only keys with:"), escape=True),
+    "keep": Script(text("keep only keys with:"), escape=True),
     "filter": Script(text(" filter: "), escape=True),
     "filters": Script(text("no saved or active filter")),
     "group": Script(text("by module ("), escape=True),
@@ -203,14 +203,14 @@ SCRIPTS: dict[str, Script] = {
     "copy": Script(text("copied tok_embeddings/op_0_embedding")),
     "copy_row": Script(text("copied the row as Markdown")),
     "html": Script(text("write an HTML page to: "), escape=True),
-    "comparability": Script(text("can the two runs be compared?"), escape=True),
+    "comparability": Script(text("[1 comparability]"), escape=True),
     "reload": Script(text("logs reloaded")),
     "follow": Script(
         text("the logs reload whenever"), back=(keys(":", *"follow", "enter", until=text("only announced")),)
     ),
-    "messages": Script(text("Messages, newest first"), escape=True),
-    "raw": Script(text("as logged"), escape=True),
-    "info": Script(text("The two logs"), escape=True),
+    "messages": Script(text("[4 messages]"), escape=True),
+    "raw": Script(text("[3 row 1]"), escape=True),
+    "info": Script(text("tab next"), escape=True),
     "help": Script(text("q close"), escape=True),
     "palette": Script(text("Search"), escape=True),
     "command": Script(asks(":"), escape=True),

@@ -13,9 +13,9 @@ from tests.pty.test_actions import made_logs
 from tests.pty.tmux import Terminal
 
 MOVES = (
-    "j", "jjj", "k", "5j", "\x04", "\x15", " ", "b", "G", "g", "n", "N", "o", "e", "E", "60G", "zt", "zz", "zb",
+    "j", "jjj", "k", "5j", "\x04", "\x15", " ", "b", "G", "g", "n", "N", "o", "60G", "zt", "zz", "zb",
     "=", "S", "1", "3", "Ma", "'a", "w", "C", "v", "?", "P", "J", "B", "r", "s", "I", "m", "i", "x", "/bmm\r", ";",
-    "f is:red\r", "\t", "\r", ":undo\r", "u", "D", "!",
+    "f is:red\r", "\t", "\r", ":undo\r", "u", "D", "I3",
 )  # fmt: skip
 
 MARK = "¤"

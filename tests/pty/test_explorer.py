@@ -132,8 +132,7 @@ def test_escape_and_any_next_key_at_once_leave_every_page(example_logs: tuple[st
         t.wait_for("✗ 1 red")
         for opening, shown in (
             ("v", "error over depth"),
-            ("I", "The two logs"),
-            ("L", "as logged"),
+            ("I", "tab next"),
             ("r", "Rules"),
             ("s", "Suggestions"),
             ("C", "first causes (1)"),

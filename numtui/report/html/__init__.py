@@ -23,6 +23,7 @@ from matchers.explain.sentences import headline
 from matchers.logs.op_log import Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from numtui.action import Action
 from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
@@ -140,10 +141,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "methods": ["", *(method.label for method in Method if method)],
         "pairedBy": {method.label: told for method, told in _PAIRED_BY.items()},
         "statistics": _STATISTICS,
-        "keys": [
-            {"id": a.id, "keys": [k for k in a.keys if k not in _BROWSERS_OWN], "label": a.label, "help": a.help}
-            for a in ACTIONS
-        ],
+        "keys": [_keys(action) for action in ACTIONS],
         "told": _told(r),
         "firstDifference": -1 if r.first_difference is None else r.first_difference.row.row,
         "follows": {str(cause.row.row): safe_text(cause.follows, 1000) for cause in causes},
@@ -158,6 +156,12 @@ def _page(r: Report, view: View) -> dict[str, Any]:
             "cursor": cursor,
         },
     }
+
+
+def _keys(action: Action) -> dict[str, Any]:
+    """Return the keys of an action; the page has no palette, so one without a key keeps its former one."""
+    keys = [key for key in action.keys or (action.former,) if key and key not in _BROWSERS_OWN]
+    return {"id": action.id, "keys": keys, "label": action.former or action.label, "help": action.help}
 
 
 def _fields() -> dict[str, dict[str, list[int]]]:

@@ -11,6 +11,7 @@ from numtui.query.view import Order, StatusGroup
 from numtui.session.jobs import Job
 from numtui.session.listing import Details
 from numtui.session.rule_edits import Edit
+from numtui.text.counts import plural
 from numtui.tui.screens import arrange, pages, panels
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.saving import Saving
@@ -88,9 +89,9 @@ class Actions:
             "neighbours": lambda: panels.open_neighbours(screen),
             "drift": lambda: panels.open_drift(screen),
             "places": lambda: panels.open_places(screen),
-            "comparability": lambda: panels.open_comparability(screen),
+            "comparability": lambda: pages.open_comparability(screen),
             "note": self._note,
-            "keep": lambda: screen.prompt.ask_query("keep", "& list only keys with: "),
+            "keep": lambda: screen.prompt.ask_query("keep", "keep only keys with: "),
             "filter": lambda: screen.prompt.ask_query("filter", "filter: ", self._listing.filter.query.text),
             "filters": lambda: arrange.open_filters(screen),
             "group": lambda: arrange.open_groups(screen),
@@ -292,7 +293,7 @@ class Actions:
     def _toggle(self, group: StatusGroup) -> None:
         self._listing.toggle(group)
         shown = "shown" if group in self._listing.filter.groups else "hidden"
-        self._screen.say(f"{group.label} rows are {shown} ({len(self._listing.view):,} lines)")
+        self._screen.say(f"{group.label} rows are {shown} ({plural(len(self._listing.view), 'line')})")
 
     def _reset(self) -> None:
         """Cancel the newest pending state."""
@@ -308,7 +309,7 @@ class Actions:
             listing.search = None
             screen.draw()
         elif listing.clear_filter():
-            screen.say(f"all {len(listing.view):,} rows are listed")
+            screen.say("the only row is listed" if (n := len(listing.view)) == 1 else f"all {n:,} rows are listed")
         elif listing.order is not Order.DISPATCH:
             listing.sort(Order.DISPATCH)
             screen.say(f"sorted by {arrange.SORTED[Order.DISPATCH]}")

@@ -13,7 +13,7 @@ __all__ = ["ask_command"]
 
 def ask_command(explorer: MainScreen, saving: Saving, value: str = "") -> None:
     """Ask for a command; `value` is typed already."""
-    words = tuple(name for action in explorer.actions for name in (action.name, *action.command))
+    words = tuple(name for action in explorer.offered for name in (action.name, *action.command))
     explorer.prompt.ask("command", ":", partial(_run, explorer, saving), value=value, words=words)
 
 

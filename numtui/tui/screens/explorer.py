@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, key_name, offered, remapped, tour
+from numtui.actions import ACTIONS, Action, freed, key_name, offered, remapped, tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -296,7 +296,8 @@ class Explorer(Screen[None], inherit_bindings=False):
     def _does_nothing(self, before: str, event: events.Key) -> None:
         """Report an unbound key: silence on a slow line looks like a lost key."""
         key = event.character if event.is_printable and event.character else event.key
-        self.say(f"{before}{key} does nothing here: ? lists the keys", passing=True)
+        told = freed(self.offered, key) or f"{before}{key} does nothing here: ? lists the keys"
+        self.say(told, passing=True)
 
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the typed line; commands are not pasted."""

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.actions import ACTIONS, Action, by_group, first_keys, key_label
+from numtui.action import Action, help_of, key_label
+from numtui.actions import ACTIONS, first_keys
+from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
@@ -55,9 +57,17 @@ class Pager(Modal[None]):
         shown = self._wrapped[self._top : self._top + self._room]
         blank: list[Line] = [[] for _ in range(self._room - len(shown))]
         page = self.query_one(_PagerText)
-        title: Line = [(f" {self._title}", "title"), ("   / search · q close", "dim")]
         hit = self._hit - self._top + 1 if self._top <= self._hit < self._top + self._room else -1
-        page.paint([title, *shown, *blank, self._tail(below)], reverse=hit)
+        page.paint([self.heading(), *shown, *blank, self._tail(below)], reverse=hit)
+
+    @property
+    def typing(self) -> bool:
+        """True while a search is typed."""
+        return self._editor is not None
+
+    def heading(self) -> Line:
+        """Return the first line."""
+        return [(f" {self._title}", "title"), ("   / search · q close", "dim")]
 
     def _tail(self, below: int) -> Line:
         """Return the last line: the typed search, else the position among the hits, else the number of lines below."""
@@ -66,7 +76,7 @@ class Pager(Modal[None]):
         if self._text:
             place = f"{self._hits.index(self._hit) + 1 if self._hit in self._hits else '–'}/{len(self._hits)}"
             return [(f" /{safe_text(self._text, 60)}  {place}", ""), ("  n next · N previous · esc end", "dim")]
-        return [(f" {below:,} more line{'s' * (below > 1)}: space, j, ctrl+d" if below > 0 else " the end", "dim")]
+        return [(f" {plural(below, 'more line')}: space, j, ctrl+d" if below > 0 else " the end", "dim")]
 
     def _having(self, text: str) -> list[int]:
         wanted = text.lower()
@@ -140,21 +150,20 @@ def _wrapped(line: Line, width: int) -> list[Line]:
 
 _SIGNS = """\
 ● first cause: inputs agree, output differs   ○ first difference
-✗ diverged   ≠ shape or dtype mismatch   ! NaN or Inf in one run
-≈ close: differs within tolerance   ≡ bitwise equal   = same printed values
-◀ only a   ▶ only b   · ignored   ↻ recompute   ∥ sharded differently
-… unfinished collective   Σ partial sum: only its total agrees
-∅ no values: nothing that both logs print   ? not judged: no verdict
+✗ ≠ ! red: diverged; shape or dtype mismatch; NaN or Inf in one run
+≈ close: differs within tolerance   ≡ = equal: bitwise; same printed values
+◀ ▶ only one side: a, b   · ignored by a rule   ↻ recompute on one side
+∥ … Σ ∅ ? not judged: sharded; unfinished; partial sum; no values; no verdict
 ε: error in units of the dtype's machine epsilon: a few ε are rounding
 ≥ before an error: a lower bound from norms   ≈ before an error: estimated"""
 """Signs of the rows, in lines that fit the narrowest usual terminal."""
 
 _DETAILS = """\
 ε is 1.2e-07 for float32, 7.8e-03 for bfloat16
+before a row number: " a note, a letter for a mark, / a search hit
 ≥ is a lower bound: norms miss what keeps them, the tensors may differ by more; ≈ comes from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence
-left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen
-before a row number: ● first cause, ○ first difference, " note, a letter for a mark, / search hit"""
+left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
@@ -163,12 +172,13 @@ def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:
     lines.extend([(f"  {fit(key_label(a.keys[0]), 8)}", "key"), (f" {a.essence}", "")] for a in first_keys(actions))
     lines += [[], [(" Signs", "title")]]
     lines.extend([(f"  {text}", "")] for text in f"{_SIGNS}\n{_DETAILS}".splitlines())
-    for heading, group in by_group(actions):
+    for heading, rows in help_of(actions):
         lines += [[], [(f" {heading}", "title")]]
-        lines.extend([(f"  {fit(action.label, 20)}", "key"), (f" {action.help}", "")] for action in group)
+        lines.extend([(f"  {row.label:<20}", "key"), (f" {row.help}", "")] for row in rows)
     lines += [
         [],
         [(" In short", "title")],
+        [("  What has no key runs by its name after : or in ctrl+p; `keys:` in config.yaml gives it one.", "")],
         [("  A rule change shows its effect first: enter or the same key applies it, esc cancels.", "")],
         [("  A digit waits half a second for more keys (123G, 5j); alone, 1 to 6 show or hide a status.", "")],
     ]

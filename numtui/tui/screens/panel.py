@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textual import events
 from textual.app import ComposeResult
 
+from numtui.text.counts import plural
 from numtui.text.lines import Line, fit
 from numtui.tui.screens.modal import Modal
 from numtui.tui.screens.pager import Pager
@@ -105,7 +106,7 @@ class Panel(Modal[Picked | None]):
         rule: Line = [("───", "dim"), (title, "title"), ("─" * max(body.size.width - 3 - len(title), 0), "dim")]
         below = len(lines) - self._top - room
         # First, so that a narrow screen does not cut it.
-        hint: Line = [(f" {below:,} more line{'s' * (below > 1)}  ", "key")] if below > 0 else []
+        hint: Line = [(f" {plural(below, 'more line')}  ", "key")] if below > 0 else []
         hint.append((f" {told}q close · ? help", "dim"))
         shown = lines[self._top : self._top + room]
         marked = end - len(self._entries[chosen].lines) - self._top + 1 if chosen >= 0 else -1

@@ -1,4 +1,4 @@
-"""Panels over the list: first causes, upstream path, data flow, marks, comparability."""
+"""Panels over the list: first causes, upstream path, data flow, marks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from matchers.explain.first_difference import first_difference_note
 from numtui.query.flow import Way, consuming, producing, way_back
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
+from numtui.text.counts import plural
 from numtui.tui.screens.panel import Panel, Picked
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.drift import drift_entries, drift_title
-from numtui.views.panels import cause_entries, causes_title, neighbour_entries, note_entries, place_entries, way_entries
+from numtui.views.panels import cause_entries, causes_title, neighbour_entries, place_entries, way_entries
 
 __all__ = [
     "go_to",
     "open_causes",
-    "open_comparability",
     "open_drift",
     "open_neighbours",
     "open_places",
@@ -108,7 +108,7 @@ def open_way_back(explorer: MainScreen) -> None:
 
 def _show_way(explorer: MainScreen, way: Way) -> None:
     count = len(way.hops) - 1
-    title = f"why is this red? {count} step{'s' * (count != 1)} back to its first cause"
+    title = f"why is this red? {plural(count, 'step')} back to its first cause"
     panel = Panel(
         title if way.arrives else "why is this red?",
         partial(way_entries, explorer.session.comparison, way),
@@ -148,13 +148,3 @@ def open_places(explorer: MainScreen) -> None:
         return
     entries = partial(place_entries, c, letters, noted, jumps)
     explorer.app.push_screen(Panel("marks, notes and jumps", entries, opened_by="J"), _goes_there(explorer))
-
-
-def open_comparability(explorer: MainScreen) -> None:
-    """Open the properties that differ between the two runs."""
-    c = explorer.session.comparison
-    if c.comparability.notes:
-        panel = Panel("can the two runs be compared?", partial(note_entries, c), opened_by="!")
-        explorer.app.push_screen(panel)
-    else:
-        explorer.say("no known obstacle to comparing these runs")

@@ -13,6 +13,7 @@ from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_q
 from numtui.query.view import Filter
 from numtui.session.listing import Search
 from numtui.session.session import Session
+from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
 from numtui.tui.screens.background import Background
 
@@ -216,7 +217,7 @@ class Prompt:
         elif query is self._query and self.editor is not None and self.editor.kind in _QUERIES:
             c = listing.comparison
             passing = Filter(listing.filter.groups, query).mask(c, listing.wanted(query))
-            self.editor.told = f"{np.count_nonzero(passing):,} of {len(c):,} rows"
+            self.editor.told = f"{np.count_nonzero(passing):,} of {plural(len(c), 'row')}"
             if not self.editor.text:
                 self.editor.told = f"tab lists filter words   {self.editor.told}"
             self._screen.draw()

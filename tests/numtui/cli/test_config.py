@@ -9,6 +9,7 @@ import pytest
 from matchers.errors import InputError
 from numtui.actions import ACTIONS, conflicts, remapped
 from numtui.cli.config import Config, config_path, load_config
+from tests.conftest import REPOSITORY
 
 
 def load(folder: Path, text: str) -> Config:
@@ -91,6 +92,11 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
 
 
 def test_two_actions_can_change_places() -> None:
-    keys = {"next_red": ("e",), "larger_error": ("n",)}
+    keys = {"next_red": ("o",), "next_cause": ("n",)}
     assert not list(conflicts(remapped(keys)))
     assert not list(conflicts(ACTIONS))
+
+
+def test_the_line_of_the_changelog_gives_the_freed_keys_back(tmp_path: Path) -> None:
+    line = next(x for x in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if "keys: {" in x)
+    assert load(tmp_path, line.strip()).keys == {a.id: (a.former,) for a in ACTIONS if a.former}

@@ -24,6 +24,7 @@ from numtui.query.view import (
     step_error,
     with_error,
 )
+from numtui.text.glyphs import WORDS
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -77,6 +78,34 @@ def test_every_status_belongs_to_one_switch() -> None:
     masks = [Filter(frozenset({g})).mask(c) for g in StatusGroup]
     assert np.sum(masks, axis=0).tolist() == [1] * len(Status)
     assert Filter(frozenset({StatusGroup.RED})).mask(c).tolist() == [s.red for s in Status]
+
+
+@pytest.mark.parametrize(
+    ("word", "of"),
+    [
+        ("red", (Status.SHAPE, Status.DIVERGED, Status.NAN)),
+        ("close", (Status.CLOSE,)),
+        ("equal", (Status.EQUAL, Status.SAME_PRINT)),
+        ("only-one-side", (Status.ONLY_A, Status.ONLY_B)),
+        (
+            "not-judged",
+            (Status.SHARDED, Status.UNFINISHED, Status.PARTIAL, Status.NO_VALUES, Status.NOT_JUDGED),
+        ),
+        ("recompute", (Status.RECOMPUTE,)),
+        ("ignored", (Status.IGNORED,)),
+    ],
+)
+def test_the_words_of_the_screen_are_words_of_the_filter(word: str, of: tuple[Status, ...]) -> None:
+    c = comparison_of(list(Status))
+    assert parse_query(f"status:{word}").mask(c).tolist() == [status in of for status in Status]
+    assert {WORDS[status] for status in of} == {word.replace("-", " ")}
+
+
+def test_the_filter_knows_the_labels_of_reports_too() -> None:
+    c = comparison_of(list(Status))
+    wider = {Status.EQUAL, Status.NOT_JUDGED}  # also words of the screen, which cover more
+    for status in set(Status) - wider:
+        assert parse_query(f"is:{status.label}").mask(c).tolist() == [other is status for other in Status]
 
 
 def test_equal_stretches_fold_but_not_under_the_cursor() -> None:
@@ -266,7 +295,7 @@ def test_a_number_in_a_name_is_a_whole_number() -> None:
 @pytest.mark.parametrize(
     ("text", "told", "place"),
     [
-        ("status:rot", "status:rot is unknown; expected one of red, equal", "rot"),
+        ("status:rot", "status:rot is unknown; expected one of red, close, equal, only-one-side", "rot"),
         ("is:red,rot op:mm", "is:rot is unknown", "rot"),
         ("op:mm error>much", "'error>much': expected a number after >, like error>1e-3", "much"),
         ("error>", "expected a number after >", ""),

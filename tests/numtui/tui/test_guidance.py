@@ -186,7 +186,7 @@ async def test_the_help_can_be_searched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("close", ["q", "escape"])
 async def test_what_closes_a_page_twice_over_a_slow_line_closes_nothing_else(tmp_path: Path, close: str) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
-        await press(pilot, "&", *"layers", "enter", "?")
+        await press(pilot, "f", *"layers", "enter", "?")
         for name in (close, close, "j"):
             pilot.app.post_message(events.Key(name, name if len(name) == 1 else None))
         await settled(pilot)
@@ -231,7 +231,7 @@ async def test_what_was_said_and_typed_can_be_had_again(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
         await press(pilot, "f", *"op:mm", "enter", "escape", "j")
         assert "rows are listed" not in screen(pilot)
-        await press(pilot, "@")
+        await press(pilot, "I", "4")
         assert "rows are listed" in screen(pilot)
-        await press(pilot, "@", "f", "up", "enter")
+        await press(pilot, "I", "f", "up", "enter")
         assert explorer.session.listing.filter.query.text == "op:mm"

@@ -12,7 +12,7 @@ from matchers.comparison import compare
 from matchers.status import Status
 from numtui.text.lines import width_of
 from numtui.tui.screens.explorer import Explorer
-from numtui.views.panels import cause_entries, causes_title, note_entries, place_entries, row_line
+from numtui.views.panels import cause_entries, causes_title, place_entries, row_line
 from tests.builders import Op, op, training_step
 from tests.matchers.drifted_logs import made_up_log
 from tests.numtui.fakes import comparison_of
@@ -147,19 +147,57 @@ async def test_marks_notes_and_jumps(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
-    async with opened(request(tmp_path)) as (pilot, explorer):
-        await press(pilot, "exclamation_mark")
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, "I")
+        assert "[2 logs]" in screen(pilot), "nothing stands against comparing them"
+        await press(pilot, "1")
         assert "no known obstacle to comparing these runs" in screen(pilot)
-    async with opened(request(tmp_path, training_step(), training_step(seed=1)), size=(80, 24)) as (pilot, explorer):
-        await press(pilot, "exclamation_mark")
+    async with opened(request(tmp_path, training_step(), training_step(seed=1)), size=(80, 24)) as (pilot, _):
+        await press(pilot, "I")
         shown = screen(pilot)
+        assert "[1 comparability]" in shown
         assert "not comparable" in shown
         assert "different weights before the step" in shown
+        await press(pilot, "I")
         await pilot.resize_terminal(120, 30)
         await settled(pilot)
         assert "not comparable (I)" in screen(pilot)
-        await press(pilot, "j", "exclamation_mark")
+
+
+async def test_information_is_turned_like_pages(tmp_path: Path) -> None:
+    async with opened(request(tmp_path), size=(80, 24)) as (pilot, explorer):
+        await press(pilot, "I", "tab")
+        await settled(pilot)
+        assert "[3 row 1]" in screen(pilot)
+        assert f"[{explorer.session.comparison.a.keys[0]}]" in screen(pilot)
+        await press(pilot, "right", "right")
+        assert "[1 comparability]" in screen(pilot), "after the last page comes the first"
+        await press(pilot, "shift+tab", "left", "slash", *"4 rec", "enter")
+        assert "[3 row 1]" in screen(pilot), "a digit in a search is a letter of it"
+        await press(pilot, "escape", "4", "question_mark", "q")
         assert explorer.is_current
+        await press(pilot, ":", *"raw", "enter")
+        await settled(pilot)
+        assert "[3 row 1]" in screen(pilot)
+
+
+async def test_a_key_of_ones_own_opens_a_page_and_closes_it(tmp_path: Path) -> None:
+    async with opened(replace(request(tmp_path), keys={"raw": ("L",)})) as (pilot, explorer):
+        for close in ("L", "I"):
+            await press(pilot, "L")
+            assert "[3 row 1]" in screen(pilot)
+            await press(pilot, close)
+            assert explorer.is_current
+
+
+async def test_one_log_has_no_page_of_differences(tmp_path: Path) -> None:
+    asked = replace(request(tmp_path), path_b="", name_b="")
+    async with opened(asked, size=(80, 24)) as (pilot, _):
+        await press(pilot, "I")
+        assert "[1 log]" in screen(pilot)
+        assert "comparability" not in screen(pilot)
+        await press(pilot, "q", "!")
+        assert "does nothing here" in screen(pilot), "with one log there is nothing that it could have gone to"
 
 
 async def test_a_note_stays_with_its_operation_when_rules_change_the_rows(tmp_path: Path) -> None:
@@ -183,7 +221,6 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     for entry in (
         *cause_entries(c, ["explains all"], width),
         *place_entries(c, {1: "ab"}, [(2, "x" * 300)], [3], width),
-        *note_entries(c, width),
     ):
         lines += entry.lines
     assert max(sum(width_of(text) for text, _ in line) for line in lines) <= width

@@ -72,11 +72,12 @@ def _named(name: str) -> Typed:
 _WORDS = (
     "attention", "mm", "wq", "is:red", "is:only-b", "error>1e-3", "op:mm", "module:layers.0", "-is:equal", "@mine",
     "phase:bwd", "conf<.8", "cause:1", "w", "w!", "w other.yaml", "html page.html", "q", "q!", "wq", "17", "999999999",
-    "fold", "undo", "follow", "marks", "sort", "nonsense", "mine", "\U0001f525 \u0301\u202e[red]", "", " ",
+    "fold", "undo", "keep", "raw", "larger-error", "follow", "marks", "sort", "nonsense",
+    "mine", "\U0001f525 \u0301\u202e[red]", "", " ",
 )  # fmt: skip
 """What is typed into a line: of a search, of a filter, of commands."""
 
-_OPENERS = ("/", "&", "f", '"', ":")
+_OPENERS = ("/", "f", '"', ":")
 _EVERYWHERE = ("enter", "escape", "tab", "backspace", "down", "up", "pagedown", "delete", "left", "f5", "ctrl+w")
 """Keys that the registry does not have, or that mean something else in a line, a panel and a dialog."""
 

@@ -73,7 +73,7 @@ async def test_it_opens_at_the_rule_behind_the_row_or_where_one_was(tmp_path: Pa
 
 async def test_what_was_done_can_be_read_again(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
-        await press(pilot, "r", "space", "q", "at")
+        await press(pilot, "r", "space", "q", "I", "4")
         assert "1 fewer red" in screen(pilot)
         assert "disable pairs" in screen(pilot)
 

@@ -12,7 +12,7 @@ def test_sentences_are_listed_the_last_first_with_the_time() -> None:
     times = iter(start + timedelta(seconds=s) for s in range(1000))
     said = Messages(lambda: next(times))
     said.add("")
-    assert not said
+    assert said.lines() == [[(" no messages yet", "dim")]]
     said.add("saved to r.yaml")
     said.add("no red row below: from the top")
     said.add("no red row below: from the top")

@@ -192,7 +192,7 @@ def test_the_logs_tell_about_themselves() -> None:
         complete=False,
     )
     shown = [text(line) for line in info(Session(replace(c, a=log), RuleFile.empty("r.yaml")))]
-    assert "   1 operations, the header declares 9" in shown
+    assert "   1 operation, the header declares 9" in shown
     assert "   excluded operations: detach, t" in shown
     assert "     seed: 42" in shown
     assert "       tp: 2" in shown
@@ -220,6 +220,21 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     assert shown[made.inputs[1]].startswith("›input 3")
     assert all(width_of(line) <= width for line in shown)
     assert inspect(session, None, width).lines() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "headline", "said"),
+    [
+        (Status.SAME_PRINT, "same printed values", "equal · same printed values"),
+        (Status.EQUAL, "equal: the digests match (bitwise)", "equal: the digests match (bitwise)"),
+        (Status.NO_VALUES, "no values: only a prints a result", "not judged · no values: only a prints a result"),
+        (Status.NOT_JUDGED, "not judged: differs by 1e-2", "not judged: differs by 1e-2"),
+        (Status.SHARDED, "LIKELY CAUSE: an unjudged operation", "LIKELY CAUSE: an unjudged operation"),
+    ],
+)
+def test_the_inspector_says_the_word_of_the_screen_before_a_finer_one(status: Status, headline: str, said: str) -> None:
+    shown = text(inspect(session_of(status), Explanation(headline, "", (), (), ()), 120).lines()[0])
+    assert shown.endswith(f"   {said}")
 
 
 def test_a_narrow_inspector_shows_the_numbers_first() -> None:
