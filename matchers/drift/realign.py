@@ -15,6 +15,7 @@ from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
 from matchers.drift.pair_names import PairNames
+from matchers.drift.red_rows import RedRows
 from matchers.drift.suggestion import Suggestion, allowed, failure, instances, lost_pairs, matched, weigh
 from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
@@ -149,6 +150,7 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
         after=trial.after.counts,
         drops=trial.change.drops,
         records=_given_up(shift, trial),
+        red=RedRows.between(c, trial.after),
     )
 
 

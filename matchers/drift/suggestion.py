@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Int32
 from matchers.comparison import Comparison
+from matchers.drift.red_rows import RedRows
 from matchers.pairing.pairing import Method
 from matchers.rules.model import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
@@ -87,6 +88,7 @@ class Suggestion:
         before, after: rows per status, now and with the rules.
         drops: existing rules to remove first.
         records: operations of a whose pairs are given up on purpose.
+        red: red rows that it removes, and the first cause with it.
         failed: the search for this family failed, or the trial of its rules.
     """
 
@@ -101,6 +103,7 @@ class Suggestion:
     after: Mapping[Status, int]
     drops: tuple[Rule, ...] = ()
     records: frozenset[int] = frozenset()
+    red: RedRows = field(default_factory=RedRows.unchanged, compare=False)
     failed: bool = False
 
     @property
@@ -112,6 +115,11 @@ class Suggestion:
     def changes(self) -> bool:
         """True if there is anything to apply."""
         return bool(self.rules or self.drops)
+
+    @property
+    def matters(self) -> bool:
+        """True if it changes a verdict, or if nothing is known of it."""
+        return bool(self.failed or self.drops or self.effect or self.red.removed.size)
 
     def applied(self, rules: RuleSet) -> RuleSet:
         """The rules with this suggestion applied; `ValueError` if one that it drops is not among them."""
@@ -185,6 +193,7 @@ def _weighed(c: Comparison, finding: Finding) -> Suggestion | None:
         settles,
         c.counts,
         after.counts,
+        red=RedRows.between(c, after),
     )
 
 

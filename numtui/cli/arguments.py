@@ -149,7 +149,11 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     """Add the options of the explorer's screen and session."""
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     parser.add_argument("--theme", metavar="NAME", help="colour theme of the explorer")
-    parser.add_argument("--mouse", action="store_true", help="use the mouse (otherwise it selects text)")
+    parser.add_argument(
+        "--mouse",
+        action="store_true",
+        help="clicks move, sort and press keys, the wheel scrolls (otherwise the mouse selects text)",
+    )
     parser.add_argument("--no-session", action="store_true", help="do not resume the last session or save this one")
 
 

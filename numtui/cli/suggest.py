@@ -18,14 +18,17 @@ def add_parser(commands: Commands) -> None:
         commands,
         "suggest",
         _run,
-        "Prints which known kinds of drift two logs show (renamed modules, shifted counters, lowered\n"
-        "collectives and others), the rules that settle them, and their effect.",
+        "Prints the kinds of drift between two logs (renamed modules, shifted counters, lowered collectives\n"
+        "and others) whose rules change verdicts, with these rules and their effect. --all prints all.",
         help="",
     )
     add_logs(parser)
     add_log_options(parser)
     parser.add_argument(
         "--format", choices=("text", "yaml"), default="text", help="text for people (default), yaml: a rule file for -r"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also rules that change no verdict, and kinds of drift without rules"
     )
     add_output(parser)
 
@@ -45,5 +48,7 @@ def _run(args: argparse.Namespace) -> int:
     suggestions = suggest(comparison)
     names = request.name_a, request.name_b
     note = "" if files.found is None else found_rules(str(files.found), applied=files.applied is not None)
-    deliver(lambda out: write_suggestions(comparison, suggestions, out, args.format, names, note), args.output)
+    deliver(
+        lambda out: write_suggestions(comparison, suggestions, out, args.format, names, note, args.all), args.output
+    )
     return ExitCode.SAME

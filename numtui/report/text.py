@@ -229,7 +229,7 @@ def _families(r: Report) -> Iterator[str]:
     families = [f for f in r.families if f.failed or f not in r.realignments]  # those are told above
     if not families:
         return
-    yield "Known kinds of drift (numtui suggest explains them and proposes rules)"
+    yield "Known kinds of drift (numtui suggest --all explains them and proposes rules)"
     shown = [f for n, f in enumerate(families) if n < _MAX_FAMILIES or f.failed]
     told = [f"{f.name} ({f.extent})" for f in shown]
     if len(families) > len(shown):

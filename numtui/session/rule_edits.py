@@ -16,6 +16,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.drift import generalise
 from matchers.drift.progressions import Stepwise, stepwise
+from matchers.drift.red_rows import RecordPair, RedRows, record_pair_of
 from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from matchers.logs.op_log import OpLog
@@ -38,9 +39,6 @@ __all__ = [
     "template_edits",
     "unpair_edits",
 ]
-
-RecordPair = tuple[int, int]
-"""The records of a and of b in a row (-1: none): they identify a row across changes of the pairing."""
 
 _MAX_KEY = 40
 """Maximum characters of a key in a sentence."""
@@ -75,11 +73,6 @@ class Edit:
 
     title: str
     rules: RuleSet
-
-
-def record_pair_of(c: Comparison, row: int) -> RecordPair:
-    """Return the records of a row; (-1, -1) for no row."""
-    return (int(c.row_a[row]), int(c.row_b[row])) if 0 <= row < len(c) else (-1, -1)
 
 
 @_named
@@ -260,6 +253,7 @@ class Effect:
         cause_moved: the earliest first cause is another operation.
         cause_ignored: a rule newly ignores it.
         ignored: how many more rows are ignored.
+        red: the red rows that are removed.
     """
 
     paired: int
@@ -271,18 +265,19 @@ class Effect:
     cause_moved: bool
     cause_ignored: bool
     ignored: int
+    red: RedRows
 
     @classmethod
     def between(cls, old: Comparison, new: Comparison) -> Effect:
         before, after = old.pairing.partner_of_a, new.pairing.partner_of_a
         changed = before != after
-        causes = [int(np.argmax(c.cause)) if c.cause.any() else None for c in (old, new)]
-        spots = [record_pair_of(c, -1 if row is None else row) for c, row in zip((old, new), causes, strict=True)]
-        same = any(one == other >= 0 for one, other in zip(*spots, strict=True))
+        red = RedRows.between(old, new)
+        spots = red.cause_before, red.cause_after
         keys = [
             _key(c.a, a) if a >= 0 else _key(c.b, b) if b >= 0 else None
             for c, (a, b) in zip((old, new), spots, strict=True)
         ]
+        stays = not red.cause_moved
         return cls(
             paired=int(np.count_nonzero(changed & (after >= 0))),
             cut=int(np.count_nonzero(changed & (before >= 0))),
@@ -290,9 +285,10 @@ class Effect:
             red_after=int(np.count_nonzero(new.red)),
             cause_before=keys[0],
             cause_after=keys[1],
-            cause_moved=not same,
-            cause_ignored=same and _ignored(new, causes[1]) and not _ignored(old, causes[0]),
+            cause_moved=red.cause_moved,
+            cause_ignored=stays and _ignored(new, spots[1]) and not _ignored(old, spots[0]),
             ignored=new.counts[Status.IGNORED] - old.counts[Status.IGNORED],
+            red=red,
         )
 
     def sentence(self) -> str:
@@ -321,8 +317,8 @@ class Effect:
         return " · ".join(parts)
 
 
-def _ignored(c: Comparison, row: int | None) -> bool:
-    return row is not None and bool(c.status[row] == Status.IGNORED)
+def _ignored(c: Comparison, spot: RecordPair) -> bool:
+    return bool(c.status[c.at_a[spot[0]] if spot[0] >= 0 else c.at_b[spot[1]]] == Status.IGNORED)
 
 
 def _short(key: str) -> str:

@@ -1,5 +1,7 @@
 """Tree of suggestions: families of drift, their rules, and the operations behind each rule.
 
+Families whose rules change no verdict, and those without rules, are listed only if `everything` is set.
+
 Every accepted rule changes the remaining suggestions. So the families are searched again after each change; accepted
 ones stay in their place until they are taken back, and rejected ones are not suggested again.
 
@@ -21,6 +23,7 @@ from matchers.rules.emit import flow_item
 from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach
 from numtui.session.rule_edits import Edit, EditError
+from numtui.text.counts import plural
 
 __all__ = ["SuggestedFamily", "Node", "State", "Suggested", "rule_name"]
 
@@ -90,6 +93,8 @@ class Suggested:
         self.families: list[SuggestedFamily] = []
         self.comparison: Comparison | None = None
         """The searched comparison; None before the first search."""
+        self.everything = False
+        """True to list also what changes no verdict."""
         self._covered: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def update(self, comparison: Comparison, found: Sequence[Suggestion]) -> None:
@@ -116,7 +121,7 @@ class Suggested:
 
     def nodes(self, unfolded: Collection[Node]) -> Iterator[Node]:
         """Yield the lines of the tree with these nodes unfolded."""
-        for f, family in enumerate(self.families):
+        for f, family in self._listed():
             top = Node(f)
             yield top
             if top not in unfolded:
@@ -127,6 +132,22 @@ class Suggested:
                 yield (node := Node(f, r))
                 if node in unfolded:
                     yield from self._instances(node)
+
+    def _listed(self) -> Iterator[tuple[int, SuggestedFamily]]:
+        """Yield the listed families; what was accepted stays."""
+        for f, family in enumerate(self.families):
+            if self.everything or family.accepted or family.suggestion.matters:
+                yield f, family
+
+    def quiet(self) -> list[Suggestion]:
+        """Return the families that are not listed, with their open rules."""
+        listed = {f for f, _ in self._listed()}
+        return [
+            _only(s, [rule for rule in s.rules if self._is_open(family, rule)])
+            for f, family in enumerate(self.families)
+            if f not in listed and self.state(Node(f)) is not State.REJECTED
+            for s in (family.suggestion,)
+        ]
 
     def _instances(self, node: Node) -> Iterator[Node]:
         return (replace(node, instance=k) for k in self.instances(node)[:_MAX_OPERATIONS])
@@ -196,9 +217,9 @@ class Suggested:
     # -- counts
 
     def to_settle(self) -> tuple[int, int, int]:
-        """Return the open families and rules, and the rows that they would settle."""
+        """Return the listed open families and rules, and the rows that they would settle."""
         families = rules = rows = 0
-        for f, family in enumerate(self.families):
+        for f, family in self._listed():
             if self.state(Node(f)) is State.OPEN:
                 left = [k for k, rule in enumerate(family.suggestion.rules) if self._is_open(family, rule)]
                 families += 1
@@ -240,13 +261,13 @@ class Suggested:
         return Edit(f"accept {_what(s, wanted)}", _with(replace(s, rules=wanted), rules))
 
     def accept_all(self, rules: RuleSet, comparison: Comparison) -> Edit:
-        """Accept all open rules that are compatible. Takes as long as a few comparisons.
+        """Accept all listed open rules that are compatible. Takes as long as a few comparisons.
 
         Raises:
             EditError: there is nothing to accept.
         """
         left = []
-        for f, family in enumerate(self.families):
+        for f, family in self._listed():
             if self.state(Node(f)) is State.OPEN:
                 wanted = tuple(rule for rule in family.suggestion.rules if self._is_open(family, rule))
                 left.append(replace(family.suggestion, rules=wanted))
@@ -343,4 +364,4 @@ def _what(s: Suggestion, rules: tuple[Rule, ...]) -> str:
 
 
 def _rules(n: int) -> str:
-    return f"{n:,} rule{'s' * (n != 1)}"
+    return plural(n, "rule")

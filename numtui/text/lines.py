@@ -2,6 +2,8 @@
 
 A line is a list of pieces, each a text and a role (`red`, `dim`, …) that app.tcss styles. Imports nothing slow: the
 first screen is drawn with it.
+
+A role may end in a target of the mouse: keys to press, `key@z t`, or what else the widget knows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,20 @@ from rich.segment import Segment
 
 from numtui.text.safe import safe_text
 
-__all__ = ["Line", "Piece", "fit", "fit_line", "key_line", "line_width", "side_titles", "width_of", "window", "wrap"]
+__all__ = [
+    "Line",
+    "Piece",
+    "first_key",
+    "fit",
+    "fit_line",
+    "key_line",
+    "line_width",
+    "side_titles",
+    "target_at",
+    "width_of",
+    "window",
+    "wrap",
+]
 
 Piece = tuple[str, str]
 """A text and its role, "" for plain."""
@@ -87,6 +102,19 @@ def window(line: Line, width: int, back: int = 0) -> Line:
     return fit_line([("…", hidden[0])] * (start > 0) + shown + [("…", hidden[1])] * (end < have), width)
 
 
+def first_key(label: str) -> str:
+    """Return the first of alternative keys: `→` of `→ ←`."""
+    return label.partition(" ")[0]
+
+
+def target_at(line: Line, x: int) -> str:
+    """Return the target of the piece at a cell; empty without one."""
+    for text, role in line:
+        if (x := x - width_of(text)) < 0:
+            return role.partition("@")[2]
+    return ""
+
+
 def side_titles(names: tuple[str, str], limit: int) -> tuple[str, str]:
     """Return the headings of the two sides: `a: eager`, so that sentences can say "a"."""
     a, b = names
@@ -97,7 +125,7 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
     """Return as many keys as fit, each with its description."""
     line: Line = []
     for key, does in keys:
-        more = [(f" {key} ", "key"), (f"{does} ", "dim")]
+        more = [(f" {key} ", f"key@{first_key(key)}"), (f"{does} ", f"dim@{first_key(key)}")]
         if sum(width_of(text) for text, _ in (*line, *more)) <= width:
             line += more
     return line

@@ -62,6 +62,7 @@ class Numtui(App[None], inherit_bindings=False):
     """One session on one terminal. The shown screen gets every key: none is bound to the application itself."""
 
     TITLE = "numtui"
+    ALLOW_SELECT = False  # without --mouse the terminal selects, with it clicks are commands
     ENABLE_COMMAND_PALETTE = False  # it would open on its own key, over any screen
     CSS_PATH = "app.tcss"
     COMMANDS: ClassVar = {_actions, _places}

@@ -10,35 +10,53 @@ from dataclasses import replace
 from typing import Final
 
 from matchers.comparison import Comparison
+from matchers.drift.red_rows import RedRows
 from matchers.drift.suggestion import Suggestion
 from matchers.rules.emit import flow_item
+from numtui.report.suggestions import effect_of, left_out, quiet_drift, removes
+from numtui.session.rule_edits import Effect
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
+from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
 from numtui.views.drift import drift_facts, how_it_is, key_lines
 from numtui.views.names import marked_keys
 
-__all__ = ["detail", "effect_of", "heading", "node_line"]
+__all__ = ["detail", "heading", "node_line", "quiet_lines"]
 
 _MARK: Final = {State.OPEN: (" ", ""), State.ACCEPTED: ("✓", "good"), State.REJECTED: ("✗", "dim")}
 _MAX_TEXT: Final = 400
 
 
 def heading(suggested: Suggested) -> str:
-    """Return the number of rules that would settle rows, in words."""
+    """Return the number of listed rules that would settle rows, in words."""
     failed = sum(family.suggestion.failed for family in suggested.families)
     told = _to_settle(suggested)
-    return f"{told}; {_count(failed, 'search')} failed" if failed else told
+    return f"{told}; {plural(failed, 'search', 'searches')} failed" if failed else told
 
 
 def _to_settle(suggested: Suggested) -> str:
     families, rules, rows = suggested.to_settle()
+    if families and not rules:
+        return f"dropping rules would settle {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
     if families:
-        return f"{_count(rules, 'rule')} would settle {_count(rows, 'row')} in {_count(families, 'family')}"
+        return f"{plural(rules, 'rule')} would settle {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
     if not suggested.families:
         return "no known kind of drift: the names of the two runs agree"
+    if suggested.quiet():
+        return "no rule would change a verdict"
     states = {suggested.state(Node(f)) for f in range(len(suggested.families))}
     return "all that rules can settle is settled" if State.ACCEPTED in states else "no rule needed"
+
+
+def quiet_lines(c: Comparison, suggested: Suggested, key: str, width: int) -> list[Line]:
+    """Sum up the families that are not listed; `key` lists them."""
+    quiet = suggested.quiet()
+    if not quiet:
+        return []
+    why = ", which make these pairs certain, also in later runs" if any(s.rules for s in quiet) else ""
+    told = f"{key} lists {left_out(quiet)}{why}."
+    return [*_wrapped(quiet_drift(c, quiet), width), *_wrapped([told], width, f"@{key}")]
 
 
 def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, width: int) -> Line:
@@ -53,7 +71,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
         count = f"{suggested.settles(node):,}×".rjust(8)
         text = safe_text(rule_name(s.rules[node.rule]), _MAX_TEXT)
         return [(f"   {sign} ", "dim"), _MARK[state], (f" {fit(text, width - 16)}", role), (f"{count} ", "dim")]
-    counts = ("" if s.failed else f"{s.rows:,} row{'s' * (s.rows != 1)}").rjust(13)
+    counts = ("" if s.failed else plural(s.rows, "row")).rjust(13)
     mark = _MARK.get(state, ("·", "dim"))
     head: Line = [(f" {sign} ", "dim"), mark, (f" {fit(s.name, 26)}", role or "title"), (counts, role)]
     return [*head, (f"   {_standing(suggested, node, s, state)}", "good" if state is State.ACCEPTED else "dim")]
@@ -65,12 +83,12 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
     if state is State.NEEDLESS:
         return "search failed" if s.failed else f"no rule: {s.no_rule}"
     if state is State.ACCEPTED:
-        return f"accepted: {_count(accepted, 'rule')}" if accepted else "accepted"
+        return f"accepted: {plural(accepted, 'rule')}" if accepted else "accepted"
     if state is State.REJECTED:
         return "rejected"
     rules = sum(suggested.state(replace(node, rule=k)) is State.OPEN for k in range(len(s.rules)))
     if not s.rules:
-        return f"dropping {_count(len(s.drops), 'rule')} settles {s.settles:,}"
+        return f"dropping {plural(len(s.drops), 'rule')} settles {s.settles:,}"
     more = "more " if accepted else ""
     instead = f" instead of {len(s.drops):,}" if s.drops else ""
     settle = "settles" if rules == 1 else "settle"
@@ -97,20 +115,19 @@ def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
     return [(number, "dim"), *a, (" ↔ ", "dim"), *b]
 
 
-def effect_of(s: Suggestion) -> str:
-    """Return the change of the counts by the rules of a family."""
-    changes = [f"{abs(n):,} {'more' if n > 0 else 'fewer'} {status.label}" for status, n in s.effect.items()]
-    return ", ".join(changes) or "no verdict changes; existing pairs become fixed"
-
-
 def detail(
-    c: Comparison, suggested: Suggested, node: Node, after: Comparison | None, effect: str, width: int, room: int
+    c: Comparison,
+    suggested: Suggested,
+    node: Node,
+    after: Comparison | None,
+    effect: Effect | None,
+    width: int,
+    room: int,
 ) -> list[Line]:
     """Return the details of a line of the tree, in at most `room` lines.
 
     Args:
-        after: the comparison with this line accepted; None while unknown.
-        effect: the change in a sentence.
+        after, effect: the comparison with this line accepted, and the change; None while unknown.
     """
     lines = list(_words(c, suggested, node, effect, width))[:room]
     if node.instance >= 0:
@@ -119,7 +136,7 @@ def detail(
     return [*lines, *([[]] if shown else []), *shown][:room]
 
 
-def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: int) -> Iterator[Line]:
+def _words(c: Comparison, suggested: Suggested, node: Node, effect: Effect | None, width: int) -> Iterator[Line]:
     s = suggested.families[node.family].suggestion
     if node.instance >= 0:
         i, j = suggested.records(node)
@@ -138,12 +155,21 @@ def _words(c: Comparison, suggested: Suggested, node: Node, effect: str, width: 
         yield from _wrapped([s.explanation], width)
         if s.no_rule and not s.failed:
             yield from _wrapped([f"{'Not all of it' if s.rules else 'No rule'}: {s.no_rule}."], width)
-        if s.changes and not effect:
+        if s.changes and effect is None:
             yield from _wrapped([f"Effect: {effect_of(s)}."], width)
+            yield from _removed(c, s.red, width, "")
         for rule in s.drops:
             yield from _wrapped([f"drops {c.rules.where(rule)}: {safe_text(rule_name(rule), _MAX_TEXT)}"], width)
-    if effect:
-        yield from _wrapped([f"Effect: {effect}"], width, "good")
+    if effect is not None:
+        told = effect.sentence()
+        fixed = "" if effect.paired or effect.cut or effect.ignored else "; the existing pairs become fixed"
+        yield from _wrapped([f"Effect: {told}{fixed}"], width, "good")
+        yield from _removed(c, effect.red, width, "good")
+
+
+def _removed(c: Comparison, red: RedRows, width: int, role: str) -> Iterator[Line]:
+    told = removes(c, red)
+    return _wrapped([f"{told[0].upper()}{told[1:]}."] if told else [], width, role)
 
 
 def _shown(
@@ -169,8 +195,3 @@ def _shown(
 def _wrapped(texts: Sequence[str] | Iterator[str], width: int, role: str = "") -> Iterator[Line]:
     for text in texts:
         yield from ([(f" {line}", role)] for line in wrap(text, max(width - 2, 20)))
-
-
-def _count(number: int, what: str) -> str:
-    plural = what[:-1] + "ies" if what.endswith("y") else what + ("es" if what.endswith("ch") else "s")
-    return f"{number:,} {what if number == 1 else plural}"

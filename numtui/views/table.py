@@ -180,20 +180,23 @@ class RowWriter:
         return a, b
 
     def heading(self, names: tuple[str, str], order: Order = Order.DISPATCH) -> Line:
-        """Return the heading of the columns; the sort column is marked."""
+        """Return the heading of the columns; the sort column is marked. The targets are names of orders."""
         w = self.columns
         via = ("via" if w.via == _VIA else "conf") + " ▲" * (order is Order.CONFIDENCE)
         error, units = ("largest", "") if self.comparison.single else ("error", "ε")
         error += " ▼" if order is Order.ERROR else ""
         a, b = side_titles(names, 40)
-        head = "   " + "#".rjust(w.number) + "   "
         if not w.b:
             a = names[0] if self.comparison.single else f"{a} ⇄ {b}"
             differs = " where it differs"
             a += differs if not self.comparison.single and width_of(a + differs) < w.a else ""
-        head += fit(a, w.a - 1) + " " + fit(b, w.b)
-        head += fit(via, w.via) + fit(error, w.error + w.bar) + fit(units, w.units) + fit("shape", w.shape)
-        return [(head, "dim")]
+        return [
+            ("   " + "#".rjust(w.number) + "   ", "dim@dispatch"),
+            (fit(a, w.a - 1) + " " + fit(b, w.b), "dim"),
+            (fit(via, w.via), "dim@confidence"),
+            (fit(error, w.error + w.bar) + fit(units, w.units), "dim@error"),
+            (fit("shape", w.shape), "dim"),
+        ]
 
     def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
         """Return the line of a folded stretch."""

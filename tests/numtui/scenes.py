@@ -144,10 +144,10 @@ SCENES = {
         size=(80, 24),
     ),
     "suggestions": Scene(
-        proves="Each family of drift comes with an explanation, its rows and rules that were tried.",
+        proves="Each family of drift comes with an explanation, its rows and rules that were tried; v lists them all.",
         logs=("tests/data/fsdp2_sac.log.gz", "tests/data/fsdp2_traced.log.gz"),
         names=_MODES,
-        keys=("s",),
+        keys=("s", "v"),
         picture="suggestions",
     ),
 }

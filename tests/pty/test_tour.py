@@ -34,7 +34,7 @@ def test_the_tour_ends_with_rules_that_settle_all_drift(tmp_path: Path, columns:
     path = tmp_path / "overrides.yaml"
     assert len(load_rules(path).rules) == 73
     left = subprocess.run(
-        [*NUMTUI, "suggest", *LOGS, "-r", str(path)], capture_output=True, text=True, cwd=tmp_path, check=True
+        [*NUMTUI, "suggest", *LOGS, "-r", str(path), "--all"], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     families = re.findall(r"^\d+\. .*", left.stdout, re.MULTILINE)
     assert len(families) == 2

@@ -105,6 +105,11 @@ class Terminal:
         return self._call("display-message", "-p", "-t", "main", "#{pane_tty}").strip()
 
     @property
+    def takes_mouse(self) -> bool:
+        """Whether the program has asked for clicks; else the terminal's own selection works."""
+        return self._call("display-message", "-p", "-t", "main", "#{mouse_any_flag}").strip() == "1"
+
+    @property
     def is_restored(self) -> bool:
         """Whether the terminal is as a shell wants it: the main screen, the cursor shown, lines edited and echoed."""
         shown = self._call("display-message", "-p", "-t", "main", "#{alternate_on} #{cursor_flag}").split()

@@ -11,7 +11,7 @@ from numtui.tui.screens.panel import Panel, Picked
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.panels import filter_entries, group_entries
 
-__all__ = ["SORTED", "open_filters", "open_groups", "sort_next"]
+__all__ = ["SORTED", "open_filters", "open_groups", "sort_by", "sort_next"]
 
 SORTED = {
     Order.DISPATCH: "order of dispatch",
@@ -24,10 +24,16 @@ _NAME = re.compile(r"[\w.-]{1,40}")
 def sort_next(explorer: MainScreen) -> None:
     """Sort the list by the next order, from its top; back in order of dispatch, the cursor keeps its row."""
     listing = explorer.session.listing
-    single = listing.comparison.single
     order = listing.order.next
-    if single and order is Order.CONFIDENCE:
+    if listing.comparison.single and order is Order.CONFIDENCE:
         order = order.next
+    sort_by(explorer, order)
+
+
+def sort_by(explorer: MainScreen, order: Order) -> None:
+    """Sort the list, as `sort_next`."""
+    listing = explorer.session.listing
+    single = listing.comparison.single
 
     def show(_: object) -> None:
         listing.sort(order)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 
-from numtui.text.lines import Line, wrap
+from numtui.text.lines import Line, first_key, wrap
 from numtui.tui.screens.modal import Modal
 from numtui.tui.widgets.lines import Lines
 
@@ -44,7 +44,8 @@ class Dialog(Modal[str]):
         lines: list[Line] = [[(self._title, "title")], []]
         lines.extend([(text, "")] for text in wrap(self._text, max(min(width, 72), 20)))
         lines.append([])
-        lines.extend([(f"  {key}", "key"), (f"  {label}", "")] for key, label, _ in self._choices)
+        for keys, label, _ in self._choices:
+            lines.append([(f"  {keys}", f"key@{first_key(keys)}"), (f"  {label}", f"@{first_key(keys)}")])
         return lines
 
     def pressed(self, event: events.Key) -> None:

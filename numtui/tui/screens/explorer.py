@@ -31,6 +31,7 @@ from numtui.tui.screens.commands import ask_command
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.loader import LogLoader
 from numtui.tui.screens.modal import Modal
+from numtui.tui.screens.mouse import clicked, wheeled
 from numtui.tui.screens.prompt import Prompt
 from numtui.tui.screens.saving import Saving
 from numtui.tui.screens.watch_files import FileWatcher
@@ -298,6 +299,16 @@ class Explorer(Screen[None], inherit_bindings=False):
         key = event.character if event.is_printable and event.character else event.key
         told = freed(self.offered, key) or f"{before}{key} does nothing here: ? lists the keys"
         self.say(told, passing=True)
+
+    def on_lines_clicked(self, event: Lines.Clicked) -> None:
+        """Handle a click."""
+        if not self.has_class("-small") and self.app.screen is self:
+            clicked(self, event)
+
+    def on_lines_wheeled(self, event: Lines.Wheeled) -> None:
+        """Scroll."""
+        if not self.has_class("-small") and self.app.screen is self:
+            wheeled(self, event)
 
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the typed line; commands are not pasted."""

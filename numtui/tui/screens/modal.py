@@ -9,7 +9,10 @@ from typing import ClassVar, TypeVar
 from textual import events
 from textual.screen import ModalScreen
 
+from numtui.tui.pressed_keys import press
 from numtui.tui.textual_shims import pass_on
+from numtui.tui.widgets.footer import Footer
+from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Modal"]
 
@@ -23,12 +26,42 @@ class Modal(ModalScreen[T]):
 
     covers: ClassVar[bool] = False
     """True when it covers the whole main screen."""
+    wheel_lines: ClassVar[int] = 1
+    """Lines that the wheel moves by a notch."""
     footer_keys: Sequence[tuple[str, str]] = ()
     """Keys and their effects, for the main screen's footer where this does not cover it."""
 
     def on_lines_resized(self) -> None:
         """Draw for the new size."""
         self.draw()
+
+    def on_lines_clicked(self, event: Lines.Clicked) -> None:
+        """Press a key, or choose a line; a double click enters it."""
+        event.stop()
+        if self.app.screen is not self:
+            return
+        if event.target:
+            press(self.app, event.target)
+        elif self.choose(event.item):
+            self.draw()
+            if event.double:
+                press(self.app, "enter")
+
+    def on_lines_wheeled(self, event: Lines.Wheeled) -> None:
+        """Move down or up."""
+        event.stop()
+        for _ in range(self.wheel_lines):
+            press(self.app, "down" if event.by > 0 else "up")
+
+    def on_click(self, event: events.Click) -> None:
+        """Press a key of the main screen's footer, which this may leave visible."""
+        widget, region = self.app.screen_stack[-2].get_widget_at(event.screen_x, event.screen_y)
+        if isinstance(widget, Footer) and not self.covers:
+            press(self.app, widget.target_at(event.screen_x - region.x, event.screen_y - region.y))
+
+    def choose(self, _item: int) -> bool:
+        """Move the cursor to an item that was clicked; False if that is impossible now."""
+        return False
 
     def on_key(self, event: events.Key) -> None:
         """Handle a key; one typed after this screen was closed goes to the screen below.

@@ -14,7 +14,7 @@ from numtui.text.line_editor import LineEditor, Typed
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
 from numtui.tui.screens.modal import Modal
-from numtui.tui.widgets.lines import Lines
+from numtui.tui.widgets.lines import WHEEL_LINES, Lines
 from numtui.tui.widgets.status_line import editor_line
 
 __all__ = ["Pager", "help_lines"]
@@ -24,6 +24,7 @@ class Pager(Modal[None]):
     """Searchable text; `q`, `esc` and the key that opened it close it."""
 
     covers = True
+    wheel_lines = WHEEL_LINES
 
     def __init__(self, title: str, lines: Sequence[Line], opened_by: str = "") -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class Pager(Modal[None]):
 
     def heading(self) -> Line:
         """Return the first line."""
-        return [(f" {self._title}", "title"), ("   / search · q close", "dim")]
+        return [(f" {self._title}", "title"), ("   / search", "dim@/"), (" · ", "dim"), ("q close", "dim@q")]
 
     def _tail(self, below: int) -> Line:
         """Return the last line: the typed search, else the position among the hits, else the number of lines below."""

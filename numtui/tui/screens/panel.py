@@ -91,26 +91,35 @@ class Panel(Modal[Picked | None]):
             return
         room = max(body.size.height - 2, 1)
         lines: list[Line] = []
+        items: list[int] = []
         start = end = 0
         chosen = self._choices[self._at] if self._choices else -1
         for i, entry in enumerate(self._entries):
             if i == chosen:
                 start, end = len(lines), len(lines) + len(entry.lines)
             lines += entry.lines
+            items += [i] * len(entry.lines)
         if self._at == 0:
             start = 0  # include its heading
         self._top = max(min(self._top, start), end - room, 0)
         self._top = min(self._top, max(len(lines) - room, 0))
-        told = "".join(f"{key} {does} · " for key, does in self._keys.items()) if self._choices else ""
         title = f" {self._title} "
         rule: Line = [("───", "dim"), (title, "title"), ("─" * max(body.size.width - 3 - len(title), 0), "dim")]
         below = len(lines) - self._top - room
         # First, so that a narrow screen does not cut it.
         hint: Line = [(f" {plural(below, 'more line')}  ", "key")] if below > 0 else []
-        hint.append((f" {told}q close · ? help", "dim"))
+        keys = [*(self._keys.items() if self._choices else ()), ("q", "close"), ("?", "help")]
+        hint += [(f"{' · ' if n else ' '}{key} {does}", f"dim@{key}") for n, (key, does) in enumerate(keys)]
         shown = lines[self._top : self._top + room]
         marked = end - len(self._entries[chosen].lines) - self._top + 1 if chosen >= 0 else -1
-        body.paint([rule, *shown, *([[]] * (room - len(shown))), hint], reverse=marked)
+        painted = [rule, *shown, *([[]] * (room - len(shown))), hint]
+        body.paint(painted, reverse=marked, items=[-1, *items[self._top : self._top + room]])
+
+    def choose(self, item: int) -> bool:
+        """Choose an entry that can be chosen."""
+        if (there := item in self._choices) is True:
+            self._at = self._choices.index(item)
+        return there
 
     def pressed(self, event: events.Key) -> None:
         """Move, choose, close."""

@@ -201,6 +201,15 @@ class RulesPanel(Typing[int | None]):
 
     # -- keys
 
+    def choose(self, item: int) -> bool:
+        """Go to a rule, unless one is being edited; a proposed change is dropped."""
+        if self._draft is not None:
+            return False
+        self._touched = True
+        self.give_up()
+        self._told, self._at = ("", ""), item
+        return True
+
     def pressed(self, event: events.Key) -> None:
         """Handle a key of the list or the rule editor."""
         self._touched = True
@@ -340,6 +349,7 @@ class RulesPanel(Typing[int | None]):
         body.paint(
             [*lines[:upper], *blank, *message, key_line(keys, width)],
             reverse=2 + self._at - self._top if n and (self._draft is None or self._draft.base >= 0) else -1,
+            items=[-1, -1, *range(self._top, min(self._top + share, n))],
         )
 
     def _title(self, width: int) -> Line:

@@ -19,14 +19,13 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Suggestion
 from matchers.errors import UserError
 from numtui.session.jobs import Job
-from numtui.session.rule_edits import Effect
 from numtui.session.session import Session
 from numtui.session.suggestion_tree import Node, State
 from numtui.text.lines import Line, fit, key_line
 from numtui.text.safe import safe_text
 from numtui.tui.screens.trial import Trying
 from numtui.tui.widgets.lines import Lines
-from numtui.views.suggestions import detail, heading, node_line
+from numtui.views.suggestions import detail, heading, node_line, quiet_lines
 
 __all__ = ["Suggestions"]
 
@@ -38,11 +37,12 @@ _SHARE: Final = 0.45
 _KEYS: Final = (
     ("a", "accept"),
     ("A", "accept all"),
+    ("v", "list all"),
     ("x", "reject or remove"),
+    ("q", "close"),
     ("e", "edit"),
     ("u", "undo"),
     ("^s", "save"),
-    ("q", "close"),
     ("→ ←", "open, close a line"),
     ("enter", "go to the row"),
 )
@@ -205,6 +205,14 @@ class Suggestions(Trying[int | None]):
 
     # -- keys
 
+    def choose(self, item: int) -> bool:
+        """Go to a line; the question about everything is thereby answered with no."""
+        if self._asking:
+            self.give_up()
+        self._told, self._sure, self._at = ("", ""), None, item
+        self._resting()
+        return True
+
     def pressed(self, event: events.Key) -> None:
         """Move, open, decide, close."""
         key = event.character if event.character in ("A", "G", "R") else event.key
@@ -244,8 +252,12 @@ class Suggestions(Trying[int | None]):
             self._start(job)
         elif key == "ctrl+s":
             self._save()
+        elif key == "v":
+            self._list_everything()
         elif (node := self._under()) is not None:
             self._at_node(key, node)
+        elif key in ("a", "A") and self._session.suggested.quiet():
+            self._told = "nothing listed to accept; v lists the rules", ""
 
     def _at_node(self, key: str, node: Node) -> None:
         session = self._session
@@ -268,6 +280,15 @@ class Suggestions(Trying[int | None]):
             self._edit(self._subject() or node)
         elif key in ("x", "delete"):
             self._reject(self._subject() or node)
+
+    def _list_everything(self) -> None:
+        """List also the families that change no verdict, or no longer; the cursor stays on its line."""
+        self.give_up()
+        suggested, under = self._session.suggested, self._under()
+        suggested.everything = not suggested.everything
+        nodes = self._listed()
+        self._at = nodes.index(under) if under in nodes else 0
+        self._resting()
 
     def _edit(self, node: Node) -> None:
         """Open the rule of a line in the editor, which applies it."""
@@ -346,7 +367,8 @@ class Suggestions(Trying[int | None]):
             return
         c, suggested, node = session.comparison, session.suggested, self._under()
         nodes = self._listed()
-        room = height - 3
+        quiet = quiet_lines(c, suggested, "v", width)
+        room = height - 3 - len(quiet)
         tree = min(len(nodes), max(int(room * _SHARE), 3))
         self._top = min(max(self._top, self._at - tree + 1), self._at, max(len(nodes) - tree, 0))
         unsaved = "   rules not saved" if session.dirty else ""
@@ -354,19 +376,27 @@ class Suggestions(Trying[int | None]):
         shown = [node_line(c, suggested, n, n in self._unfolded, width) for n in nodes[self._top : self._top + tree]]
         below = len(nodes) - self._top - tree
         more = f"─ {below:,} more ↓ " if below > 0 else ""
-        rule: Line = [("─" * max(width - len(more), 0) + more, "dim")]
+        rule: list[Line] = [[("─" * max(width - len(more), 0) + more, "dim")]] if nodes else []
         trial = self.trial if self._about is not None and self._about == self._subject() else None
         told: list[Line] = []
         if node is not None:
-            effect = _sentence(trial.effect) if trial is not None else ""
-            after = trial.job.result if trial is not None else None
+            effect, after = (None, None) if trial is None else (trial.effect, trial.job.result)
             told = detail(c, suggested, node, after, effect, width, room - tree - 2)
-        lines = [title, *shown, rule, *told]
+        lines = [title, *shown, *quiet, *rule, *told]
         blank: list[Line] = [[] for _ in range(height - 2 - len(lines))]
         body.paint(
-            [*lines, *blank, self._message(width), key_line(_KEYS, width)],
+            [*lines, *blank, self._message(width), key_line(self._keys(), width)],
             reverse=1 + self._at - self._top if nodes else -1,
+            items=[-1, *range(self._top, self._top + len(shown))],
         )
+
+    def _keys(self) -> tuple[tuple[str, str], ...]:
+        """Return the keys that do something now."""
+        suggested = self._session.suggested
+        list_all = "list fewer" if suggested.everything else "list all" if suggested.quiet() else ""
+        usable = {"v", "u", "^s", "q"} if self._under() is None else {key for key, _ in _KEYS}
+        usable -= set() if list_all else {"v"}
+        return tuple((key, list_all if key == "v" else does) for key, does in _KEYS if key in usable)
 
     def _state(self) -> str:
         """Return the running work, else the number of open decisions."""
@@ -378,16 +408,10 @@ class Suggestions(Trying[int | None]):
         """Return the last message, or the effect of accepting everything."""
         if self.trial is not None and self._asking:
             asked = f" {self.trial.effect.sentence()}   {safe_text(self.trial.edit.title, 300)}"
-            keys = "  enter apply · esc cancel "
-            return [(fit(asked, width - len(keys)), "good"), (keys, "key")]
+            keys: Line = [("  enter apply ", "key@enter"), ("· esc cancel ", "key@esc")]
+            return [(fit(asked, width - sum(len(text) for text, _ in keys)), "good"), *keys]
         text, role = self._told
         return [(fit(f" {safe_text(text, 600)}", width), role)]
-
-
-def _sentence(effect: Effect) -> str:
-    """Return the effect of a change; where no pair changes, its benefit."""
-    told = effect.sentence()
-    return told if effect.paired or effect.cut or effect.ignored else f"{told}; the existing pairs become fixed"
 
 
 class _Body(Lines):

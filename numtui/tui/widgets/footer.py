@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from numtui.actions import ACTIONS, Action, key_label
 from numtui.session.jobs import Proposal
-from numtui.text.lines import Line, line_width
+from numtui.text.lines import Line, first_key, line_width
 from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Footer"]
@@ -23,29 +23,25 @@ class Footer(Lines):
         mode: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Show the keys for the current state: those of a prompt or dialog, those that follow a prefix, or answer."""
-        if mode:
-            shown = list(mode)
-        elif following:
-            shown = [*following, ("esc", "nothing")]
-        elif proposal is not None:
-            shown = [("enter", "apply"), (proposal.key, "apply"), ("esc", "cancel")]
+        keys = list(mode)
+        if not keys and following:
+            keys = [*following, ("esc", "nothing")]
+        elif not keys and proposal is not None:
+            keys = [("enter", "apply"), (proposal.key, "apply"), ("esc", "cancel")]
             if len(proposal.edits) > 1:
-                shown.insert(2, ("tab", f"alternative ({proposal.chosen + 1}/{len(proposal.edits)})"))
-        else:
-            shown = [(key_label(a.keys[0]), a.footer) for a in actions if a.footer is not None and a.keys]
-        *rest, last = shown or [("", "")]
-        room = self.size.width - _width(last)
+                keys.insert(2, ("tab", f"alternative ({proposal.chosen + 1}/{len(proposal.edits)})"))
+        items = [_item(label, does, first_key(label)) for label, does in keys] or [
+            _item(key_label(a.keys[0]), a.footer, a.keys[0]) for a in actions if a.footer is not None and a.keys
+        ]
+        *rest, last = items or [[]]
+        room = self.size.width - line_width(last)
         line: Line = []
         for item in rest:
-            if (room := room - _width(item)) < 0:
+            if (room := room - line_width(item)) < 0:
                 break
-            line += _item(item)
-        self.paint([line + _item(last)])
+            line += item
+        self.paint([line + last])
 
 
-def _item(item: tuple[str, str]) -> Line:
-    return [(f" {item[0]}", "key"), (f" {item[1]} ", "dim")]
-
-
-def _width(item: tuple[str, str]) -> int:
-    return line_width(_item(item))
+def _item(label: str, does: str, keys: str) -> Line:
+    return [(f" {label}", f"key@{keys}"), (f" {does} ", f"dim@{keys}")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matchers.explain.sentences import Explanation
 from numtui.session.session import Session
+from numtui.text.counts import plural
 from numtui.text.lines import Line
 from numtui.tui.widgets.lines import Lines
 from numtui.views.inspector import Inspection, inspect
@@ -74,6 +75,11 @@ class Inspector(Lines):
             self._top += by
         self._draw()
 
+    def choose(self, session: Session, item: int) -> None:
+        """Choose an input."""
+        self.chosen = item
+        self.show(session)
+
     def scroll_lines(self, by: int) -> None:
         """Scroll down or up."""
         self._top += by
@@ -93,12 +99,14 @@ class Inspector(Lines):
         count = len(self._inspection)
         self._top = min(max(self._top, 0), max(count - self.room, 0))
         below = count - self._top - self.room
-        more = f" {below:,} more line{'s' * (below > 1)}: enter " if below > 0 and not self.active else ""
+        more = f" {plural(below, 'more line')}: enter " if below > 0 and not self.active else ""
         hint = " j k choose input · enter go to producer · esc back to list " if self.active else more
         width = self.size.width
         rule: Line = [
             ("─" * 3, "dim"),
-            (hint, "key" if self.active else "dim"),
+            (hint, "key" if self.active else "dim@enter"),
             ("─" * max(width - 3 - len(hint), 0), "dim"),
         ]
-        self.paint([rule, *self._inspection.lines(self._top, self._top + self.room)])
+        inputs = {line: k for k, line in enumerate(self._inspection.inputs)}
+        items = [-1, *(inputs.get(line, -1) for line in range(self._top, self._top + self.room))]
+        self.paint([rule, *self._inspection.lines(self._top, self._top + self.room)], items=items)

@@ -62,6 +62,11 @@ class Table(Lines):
         self._back = min(max(min(self._back, most) + steps * max(writer.columns.name // 2, 1), 0), most)
         return ""
 
+    def scroll_lines(self, listing: Listing, by: int) -> None:
+        """Move the window by lines; the cursor stays on its line while that is in the window."""
+        self.top = min(max(self.top + by, 0), max(len(listing.view) - self.rows, 0))
+        listing.move(min(max(listing.line, self.top), self.top + self.rows - 1) - listing.line)
+
     def align(self, listing: Listing, where: float) -> None:
         """Scroll the cursor's line to a height of the window: 0 top, 0.5 middle, 1 bottom."""
         self.top = listing.line - round(where * (self.rows - 1))
@@ -81,7 +86,8 @@ class Table(Lines):
         lines = self._lines(session)
         # The cursor spans neither the map nor the cells right of the key: half the bytes, and red stays red.
         bar = self._writer.columns.cursor if self._writer is not None else None
-        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar)
+        items = [-1, *range(self.top, min(self.top + rows, len(view)))]
+        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar, items=items)
 
     def _lines(self, session: Session) -> list[Line]:
         view, c = session.listing.view, session.comparison

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import pytest
 
 from matchers.errors import InputError
+from matchers.rules.file import parse_rules
 from numtui import __version__
 from numtui.cli import explore
 from numtui.cli import main as cli
@@ -398,6 +399,26 @@ def test_suggestions_are_a_rule_file_that_settles_what_it_says(capsys: pytest.Ca
     assert "silu" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("form", ["text", "yaml"])
+def test_rules_that_change_no_verdict_are_counted_and_all_writes_them(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = [str(EXAMPLES / name) for name in ("eager", "traced")]
+    assert main(["suggest", *logs, "--format", form]) == 0
+    out, _ = capsys.readouterr()
+    assert "Names drift in 211 rows; nothing is red because of it.\n" in out
+    assert "--all" in out
+    assert "43 rules" in out
+    assert "shifted counters" not in out
+    assert main(["suggest", *logs, "--format", form, "--all"]) == 0
+    out, _ = capsys.readouterr()
+    assert "shifted counters: 140 rows, 28 rules settle 140\n" in out
+    assert "recomputed copies: 78 rows, no rule" in out
+    assert "nothing is red" not in out
+    if form == "yaml":
+        assert len(parse_rules(out).rules) == 43
+
+
 def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
     logs = [str(write_log(Path(side) / "rank_0_activations.log", training_step(4))) for side in ("x", "y")]
     rule = 'templates:\n  - {a: "layers.{i}.attention.wq/op_0_mm", b: "layers.{i}.attention.wk/op_0_mm"}\n'
@@ -407,9 +428,14 @@ def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.Capture
     assert "1. realign: 4 rows, dropping 1 rule settles 4" in out
     assert "Effect: 8 more same-print, 4 fewer only-a, 4 fewer only-b, 4 fewer diverged." in out
     assert "drop wrong.yaml:2: templates: {a:" in out
+    assert "Removes 4 red rows: layers.0.attention.wq/op_0_mm (#4), layers.1.attention.wq/op_0_mm (#" in " ".join(
+        out.split()
+    )
+    assert "… in 4 layers; first cause #4 disappears." in " ".join(out.split())
     assert main(["suggest", *logs, "-r", "wrong.yaml", "--format", "yaml"]) == 0
     out, _ = capsys.readouterr()
-    assert "# realign: 4 rows, dropping 1 rule settles 4\n# drop wrong.yaml:2: templates: {a:" in out
+    assert "# realign: 4 rows, dropping 1 rule settles 4\n#   removes 4 red rows: layers.0" in out
+    assert "\n# drop wrong.yaml:2: templates: {a:" in out
     assert out.endswith("version: 1\n")
 
 

@@ -204,7 +204,8 @@ def test_known_kinds_of_drift_are_counted(tmp_path: Path) -> None:
     shifted = [replace(o, key=o.key.replace("attention/op_", "attention/op_1")) for o in training_step()]
     text = text_of(compared(tmp_path, training_step(), shifted))
     assert (
-        "Known kinds of drift (numtui suggest explains them and proposes rules)\n  shifted counters (6 rows)\n" in text
+        "Known kinds of drift (numtui suggest --all explains them and proposes rules)\n  shifted counters (6 rows)\n"
+        in text
     )
 
 

@@ -11,7 +11,7 @@ from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.rules.model import RuleSet
-from numtui.session.rule_edits import EditError
+from numtui.session.rule_edits import EditError, Effect
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
@@ -34,7 +34,8 @@ def session(checkpointed: Comparison) -> Session:
 
 
 def suggested(session: Session) -> Suggested:
-    """What is suggested now."""
+    """What is suggested now, also what changes no verdict."""
+    session.suggested.everything = True
     session.suggested.update(session.comparison, session.suggestions_in(session.comparison))
     return session.suggested
 
@@ -90,6 +91,19 @@ def test_everything_at_once_settles_every_family(session: Session) -> None:
     for f in range(5):
         found = put(session, found.take_back(Node(f), session.rules).rules)
     assert session.rules == RuleSet()
+
+
+def test_everything_is_everything_that_is_listed(session: Session) -> None:
+    found = suggested(session)
+    accepted = found.accept(where(found, "checkpointed names"), session.rules).rules
+    found = put(session, accepted)
+    found.everything = False
+    assert [node.family for node in found.nodes(())] == [where(found, "checkpointed names").family]
+    assert sum(len(s.rules) for s in found.quiet()) == 73 - 12
+    with pytest.raises(EditError, match="nothing left"):
+        found.accept_all(session.rules, session.comparison)
+    found.reject(where(found, "shifted counters"))
+    assert sum(len(s.rules) for s in found.quiet()) == 73 - 12 - 44, "what was rejected is not offered again"
 
 
 def test_one_rule_of_a_family(session: Session) -> None:
@@ -180,17 +194,18 @@ def test_every_line_says_what_there_is_to_know_in_the_room_it_has(session: Sessi
     for width, room in ((80, 9), (120, 20)):
         for node in nodes:
             assert node_line(c, found, node, node in unfolded, width)
-            assert 0 < len(detail(c, found, node, None, "", width, room)) <= room
+            assert 0 < len(detail(c, found, node, None, None, width, room)) <= room
     copies = next(node for node in nodes if node == Node(where(found, "recomputed copies").family, instance=0))
-    told = "\n".join("".join(text for text, _ in line) for line in detail(c, found, copies, None, "", 120, 20))
+    told = "\n".join("".join(text for text, _ in line) for line in detail(c, found, copies, None, None, 120, 20))
     assert "repeats layers.5.attention.qkv_linear.wqkv/op_2_split_with_sizes (row 118)" in told
     after = put(session, found.accept(Node(1), session.rules).rules)
     assert after.comparison is session.comparison
     told = "\n".join(
-        "".join(text for text, _ in line) for line in detail(c, found, Node(1), session.comparison, "all good", 120, 30)
+        "".join(text for text, _ in line)
+        for line in detail(c, found, Node(1), session.comparison, Effect.between(c, session.comparison), 120, 30)
     )
     assert "exact 1.00, same-print → template, same-print" in told
-    assert "Effect: all good" in told
+    assert "Effect: no new pairs · still 0 red; the existing pairs become fixed" in told
 
 
 def test_pairs_made_past_each_other_are_mended_by_taking_a_rule_back(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def checkpointed(folder: Path) -> OpenRequest:
 
 async def test_accept_look_undo_save(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
-        await press(pilot, "s")
+        await press(pilot, "s", "v")
         await press(pilot, "j", "a")
         assert "✓ checkpointed names" in screen(pilot)
         assert "accept checkpointed names (12 rules): no new pairs · still 0 red   (u undoes it)" in screen(pilot)
@@ -60,9 +60,45 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         assert pilot.app.screen is explorer
 
 
+async def test_rules_that_change_no_verdict_are_a_sentence_until_v_lists_them(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
+        await press(pilot, "s")
+        assert "Names drift in 360 rows; nothing is red because of it." in screen(pilot)
+        assert "v lists 73 rules" in screen(pilot)
+        assert "shifted counters" not in screen(pilot)
+        await press(pilot, "A")
+        assert "nothing listed to accept; v lists the rules" in screen(pilot)
+        await press(pilot, "enter", "x", "j", "v", "j", "j")
+        assert "moved to or from <none>" in screen(pilot)
+        assert "v list fewer" in screen(pilot)
+        await press(pilot, "a")
+        await press(pilot, "v")
+        assert "✓ moved to or from <none>" in screen(pilot), "what was accepted stays listed"
+        assert "Names drift in 297 rows" in screen(pilot)
+        assert len(explorer.session.rules.rules) == 13
+        await press(pilot, "u")
+        assert "✓" not in screen(pilot)
+        assert "Names drift in 360 rows" in screen(pilot)
+
+
+async def test_a_suggestion_says_which_red_rows_it_removes(tmp_path: Path) -> None:
+    asked = request(tmp_path, training_step(8), training_step(8))
+    rule = 'templates:\n  - {a: "layers.{i}.attention.wq/op_0_mm", b: "layers.{i}.attention.wk/op_0_mm"}\n'
+    (tmp_path / "overrides.yaml").write_text(rule, encoding="utf-8")
+    async with opened(asked, (120, 40)) as (pilot, explorer):
+        first = int(explorer.session.comparison.red.argmax()) + 1
+        await press(pilot, "s")
+        assert "realign" in screen(pilot)
+        told = " ".join(screen(pilot).split())
+        assert f"Removes 8 red rows: layers.0.attention.wq/op_0_mm (#{first})," in told
+        assert "… in 8 layers; first cause #" in told
+        await press(pilot, "v")
+        assert "Removes 8 red rows" in screen(pilot)
+
+
 async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
-        await press(pilot, "s")
+        await press(pilot, "s", "v")
         await press(pilot, "j", "right", "j", "j", "j", "a")
         [accepted] = explorer.session.rules.rules
         await press(pilot, "x")
@@ -75,7 +111,7 @@ async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> 
 
 async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
-        await press(pilot, "s", "A")
+        await press(pilot, "s", "v", "A")
         assert "enter apply · esc cancel" in screen(pilot)
         await press(pilot, "escape")
         assert "nothing was accepted" in screen(pilot)
@@ -110,6 +146,7 @@ async def test_the_question_about_everything_stays_when_another_effect_is_known_
     async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
         try:
             pilot.app.post_message(events.Key("s", "s"))
+            pilot.app.post_message(events.Key("v", "v"))
             while not begun.is_set():
                 await pilot.pause()
             pilot.app.post_message(events.Key("A", "A"))
@@ -126,7 +163,7 @@ async def test_the_question_about_everything_stays_when_another_effect_is_known_
 
 async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, explorer):
-        await press(pilot, "s", "j", "e")
+        await press(pilot, "s", "v", "j", "e")
         assert "then e edits one of its rules" in screen(pilot)
         await press(pilot, "right", "j", "e")
         assert "templates: a new rule" in screen(pilot)
@@ -197,6 +234,8 @@ async def test_a_search_that_fails_is_told_and_costs_no_other(tmp_path: Path, mo
     async with opened(checkpointed(tmp_path), (120, 40)) as (pilot, _):
         await press(pilot, "s")
         assert "searches failed" in screen(pilot)
+        assert "search failed" in screen(pilot), "a bug is told also where nothing matters"
+        await press(pilot, "v")
         assert "lowered collectives" in screen(pilot)
         await press(pilot, "G")
         assert "search failed" in screen(pilot)
