@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bound_action",
     "caught",
+    "PresentSize",
     "come_back",
     "crash_of",
     "has_terminal",
@@ -33,6 +34,22 @@ __all__ = [
 
 ESCAPE_IN_BETWEEN = "ctrl+left_square_bracket"
 """Name of an `esc` that arrived together with keys before it; it is the same byte."""
+
+
+class PresentSize:
+    """Mixin of a screen: lay it out for the terminal's present size only.
+
+    A screen lays out those that are seen behind it for the size in its own resize event, which makes them send such an
+    event to themselves: with two screens behind, two sizes would go back and forth between them for ever.
+    """
+
+    app: App[Any]
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Drop an event of an earlier size; that of the present size has come or will come."""
+        if event.size != self.app.size:
+            event.stop()
+            event.prevent_default()
 
 
 def bound_action(node: DOMNode, key: str) -> str | None:

@@ -35,7 +35,7 @@ from numtui.tui.screens.mouse import clicked, wheeled
 from numtui.tui.screens.prompt import Prompt
 from numtui.tui.screens.saving import Saving
 from numtui.tui.screens.watch_files import FileWatcher
-from numtui.tui.textual_shims import bound_action, output_waits, pass_on, rebind
+from numtui.tui.textual_shims import PresentSize, bound_action, output_waits, pass_on, rebind
 from numtui.tui.widgets.breadcrumb import Breadcrumb
 from numtui.tui.widgets.footer import Footer
 from numtui.tui.widgets.header import Header
@@ -65,7 +65,7 @@ def _bindings(actions: Sequence[Action] = ACTIONS) -> list[BindingType]:
     return found
 
 
-class Explorer(Screen[None], inherit_bindings=False):
+class Explorer(PresentSize, Screen[None], inherit_bindings=False):
     """Both runs side by side."""
 
     BINDINGS: ClassVar[list[BindingType]] = _bindings()
@@ -142,9 +142,10 @@ class Explorer(Screen[None], inherit_bindings=False):
 
     # -- drawing
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the mixin looks at it
         """Set the heights of the widgets; report a terminal that is too small."""
-        small = event.size.width < MINIMUM.width or event.size.height < MINIMUM.height
+        size = self.app.size
+        small = size.width < MINIMUM.width or size.height < MINIMUM.height
         self.set_class(small, "-small")
         if small:
             self._stop_pause()

@@ -10,7 +10,7 @@ from textual import events
 from textual.screen import ModalScreen
 
 from numtui.tui.pressed_keys import press
-from numtui.tui.textual_shims import pass_on
+from numtui.tui.textual_shims import PresentSize, pass_on
 from numtui.tui.widgets.footer import Footer
 from numtui.tui.widgets.lines import Lines
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _CLOSE = ("q", "escape")
 
 
-class Modal(ModalScreen[T]):
+class Modal(PresentSize, ModalScreen[T]):
     """A screen of lines that takes every key itself, and draws once its size is known."""
 
     covers: ClassVar[bool] = False

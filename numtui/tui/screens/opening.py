@@ -19,6 +19,7 @@ from textual.screen import Screen
 from numtui.inputs import OpenRequest
 from numtui.text.lines import Line, fit
 from numtui.text.safe import safe_text
+from numtui.tui.textual_shims import PresentSize
 from numtui.tui.widgets.lines import Lines
 
 __all__ = ["Opening", "first_keys"]
@@ -40,7 +41,7 @@ def first_keys(path: str) -> list[str]:
     return [key[:400].decode("utf-8", "backslashreplace") for key in keys[:_MAX_KEYS]]
 
 
-class Opening(Screen[None]):
+class Opening(PresentSize, Screen[None]):
     """First rows of both logs side by side, unpaired."""
 
     def __init__(self, request: OpenRequest) -> None:

@@ -52,7 +52,7 @@ class Information(Pager):
     def _read(self, at: int, lines: list[Line]) -> None:
         if at == self._at:
             self._lines = lines
-            if self.is_mounted:
+            if self.is_mounted and self.is_current:  # it may be closed by now
                 self.draw()
 
     def heading(self) -> Line:

@@ -18,6 +18,7 @@ from numtui.query.fields import FIELDS
 from numtui.query.query import exactly
 from numtui.text.safe import safe_text
 from numtui.tui.screens.screen import MainScreen
+from numtui.tui.textual_shims import PresentSize
 
 __all__ = ["ActionProvider", "Palette", "PlaceProvider", "scores"]
 
@@ -31,7 +32,7 @@ _HELP = 0.8
 """Weight of a hit in the description."""
 
 
-class Palette(CommandPalette):
+class Palette(PresentSize, CommandPalette):
     """Textual's palette, without its failures: a list that has no first line or room yet, a burst of keys."""
 
     footer_keys = (("enter", "run"), ("↑ ↓", "choose"), ("esc", "close"))

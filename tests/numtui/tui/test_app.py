@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from textual import events
 from textual.app import App
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -32,6 +32,7 @@ from numtui.tui.app import Numtui
 from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.opening import FirstRows, Opening
 from numtui.tui.screens.pager import Pager, help_lines
+from numtui.tui.screens.pages import Information
 from numtui.tui.screens.palette import scores
 from numtui.tui.textual_shims import crash_of
 from tests.builders import Op, op, training_step, write_log
@@ -587,6 +588,38 @@ async def test_rules_are_not_changed_before_they_have_been_read(
         await press(pilot, "i", "enter")
         assert len(session.rules) == 2
     assert not (tmp_path / "other.yaml").exists()
+
+
+async def test_a_size_that_the_terminal_no_longer_has_lays_out_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each screen lays out the others: two sizes went back and forth between them for ever."""
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "question_mark")
+        laid_out: list[Size] = []
+        lay_out = Screen._screen_resized
+
+        def counted(self: Screen[Any], size: Size) -> None:
+            laid_out.append(size)
+            lay_out(self, size)
+
+        monkeypatch.setattr(Screen, "_screen_resized", counted)
+        for screen_behind, size in zip(pilot.app.screen_stack, (Size(59, 20), Size(133, 24)), strict=False):
+            screen_behind.post_message(events.Resize(size, size))
+        await settled(pilot)
+        assert not laid_out
+        assert explorer.size == pilot.app.size
+
+
+async def test_a_page_that_is_closed_before_it_is_read(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        explorer.run_named("raw")
+        await settled(pilot)
+        page = pilot.app.screen
+        assert isinstance(page, Information)
+        await press(pilot, "q")
+        assert explorer.is_current
+        page._read(page._at, [])
 
 
 async def test_the_inspector_moves_in_a_row_that_has_not_been_drawn(tmp_path: Path) -> None:
