@@ -72,6 +72,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     names, role = _names(c, row), "red" if c.red[row] else "title"
     told_first = _worded(Status(int(c.status[row])), told.headline)
     words: list[Line] = []
+    annotated = bool(session.listing.annotations.note(c, row))  # the first note is the user's own
 
     def add(sentence: str, role: str, width: int) -> None:
         words.extend([(f" {text}", role)] for text in wrap(sentence, width - 2))
@@ -80,6 +81,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         # Few lines are seen: the numbers come right after the verdict, its reason and the name after them.
         verdict, _, reason = told_first.partition("; ")
         headline: list[_Made] = [[(f" {text}", role)] for text in wrap(verdict, width - 1, "  ")]
+        headline += [[(f" {text}", "dim")] for note in told.notes[:annotated] for text in wrap(note, width - 2)]
         if reason:
             add(reason, role, width)
         add(names, "title", width)
@@ -89,7 +91,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     word_width = width if narrow else width - beside
     if told.pairing:
         add(told.pairing, "", word_width)
-    for note in told.notes:
+    for note in told.notes[annotated and narrow :]:
         add(note, "dim", word_width)
     if narrow:
         table, at = _table(session, told, width, chosen, words)

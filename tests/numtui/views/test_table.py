@@ -257,6 +257,16 @@ def test_a_narrow_inspector_shows_the_numbers_first() -> None:
     assert "L1" in shown[2], "the numbers come first, also where nothing differs"
 
 
+def test_a_note_of_ones_own_comes_right_after_the_verdict_on_a_narrow_screen() -> None:
+    session = session_of(R)
+    session.listing.annotate("odd")
+    told = Explanation("CONSEQUENCE; it read a red row", "paired by hand", ("note: odd", "another"), (), ())
+    shown = [text(line) for line in inspect(session, told, 80).lines()]
+    assert shown.index(" note: odd") == 1
+    assert sum("note: odd" in line for line in shown) == 1
+    assert sum("note: odd" in text(line) for line in inspect(session, told, 160).lines()) == 1
+
+
 def test_what_one_came_for_is_never_cut_off() -> None:
     """The source line stands whole beside the module, at any width; the keys of both sides in full in the inspector."""
     session = session_of(R, keys=["layers.0.mlp/op_0_mm"], keys_b=["a.very.long.module" * 4 + "/op_7_mm"])
