@@ -43,7 +43,7 @@ _BYTES = (
 )
 """8-bit types by name: not every version of torch has all of them."""
 
-_WORTH_THREADS = (1 << 18) + 1
+_WORTH_THREADS = (1 << 15) + 1
 """Number of elements from which there are several segments, which threads share."""
 _MAX_THREADS = 8
 """Of those started besides a training on one thread."""

@@ -24,14 +24,16 @@
 
 enum {
     CHUNK = 1024,
-    SEGMENT = 1 << 18,
+    SEGMENT = 1 << 15,
     BLOCK = 128,
     PROJECTIONS = 16,
     COLUMNS = 8,
     MAX_DIMS = 64,
     MAX_THREADS = 64,
     MAX_ITEM = 16,
-    PANEL = 1 << 20
+    PANEL = 1 << 20,
+    AHEAD = 16,           /* cache lines that a transposed tensor is fetched ahead */
+    WORTH_START = 1 << 17 /* elements that take longer than a thread does to start */
 };
 
 enum { TAKE_DIGEST = 1, TAKE_SKETCH = 2, CONJUGATE = 4, NEGATE = 8, COMPLEX = 16 };
@@ -111,31 +113,48 @@ struct sketch {
     int64_t at;
 };
 
+/* The three words of each of some blocks. */
+static inline void block_words(int64_t block, int64_t blocks, uint64_t *words) {
+    uint64_t first = SEED + (3 * (uint64_t)block + 1) * GAMMA;
+    for (int64_t i = 0; i < 3 * blocks; i++) words[i] = mixed(first + (uint64_t)i * GAMMA);
+}
+
+/* The signs of row 0 in the highest bits, those of the next rows below. */
+static inline bits row_signs(const uint64_t *words, int half) {
+#if WIDTH == 8
+    (void)half;
+    return (bits){words[0], words[0], words[0], words[0], words[1], words[1], words[1], words[1]}
+           << (bits){0, 16, 32, 48, 0, 16, 32, 48};
+#else
+    return all(words[half]) << (bits){0, 16, 32, 48};
+#endif
+}
+
+/* The Hadamard transform of the rows. */
+static inline __attribute__((always_inline)) void transform(vec *y) {
+#pragma GCC unroll 4
+    for (int h = 1; h < 16; h *= 2)
+#pragma GCC unroll 16
+        for (int r = 0; r < 16; r++)
+            if (!(r & h)) {
+                vec a = y[r], b = y[r | h];
+                y[r] = a + b;
+                y[r | h] = a - b;
+            }
+}
+
 static void add_block(struct sketch *s, int64_t block, const double *x) {
-    uint64_t n = SEED + (3 * (uint64_t)block + 1) * GAMMA;
-    uint64_t d[2] = {mixed(n), mixed(n + GAMMA)};
-    uint64_t u = mixed(n + 2 * GAMMA);
+    uint64_t words[3];
+    block_words(block, 1, words);
     for (int half = 0; half < HALVES; half++) {
         vec y[16];
-#if WIDTH == 8
-        bits signs = (bits){d[0], d[0], d[0], d[0], d[1], d[1], d[1], d[1]} << (bits){0, 16, 32, 48, 0, 16, 32, 48};
-#else
-        bits signs = all(d[half]) << (bits){0, 16, 32, 48};
-#endif
+        bits signs = row_signs(words, half);
         for (int r = 0; r < 16; r++) {
             y[r] = flipped(*(const loose_vec *)(x + COLUMNS * r + WIDTH * half), signs);
             signs += signs;
         }
-#pragma GCC unroll 4
-        for (int h = 1; h < 16; h *= 2)
-#pragma GCC unroll 16
-            for (int r = 0; r < 16; r++)
-                if (!(r & h)) {
-                    vec a = y[r], b = y[r | h];
-                    y[r] = a + b;
-                    y[r | h] = a - b;
-                }
-        signs = all(u);
+        transform(y);
+        signs = all(words[2]);
         for (int k = 0; k < PROJECTIONS; k++) {
             s->sums[k][half] += flipped(y[k], signs);
             signs += signs;
@@ -266,6 +285,8 @@ struct accumulators {
     union lanes l1, l2, sum, low, high, zero;
 };
 
+static inline vec chosen(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
+
 /* x < y ? x : y and x > y ? x : y: single instructions, which compilers do not find. */
 #if defined __AVX512F__
 #define smaller(x, y) (vec) _mm512_min_pd((__m512d)(x), (__m512d)(y))
@@ -274,13 +295,14 @@ struct accumulators {
 #define smaller(x, y) (vec) _mm256_min_pd((__m256d)(x), (__m256d)(y))
 #define larger(x, y) (vec) _mm256_max_pd((__m256d)(x), (__m256d)(y))
 #else
-static inline vec chosen(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
 #define smaller(x, y) chosen((x) < (y), x, y)
 #define larger(x, y) chosen((x) > (y), x, y)
 #endif
 
+static inline vec magnitude(vec x) { return (vec)((bits)x & all(~0ull >> 1)); }
+
 static inline void accumulate(struct accumulators *a, int half, vec x) {
-    a->l1.half[half] += (vec)((bits)x & all(~0ull >> 1));
+    a->l1.half[half] += magnitude(x);
     a->l2.half[half] += x * x;
     a->sum.half[half] += x;
     a->low.half[half] = smaller(x, a->low.half[half]);
@@ -326,57 +348,57 @@ static void reduce(const double *x, int64_t n, struct partial *p) {
 
 /* A complex number has one magnitude, and is zero as a whole. */
 static void reduce_magnitudes(const double *x, int64_t n, struct partial *p) {
-    p->l1 = 0;
+    double sizes[CHUNK];
+    struct partial of_sizes;
     p->zero = 0;
-    for (int64_t i = 0; i < n; i += 2) {
-        p->l1 += sqrt(x[i] * x[i] + x[i + 1] * x[i + 1]);
-        p->zero += x[i] == 0 && x[i + 1] == 0;
+    for (int64_t i = 0; i < n / 2; i++) {
+        sizes[i] = sqrt(x[2 * i] * x[2 * i] + x[2 * i + 1] * x[2 * i + 1]);
+        p->zero += (x[2 * i] == 0) & (x[2 * i + 1] == 0); /* small numbers have squares of zero */
     }
+    reduce(sizes, n / 2, &of_sizes);
+    p->l1 = of_sizes.l1;
 }
 
-/* Writes the finite ones of n elements to `kept`, zero into the others, and counts these: without a branch, as
- * masked attention scores are infinite by the million. Returns the number of values written. */
-static inline __attribute__((always_inline)) int64_t split_finite(double *x, int64_t n, int parts, double *kept,
-                                                                  struct partial *p) {
-    int64_t count = 0, nans = 0, infs = 0, i = 0;
-#ifdef __AVX512F__
-    for (; parts == 1 && i + 8 <= n; i += 8) {
-        __m512d y = _mm512_loadu_pd(x + i);
-        __mmask8 finite = _mm512_cmp_pd_mask(_mm512_abs_pd(y), _mm512_set1_pd(DBL_MAX), _CMP_LE_OQ);
-        __mmask8 nan = _mm512_cmp_pd_mask(y, y, _CMP_UNORD_Q);
-        _mm512_storeu_pd(kept + count, _mm512_maskz_compress_pd(finite, y));
-        _mm512_storeu_pd(x + i, _mm512_maskz_mov_pd(finite, y));
-        count += __builtin_popcount(finite);
-        nans += __builtin_popcount(nan);
-        infs += __builtin_popcount((__mmask8) ~(finite | nan));
-    }
-#endif
-    for (; i < n; i += parts) {
-        double y[2] = {x[i], x[i + parts - 1]};
-        int64_t nan = (y[0] != y[0]) | (y[1] != y[1]);
-        int64_t finite = (fabs(y[0]) <= DBL_MAX) & (fabs(y[1]) <= DBL_MAX);
-        nans += nan;
-        infs += !finite & !nan;
-        for (int j = 0; j < parts; j++) {
-            uint64_t bits;
-            kept[count] = y[j];
-            count += finite;
-            memcpy(&bits, &y[j], 8);
-            bits &= -(uint64_t)finite;
-            memcpy(x + i + j, &bits, 8);
-        }
-    }
-    p->nan = nans;
-    p->inf = infs;
-    return count;
+static inline ints of_neighbours(ints x) {
+    ints swapped;
+    for (int j = 0; j < WIDTH; j++) swapped[j] = x[j ^ 1];
+    return swapped;
 }
 
-/* Counts the elements that are not finite, sets them to zero, and reduces the others. */
+/* Counts the elements that are not finite, sets them to zero, and reduces the others: without a branch, as masked
+ * attention scores are infinite by the million. Has room for numbers up to a multiple of 8. */
 static void reduce_finite(double *x, int64_t n, int parts, struct partial *p) {
-    double finite[2 * CHUNK];
-    int64_t kept = parts == 1 ? split_finite(x, n, 1, finite, p) : split_finite(x, n, 2, finite, p);
-    reduce(finite, kept, p);
-    if (parts == 2) reduce_magnitudes(finite, kept, p);
+    int64_t padding = -n & 7;
+    vec low = (vec){0} + INFINITY, high = -low;
+    ints finite_count = {0}, nan_count = {0};
+    for (int64_t i = 0; i < padding; i++) x[n + i] = INFINITY;
+    for (int64_t i = 0; i < n; i += WIDTH) {
+        vec y = *(loose_vec *)(x + i);
+        ints finite = magnitude(y) <= DBL_MAX, nan = y != y;
+        if (parts == 2) {
+            finite &= of_neighbours(finite);
+            nan |= of_neighbours(nan);
+        }
+        *(loose_vec *)(x + i) = (vec)((ints)y & finite);
+        low = smaller(chosen(finite, y, low), low);
+        high = larger(chosen(finite, y, high), high);
+        finite_count -= finite;
+        nan_count -= nan;
+    }
+    int64_t finite = 0, nan = 0;
+    reduce(x, n, p);
+    if (parts == 2) reduce_magnitudes(x, n, p);
+    p->min = INFINITY;
+    p->max = -INFINITY;
+    for (int j = 0; j < WIDTH; j++) {
+        finite += finite_count[j];
+        nan += nan_count[j];
+        if (low[j] < p->min) p->min = low[j];
+        if (high[j] > p->max) p->max = high[j];
+    }
+    p->nan = nan / parts;
+    p->inf = (n - finite) / parts - p->nan;
+    p->zero -= p->nan + p->inf;
 }
 
 static void reduce_chunk(double *x, int64_t n, int parts, struct partial *p) {
@@ -489,10 +511,12 @@ static const char *row_start(const struct layout *l, const char *data, int64_t r
 }
 
 /* Copies items from `rows` rows of n items each: in[r * across + i * stride] to out[r * pitch + i]. */
-#define COPY(type)                                                                               \
-    for (int64_t i = 0; i < n; i++)                                                              \
-        for (int64_t r = 0; r < rows; r++)                                                       \
-            *(type *)(out + (r * pitch + i) * sizeof(type)) = *(const type *)(in + i * stride + r * across);
+#define COPY(type)                                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                                        \
+        __builtin_prefetch(in + (i + AHEAD) * stride);                                                       \
+        for (int64_t r = 0; r < rows; r++)                                                                   \
+            *(type *)(out + (r * pitch + i) * sizeof(type)) = *(const type *)(in + i * stride + r * across); \
+    }
 
 static void copy_items(const char *in, int64_t stride, int64_t across, int64_t rows, int64_t n, int item, char *out,
                        int64_t pitch) {
@@ -518,6 +542,7 @@ struct reader {
      * not by elements. */
     char *panel;
     int64_t panel_rows, panel_pitch, panel_start, panel_end; /* room for rows, items from row to row, rows it holds */
+    int64_t end; /* of the segment: rows beyond are read by the thread that takes the next */
     char scratch[CHUNK * MAX_ITEM] __attribute__((aligned(64)));
 };
 
@@ -544,7 +569,9 @@ static void fill_panel(struct reader *r, int64_t row) {
     const struct layout *l = &r->layout;
     int last = l->dims - 1;
     int64_t rows = l->size[last - 1] - row % l->size[last - 1];
+    int64_t wanted = (r->end - 1) / l->size[last] + 1 - row;
     if (rows > r->panel_rows) rows = r->panel_rows;
+    if (rows > wanted) rows = wanted;
     copy_items(row_start(l, r->arguments->data, row), l->stride[last], l->stride[last - 1], rows, l->size[last],
                r->item, r->panel, r->panel_pitch);
     r->panel_start = row;
@@ -588,6 +615,126 @@ static const char *read_elements(struct reader *r, int64_t start, int64_t n) {
     return r->scratch;
 }
 
+/* ---- a chunk --------------------------------------------------------------------------------------------------- */
+
+#ifdef __AVX512F__
+static inline __attribute__((always_inline)) __m512 load_floats(int64_t kind, const char *raw, int64_t i) {
+    if (kind == F32) return _mm512_loadu_ps(raw + 4 * i);
+    __m256i halves = _mm256_loadu_si256((const void *)(raw + 2 * i));
+    if (kind == F16) return _mm512_cvtph_ps(halves);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/* Reduces and projects n elements whose values are float32 numbers, in whole blocks, in registers alone. Their squares
+ * are exact in float64, so a fused operation rounds as two do, and their extremes need no float64. Returns 0, and adds
+ * nothing to the sketch, if it met what is not finite and was not told so. */
+static inline __attribute__((always_inline)) int take_floats(int64_t kind, const char *raw, int64_t n, int finite_only,
+                                                             int project, int64_t position, struct sketch *s,
+                                                             struct partial *p) {
+    __m512d l1 = _mm512_setzero_pd(), l2 = l1, sum = l1;
+    __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
+    uint64_t words[3 * CHUNK / BLOCK];
+    double ones[CHUNK / BLOCK][PROJECTIONS] __attribute__((aligned(64)));
+    int64_t nans = 0, infs = 0, zeros = 0;
+    __m512d sums[PROJECTIONS];
+    if (project) {
+        memcpy(sums, s->sums, sizeof sums);
+        block_words(position / BLOCK, n / BLOCK, words);
+        for (int64_t b = 0; b < n / BLOCK; b++)
+            for (int k = 0; k < PROJECTIONS; k += WIDTH) {
+                bits signs = all(words[3 * b + 2] << k) << (bits){0, 1, 2, 3, 4, 5, 6, 7};
+                *(loose_vec *)(ones[b] + k) = flipped((vec){0} + 1, signs);
+            }
+    }
+    for (int64_t b = 0; b < n / BLOCK; b++) {
+        vec y[16];
+        bits signs = project ? row_signs(words + 3 * b, 0) : all(0);
+#pragma GCC unroll 8
+        for (int r = 0; r < 16; r += 2) {
+            __m512 x = load_floats(kind, raw, b * BLOCK + r * COLUMNS);
+            if (finite_only) {
+                __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_LE_OQ);
+                __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+                low = _mm512_mask_min_ps(low, finite, x, low);
+                high = _mm512_mask_max_ps(high, finite, x, high);
+                x = _mm512_maskz_mov_ps(finite, x);
+                zeros += __builtin_popcount(_mm512_mask_cmp_ps_mask(finite, x, _mm512_setzero_ps(), _CMP_EQ_OQ));
+                nans += __builtin_popcount(nan);
+                infs += __builtin_popcount((__mmask16) ~(finite | nan));
+            } else {
+                low = _mm512_min_ps(x, low);
+                high = _mm512_max_ps(x, high);
+                zeros += __builtin_popcount(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
+            }
+            __m512d part[2] = {_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                               _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)))};
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) {
+                l1 += (__m512d)magnitude((vec)part[i]);
+                l2 = _mm512_fmadd_pd(part[i], part[i], l2);
+                sum += part[i];
+                y[r + i] = flipped((vec)part[i], signs);
+                signs += signs;
+            }
+        }
+        if (!project) continue;
+        transform(y);
+#pragma GCC unroll 16
+        for (int k = 0; k < PROJECTIONS; k++) /* a product with 1 or -1 is exact */
+            sums[k] = _mm512_fmadd_pd((__m512d)y[k], _mm512_set1_pd(ones[b][k]), sums[k]);
+    }
+    p->l1 = total(&(union lanes){.half = {(vec)l1}});
+    p->l2 = total(&(union lanes){.half = {(vec)l2}});
+    p->sum = total(&(union lanes){.half = {(vec)sum}});
+    p->min = _mm512_reduce_min_ps(low);
+    p->max = _mm512_reduce_max_ps(high);
+    p->nan = nans;
+    p->inf = infs;
+    p->zero = zeros;
+    if (!finite_only && !(p->l1 <= DBL_MAX)) return 0;
+    if (project) memcpy(s->sums, sums, sizeof sums);
+    return 1;
+}
+
+typedef int taker(const char *raw, int64_t n, int64_t position, struct sketch *s, struct partial *p);
+
+/* Functions of their own: compilers find registers for one of them at a time. */
+#define TAKER(name, kind, finite_only, project)                                                               \
+    static __attribute__((noinline)) int name(const char *raw, int64_t n, int64_t position, struct sketch *s, \
+                                              struct partial *p) {                                            \
+        return take_floats(kind, raw, n, finite_only, project, position, s, p);                               \
+    }
+#define TAKERS(kind)                      \
+    TAKER(take_##kind, kind, 0, 0)        \
+    TAKER(project_##kind, kind, 0, 1)     \
+    TAKER(take_finite_##kind, kind, 1, 0) \
+    TAKER(project_finite_##kind, kind, 1, 1)
+TAKERS(F16)
+TAKERS(BF16)
+TAKERS(F32)
+
+/* By kind, with a sketch, the finite ones alone. */
+#define ROW_OF(kind) {{take_##kind, take_finite_##kind}, {project_##kind, project_finite_##kind}}
+static taker *const takers[][2][2] = {[F16] = ROW_OF(F16), [BF16] = ROW_OF(BF16), [F32] = ROW_OF(F32)};
+#endif
+
+/* Takes a chunk without a copy of it in float64, where there is a way; returns 0 where there is none.
+ * `finite_only`, in and out: the chunk before it was not finite. */
+static int take_in_place(const struct arguments *a, const char *raw, int64_t start, int64_t n, int *finite_only,
+                         struct sketch *s, struct partial *p) {
+#ifdef __AVX512F__
+    int floats = (a->kind == F32 || a->kind == BF16 || a->kind == F16) && !(a->flags & COMPLEX);
+    if (!floats || n % BLOCK || a->position) return 0;
+    taker *const *take = takers[a->kind][s != 0];
+    if (!take[*finite_only](raw, n, start, s, p)) take[1](raw, n, start, s, p);
+    *finite_only = p->nan || p->inf;
+    return 1;
+#else
+    (void)a, (void)raw, (void)start, (void)n, (void)finite_only, (void)s, (void)p;
+    return 0;
+#endif
+}
+
 /* ---- the pass -------------------------------------------------------------------------------------------------- */
 
 static void measure_segment(struct reader *r, int64_t start, int64_t end, struct partial *total) {
@@ -595,20 +742,26 @@ static void measure_segment(struct reader *r, int64_t start, int64_t end, struct
     struct sketch s;
     struct cursor c = cursor_at(a->position, start);
     double x[2 * CHUNK] __attribute__((aligned(64)));
+    int finite_only = 0;
     if (a->flags & TAKE_SKETCH) {
         memset(&s, 0, sizeof s);
         s.at = -1;
     }
     *total = NOTHING;
+    r->end = end;
     for (int64_t at = start; at < end; at += CHUNK) {
         int64_t n = end - at < CHUNK ? end - at : CHUNK;
         const char *raw = read_elements(r, at, n);
         struct partial p;
-        convert(a->kind, a->table, raw, n * r->parts, x);
-        reduce_chunk(x, n * r->parts, r->parts, &p);
-        combine(total, &p);
         if (a->flags & TAKE_DIGEST) total->digest += digest_terms(raw, n * r->item, at * r->item);
-        if (a->flags & TAKE_SKETCH) add_elements(&s, &c, x, n, r->parts);
+        if (take_in_place(a, raw, at, n, &finite_only, a->flags & TAKE_SKETCH ? &s : 0, &p)) {
+            c.inside += n;
+        } else {
+            convert(a->kind, a->table, raw, n * r->parts, x);
+            reduce_chunk(x, n * r->parts, r->parts, &p);
+            if (a->flags & TAKE_SKETCH) add_elements(&s, &c, x, n, r->parts);
+        }
+        combine(total, &p);
     }
     if (a->flags & TAKE_SKETCH) finish_sketch(&s, total->sketch);
 }
@@ -663,7 +816,8 @@ int measure(const struct arguments *a) {
         w.partials = malloc(w.segments * sizeof *w.partials);
         if (!w.partials) return 1;
     }
-    int64_t helpers = a->threads < w.segments ? a->threads - 1 : w.segments - 1;
+    int64_t shares = a->team ? w.segments : a->numel / WORTH_START;
+    int64_t helpers = (a->threads < shares ? a->threads : shares) - 1;
     if (a->team && helpers > 0) {
         /* all of them, even if some find nothing to do: a smaller team would end the threads left out */
         a->team(join_team, &w, (unsigned)a->threads, 0);

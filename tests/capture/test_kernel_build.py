@@ -48,6 +48,26 @@ def test_a_compiled_kernel_is_not_compiled_again(cache: Path, monkeypatch: pytes
     assert build.load() is not None
 
 
+def test_a_kernel_for_any_machine_gives_the_same_bits(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = (torch.randn(40_000) * torch.rand(40_000).gt(0.1)).masked_fill(torch.rand(40_000) < 0.01, torch.inf)
+    tensors = [values.to(dtype) for dtype in (torch.float16, torch.float32, torch.float64, torch.complex64)]
+    tensors += [x.view(200, 200).t() for x in tensors]
+    found = []
+    for flags in build.FLAGS:
+        monkeypatch.setattr(build, "FLAGS", (flags,))
+        build.attempt.cache_clear()
+        try:
+            statistics = Statistics()
+        finally:
+            build.attempt.cache_clear()
+        for tensor in tensors:
+            statistics.measure(tensor)
+        assert statistics.kernel_name == "c"
+        found.append(statistics.results())
+    assert len(list(cache.iterdir())) == len(found)
+    assert found[0] == found[1]
+
+
 def test_a_directory_that_others_can_write_to_is_not_trusted(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)

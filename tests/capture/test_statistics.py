@@ -178,6 +178,19 @@ def test_strides_and_threads_change_no_bit(dtype: torch.dtype) -> None:
     assert_same(many[0], summaries(x, kernel="torch", sketch=False)[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("special", [(), (math.inf,), (math.nan, -math.inf)], ids=str)
+def test_a_wider_type_changes_no_bit_but_the_digest(dtype: torch.dtype, special: tuple[float, ...]) -> None:
+    """There are several ways through the compiled kernel, with one order of additions."""
+    x = (torch.randn(70_001) * 1e-4).masked_fill(torch.rand(70_001) < 0.1, 0.0)
+    for number, value in enumerate(special):
+        x[5_000 + 20_000 * number :: 7 + number][:3_000] = value
+    x = x.to(dtype)
+    narrow, wide, few, few_wide = summaries(x, x.double(), x[:100], x[:100].double())
+    assert narrow._replace(digest=None) == wide._replace(digest=None)
+    assert few._replace(digest=None) == few_wide._replace(digest=None)
+
+
 def test_flushing_subnormal_numbers_changes_nothing() -> None:
     x = torch.tensor([1e-40, 0.0, -3e-45, 1.0])
     half = torch.tensor([6e-8, 1.0], dtype=torch.float16)
