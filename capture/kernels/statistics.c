@@ -32,7 +32,7 @@ enum {
     MAX_THREADS = 64,
     MAX_ITEM = 16,
     PANEL = 1 << 20,
-    AHEAD = 16,           /* cache lines that a transposed tensor is fetched ahead */
+    AHEAD = 32,           /* cache lines that a transposed tensor is fetched ahead */
     WORTH_START = 1 << 17 /* elements that take longer than a thread does to start */
 };
 
