@@ -110,8 +110,8 @@ class Measuring:
 
     def learn_spec(self, local: torch.Tensor, spec: Any) -> None:
         """Note that a tensor is the local tensor of a DTensor."""
-        state = self.state(local)
-        if state is not None and spec is not None:
+        state = None if spec is None else self.state(local)
+        if state is not None:
             if state.specs is None:
                 state.specs = {}
             state.specs[local.storage_offset(), tuple(local.shape)] = spec

@@ -75,5 +75,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor with the memory: for several simulated ranks, that of the first."""
+    if type(tensor) in _PLAIN:
+        return tensor
     parts = local_tensors(tensor)
     return tensor if parts is None else parts[min(parts)]

@@ -321,12 +321,13 @@ class StepTracer(DebugMode):
             state = self.measuring.state(leaf)
             if state is not None:
                 self.measuring.storages.written(state, plain(leaf), event)
-                self.measuring.learn_spec(leaf, spec)
+                if spec is not None:
+                    self.measuring.learn_spec(leaf, spec)
             event.outputs.append(self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled))
 
     def _changed(self, event: Event, call: _Call, leaves: list[torch.Tensor]) -> None:
         """Measure the inputs written to, unless they are outputs too."""
-        returned = {place_of(leaf) for leaf in leaves}
+        returned = {place_of(leaf) for leaf in leaves} if call.written else set()
         for position in call.written:
             tensor = call.tensors[position]
             state = self.measuring.state(tensor)
