@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 
+from numtui.text.pieces import Line, Piece
 from numtui.text.safe import safe_text
 
 __all__ = [
@@ -30,11 +31,6 @@ __all__ = [
     "window",
     "wrap",
 ]
-
-Piece = tuple[str, str]
-"""A text and its role, "" for plain."""
-
-Line = list[Piece]
 
 
 def width_of(text: str) -> int:

@@ -11,8 +11,8 @@ from matchers.pairing.features import LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.status import Status
 from numtui.text.lines import Line, window, wrap
+from numtui.text.names import MAX_KEY_LENGTH, marked_keys
 from numtui.text.safe import safe_text
-from numtui.views.names import MAX_KEY_LENGTH, marked_keys
 from numtui.views.panels import Entry, row_line
 from numtui.views.table import number_of
 

@@ -18,9 +18,9 @@ from numtui.session.rule_edits import Effect
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.names import marked_keys
 from numtui.text.safe import safe_text
 from numtui.views.drift import drift_facts, how_it_is, key_lines
-from numtui.views.names import marked_keys
 
 __all__ = ["detail", "heading", "node_line", "quiet_lines"]
 

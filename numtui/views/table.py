@@ -21,8 +21,8 @@ from matchers.status import Status
 from numtui.query.view import Order, Severity, View
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
+from numtui.text.names import MAX_KEY_LENGTH, marked_keys, shared_module, without
 from numtui.text.safe import safe_text
-from numtui.views.names import MAX_KEY_LENGTH, marked_keys
 
 __all__ = [
     "CAUSE",
@@ -273,7 +273,7 @@ class RowWriter:
             right = []
         if not right:
             return [(left, room)]
-        right = _without(right, _shared_module(left, right))
+        right = without(right, shared_module(left, right))
         room -= 3
         need_left, need_right = line_width(left), line_width(right)
         if need_left + need_right <= room:
@@ -343,22 +343,6 @@ def _to_mark(line: Line, room: int) -> int:
         if role == "drift":
             return max(after + 1 - room, 0)
     return 0
-
-
-def _shared_module(left: Line, right: Line) -> int:
-    """Return the length of the module with its slash that two names begin with; 0 for different ones."""
-    a, b = ("".join(text for text, _ in line) for line in (left, right))
-    module, slash, _ = a.rpartition("/")
-    return len(module) + 1 if slash and b.startswith(module + slash) else 0
-
-
-def _without(line: Line, count: int) -> Line:
-    """Return a line without its first characters."""
-    rest: Line = []
-    for text, role in line:
-        rest += [(text[count:], role)] * (count < len(text))
-        count = max(count - len(text), 0)
-    return rest
 
 
 def _typed(log: OpLog, record: int) -> tuple[str, str]:

@@ -1,14 +1,14 @@
-"""Two operation names beside each other: the parts that differ."""
+"""Two operation names beside each other: the parts that differ, for the screen and the HTML report."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from numtui.text.lines import Line, Piece
+from numtui.text.pieces import Line, Piece
 from numtui.text.safe import safe_text
 
-__all__ = ["MAX_KEY_LENGTH", "marked_keys"]
+__all__ = ["MAX_KEY_LENGTH", "marked_keys", "shared_module", "without"]
 
 _PARTS: Final = re.compile(r"[./_]|[^./_]+")
 _SIGNS: Final = "./_"
@@ -44,3 +44,19 @@ def _joined(line: Line) -> Line:
             text = joined.pop()[0] + text
         joined.append((text, role))
     return joined
+
+
+def shared_module(left: Line, right: Line) -> int:
+    """Return the length of the module with its slash that two names begin with; 0 for different ones."""
+    a, b = ("".join(text for text, _ in line) for line in (left, right))
+    module, slash, _ = a.rpartition("/")
+    return len(module) + 1 if slash and b.startswith(module + slash) else 0
+
+
+def without(line: Line, count: int) -> Line:
+    """Return a line without its first characters."""
+    rest: Line = []
+    for text, role in line:
+        rest += [(text[count:], role)] * (count < len(text))
+        count = max(count - len(text), 0)
+    return rest

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from matchers.status import Status
 from numtui.text.lines import Line, width_of, window
+from numtui.text.names import marked_keys
 from numtui.text.safe import safe_text
-from numtui.views.names import marked_keys
 from numtui.views.table import Columns, RowWriter
 from tests.numtui.fakes import comparison_of
 
