@@ -62,6 +62,17 @@ class Chromium:
         """Set the size of the window."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
+    def media(self, kind: str = "", scheme: str = "light") -> None:
+        """Show pages as on the `screen` or in `print`, in the theme of a system that is light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", media=kind, features=features)
+
+    def printed(self) -> bytes:
+        """The page as a PDF."""
+        import base64
+
+        return base64.b64decode(self._call("Page.printToPDF")["data"])
+
     def scripts(self, *, on: bool) -> None:
         """Switch JavaScript on or off for the pages to come."""
         self._call("Emulation.setScriptExecutionDisabled", value=not on)

@@ -1,8 +1,8 @@
 """HTML report: one file with all rows, for a browser or a mail, without network access.
 
-The page has a summary in plain HTML (`summary.py`), the rows in one compressed block (`columns.py`), and a script that
-lists them (`js/`, joined in the order of `_SCRIPTS`). Its content policy runs only that script and style, whatever a
-log contains.
+The page has an overview and a summary in plain HTML (`summary.py`), the rows in one compressed block (`columns.py`,
+`names.py`, `results.py`), and a script that lists them (`js/`, joined in the order of `_SCRIPTS`). Its content policy
+runs only that script and style, whatever a log contains.
 """
 
 from __future__ import annotations
@@ -28,15 +28,29 @@ from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
-from numtui.report.html.summary import logs, rules, summary, text
+from numtui.report.html.names import add_names
+from numtui.report.html.results import add_results
+from numtui.report.html.summary import coverage, logs, overview, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
-from numtui.text.glyphs import GLYPHS, STYLES
+from numtui.text.glyphs import GLYPHS, STYLES, WORDS
 from numtui.text.safe import safe_text
 
 __all__ = ["View", "write"]
 
-_SCRIPTS: Final = ("decode", "elements", "comparison", "query", "listing", "table", "inspector", "plot", "main")
+_SCRIPTS: Final = (
+    "decode",
+    "elements",
+    "comparison",
+    "query",
+    "listing",
+    "table",
+    "groups",
+    "inspector",
+    "plot",
+    "paper",
+    "main",
+)
 _MAX_TOLD: Final = 2000
 """Rows with a sentence from the program: first causes, then red and close ones. The page makes the shorter sentences of
 the others itself.
@@ -97,6 +111,8 @@ class View:
 def write(report: Report, out: TextIO, view: View | None = None) -> None:
     """Write the page."""
     block = block_of(report.comparison)
+    add_names(block, report.comparison)
+    add_results(block, report.comparison)
     view = view or View()
     block.head["page"] = _page(report, view)
     style, script = _file("report.css"), _script()
@@ -109,6 +125,8 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "title": escape(f"numtui: {names}"),
         "heading": escape(names),
         "result": f'<strong class="red">{text(report.result)}</strong>' if report.alarming else text(report.result),
+        "coverage": coverage(report),
+        "overview": overview(report),
         "summary": summary(report, view.notes),
         "rules": rules(report),
         "logs": logs(report),
@@ -186,6 +204,7 @@ def _status(status: Status) -> dict[str, Any]:
     group = next(g for g in StatusGroup if status in STATUS_WORDS[g.name.lower().replace("_", "-")])
     return {
         "label": status.label,
+        "word": WORDS[status],
         "meaning": MEANING[status],
         "glyph": GLYPHS[status],
         "group": int(group),

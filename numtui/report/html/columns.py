@@ -29,7 +29,7 @@ from matchers.verdict.tolerance import EPSILON
 from numtui.query.fields import FIELDS
 from numtui.text.safe import safe_text
 
-__all__ = ["Block", "block_of", "decimal"]
+__all__ = ["Block", "add_numbers", "block_of", "decimal"]
 
 Ints = NDArray[Any]
 _Sides = tuple[tuple[str, OpLog, Int32], ...]
@@ -210,19 +210,19 @@ def _statistics(block: Block, c: Comparison, side: str) -> None:
     log, rows = c.side(side)
     name = side.upper()
     there = np.append(log.outputs.count > 0, False)[rows]
-    _numbers(block, "output", name, np.append(log.outputs.first(), math.nan)[rows], there)
+    add_numbers(block, "output", name, np.append(log.outputs.first(), math.nan)[rows], there)
     for k, statistic in enumerate(STATISTICS):
         there = np.append((log.present >> k & 1).astype(bool), False)[rows]
         if there.any():
             # The hash of an output is its L1 norm, and logs have either or both.
             base = "output" if statistic == "L1 norm" else ""
-            _numbers(block, statistic.split()[0], name, np.append(log.stats[k], math.nan)[rows], there, base)
+            add_numbers(block, statistic.split()[0], name, np.append(log.stats[k], math.nan)[rows], there, base)
     for k, label in ((1, "nan"), (2, "inf"), (3, "zero")):
         if (log.counts[k] > 0).any():
             block.add(f"{label}{name}", np.append(log.counts[k], -1)[rows].clip(-1, 2**31 - 1).astype(np.int32))
 
 
-def _numbers(block: Block, name: str, side: str, values: Float64, there: Ints, base: str = "") -> None:
+def add_numbers(block: Block, name: str, side: str, values: Float64, there: Ints, base: str = "") -> None:
     """Add the numbers of one side, relative to `base` of the same side, or to a where b has them too."""
     digits, exponent = decimal(values)
     digits[~there], exponent[~there] = 0, _ABSENT

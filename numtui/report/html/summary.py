@@ -1,17 +1,18 @@
-"""Script-free parts of the page: the summary that a mail program shows, and the tabs beside the rows."""
+"""Script-free parts of the page: the overview that a mail program shows first, and the tabs beside the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
 from numtui.report.model import Report
-from numtui.report.parts import MEANING, Log, RowFacts
+from numtui.report.parts import MEANING, CauseFacts, DifferenceFacts, Log, RowFacts
 from numtui.text.counts import plural
+from numtui.text.glyphs import GLYPHS, WORDS
 from numtui.text.safe import safe_text
 
-__all__ = ["logs", "rules", "summary", "text"]
+__all__ = ["coverage", "logs", "overview", "rules", "summary", "text"]
 
 _MAX_CAUSES: Final = 20
 _MAX_REDS: Final = 10
@@ -25,40 +26,66 @@ def text(raw: str, limit: int = _MAX_TEXT) -> str:
     return escape(safe_text(raw, limit))
 
 
+def coverage(r: Report) -> str:
+    """Return how much was compared, and the warning about the two runs as a whole."""
+    warning = f' <strong class="red">{text(r.warning, 2000)}</strong>' if r.warning else ""
+    return f"{text(r.extent)}{warning}"
+
+
+def overview(r: Report) -> str:
+    """Return where the runs part: the first difference beside the first causes, or the evidence that they do not."""
+    causes = r.causes(_MAX_CAUSES)
+    found = r.first_difference
+    one = _section(_difference(found, {cause.row.row for cause in causes}) if found is not None else ())
+    other = _section(_reasons(r, causes, -1 if found is None else found.row.row))
+    return "\n".join(filter(None, (one, other)))
+
+
+def _section(lines: Iterable[str]) -> str:
+    content = "\n".join(lines)
+    return f"<section>{content}</section>" if content else ""
+
+
+def _difference(found: DifferenceFacts, causes: Container[int]) -> Iterator[str]:
+    yield f"<h2>{text(found.title)}</h2>"
+    told = [_head(found.row), *map(text, found.reasons)]
+    if found.row.row not in causes:
+        told.append(f"<small>{_facts(found.row)}</small>")
+    yield f"<p>{'<br>'.join(told)}</p>"
+
+
+def _reasons(r: Report, causes: Sequence[CauseFacts], difference: int) -> Iterator[str]:
+    """Yield the first causes, of the row of the first difference without its name, or else the red rows or evidence."""
+    if causes:
+        rows = [(cause.row, cause.follows) for cause in causes]
+        if r.cause_count > 1:
+            yield from _rows(f"First causes: {r.cause_count:,}", rows, r.cause_count)
+        elif causes[0].row.row == difference:
+            yield from _rows("First cause: the same row", rows, 1, named=difference)
+        else:
+            yield from _rows("First cause", rows, 1)
+    elif r.red:
+        yield from _rows("Red rows", [(row, "") for row in r.reds(_MAX_REDS, explained=True)], r.red)
+    else:
+        yield from _list("Compared", map(text, r.certificate))
+
+
 def summary(r: Report, notes: Sequence[tuple[int, str]]) -> str:
-    """Return warnings, counts, notes, first causes and caveats."""
+    """Return counts, notes and caveats."""
     return "\n".join(_summary(r, notes))
 
 
 def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
-    yield f"<p>{text(r.extent)}</p>"
-    if r.warning:
-        yield f'<p class="red"><strong>{text(r.warning, 2000)}</strong></p>'
-    yield "<table>"
     for log in r.logs:
-        many = f'<td class="number">{log.operations:,}</td><td>operations</td>'
-        path = f"<code>{text(log.path)}</code>" + (f"<br>{text(log.captured, 300)}" if log.captured else "")
-        yield f"<tr><td>{log.side}</td><td>{text(log.name, 60)}</td>{many}<td>{path}</td></tr>"
-    yield "</table><table>"
-    for status, n in r.counts:
-        label = f'<td class="red">{status.label}</td>' if status.red else f"<td>{status.label}</td>"
-        yield f'<tr><td class="number">{n:,}</td>{label}<td>{MEANING[status]}</td></tr>'
-    yield "</table>"
+        told = f"<strong>{text(log.name, 60)}</strong>, {plural(log.operations, 'operation')}"
+        yield f"<p>{log.side}: {told}" + (f"<br>{text(log.captured, 300)}</p>" if log.captured else "</p>")
+    yield from _counts(r)
     if r.judged_by:
         yield f"<p>judged with <code>{text(r.judged_by)}</code></p>"
     if r.rules_note:
         yield f"<p>{text(r.rules_note)}</p>"
-    if not r.red:
-        yield from _list("Compared", map(text, r.certificate))
     rows = [(r.row(row, explained=False), note) for row, note in notes]
     yield from _list("Notes", (f"{text(note, 2000)}<br>{_button(row)}" for row, note in rows))
-    if (found := r.first_difference) is not None:
-        told = "<br>".join((_button(found.row), *map(text, found.reasons), f"<small>{_facts(found.row)}</small>"))
-        yield f"<h2>{text(found.title)}</h2><p>{told}</p>"
-    causes = r.causes(_MAX_CAUSES)
-    yield from _rows("First causes", [(cause.row, cause.follows) for cause in causes], r.cause_count)
-    if not causes:
-        yield from _rows("Red rows", [(row, "") for row in r.reds(_MAX_REDS, explained=True)], r.red)
     yield from _rows(
         "Differences within tolerance begin here",
         [(r.row(row), "") for row in r.beginning_rows[:_MAX_REDS].tolist()],
@@ -81,14 +108,28 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     yield f"<p><small>numtui {text(r.version)}</small></p>"
 
 
-def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int) -> Iterator[str]:
-    """Yield rows with their sentences, each with an extra text."""
+def _counts(r: Report) -> Iterator[str]:
+    """Yield the number of rows under each word of the screen, and what it stands for."""
+    yield '<table class="counts">'
+    for word in dict.fromkeys(WORDS[status] for status, _ in r.counts):
+        there = [(status, n) for status, n in r.counts if WORDS[status] == word]
+        style = ' class="red"' if there[0][0].red else ""
+        meanings = (MEANING[s] if len(there) == 1 else f"{n:,} {MEANING[s]}" for s, n in there)
+        total, glyphs = sum(n for _, n in there), "".join(GLYPHS[status] for status, _ in there)
+        number = f'<td class="number">{total:,}</td><td>{glyphs}</td>'
+        yield f"<tr>{number}<td{style}>{word}</td><td>{'; '.join(meanings)}</td></tr>"
+    yield "</table>"
+
+
+def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int, named: int = -1) -> Iterator[str]:
+    """Yield rows with their sentences, each with an extra text; the row `named` stands beside them with its name."""
     if not rows:
         return
     yield f"<h2>{title}</h2><ol>"
     for row, besides in rows:
-        more = f"<br>{text(besides)}" if besides else ""
-        yield f"<li>{_button(row)}<br>{text(row.sentence)}{more}<br><small>{_facts(row)}</small></li>"
+        head = "" if row.row == named else _head(row)
+        told = filter(None, (head, text(row.sentence), text(besides), f"<small>{_facts(row)}</small>"))
+        yield f"<li>{'<br>'.join(told)}</li>"
     yield "</ol>"
     if total > len(rows):
         yield f"<p>… and {total - len(rows):,} more</p>"
@@ -100,16 +141,20 @@ def _button(row: RowFacts) -> str:
     return f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
 
 
+def _head(row: RowFacts) -> str:
+    """Return the source line of a row, where it is known, above its button."""
+    place = row.place(text)
+    return f"<strong>{place}</strong><br>{_button(row)}" if place else _button(row)
+
+
 def _facts(row: RowFacts) -> str:
-    facts = [row.status.label]
+    facts = [f"row {row.row + 1:,}", f"{GLYPHS[row.status]} {WORDS[row.status]}"]
     if row.role_word:
         facts.append(row.role_word)
     if row.error:
         facts.append(f"error {row.error}" + (f" ({row.in_eps})" if row.in_eps else ""))
     facts += [row.phase, *(text(t) for t in (row.shape, row.dtype) if t)]
-    if place := row.place(text):
-        facts.append(place)
-    facts += [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
+    facts += [f"line {line:,} of {side}'s log" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
     return ", ".join(facts)
 
 

@@ -8,20 +8,24 @@ import hashlib
 import io
 import json
 import re
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
 from matchers.logs.parser import read_log
+from numtui.report.html import View
+from numtui.report.html import write as write_page
 from numtui.report.html.columns import decimal
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.report.write import write
+from tests.builders import op, write_log
 from tests.conftest import EXAMPLES, REPOSITORY
 
 DATA = REPOSITORY / "tests" / "data"
@@ -105,6 +109,34 @@ def test_it_is_one_file(page: str) -> None:
     assert not re.search(
         r"url\(|@import|https?:|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|insertAdjacentHTML|eval\(", page
     )
+
+
+SIGNS = ["<", ">", '"', "'", "&", "</script>", "<!--", "]]>", "<img src=x onerror=y>", "{{script}}", "</title>"]
+markup = st.lists(st.sampled_from(SIGNS) | st.text(max_size=5), min_size=1).map("".join)
+
+
+def page_with(key: str, location: str, note: str) -> _Elements:
+    """The page of two logs that hold these texts, with a note on their first row."""
+    with tempfile.TemporaryDirectory() as folder:
+        a, b = (
+            read_log(write_log(Path(folder) / f"{name}.log", [op(f"{key}/op_0_mm", value, location=location), *others]))
+            for name, value, others in (("a", 3.0, []), ("b", 4.0, [op(f"{note}/op_0_add", 1.0)]))
+        )
+    out = io.StringIO()
+    write_page(Report(compare(a, b), ReportOptions(names=(key, note))), out, View(query=note, notes=((0, note),)))
+    return _Elements(out.getvalue())
+
+
+@settings(max_examples=60)
+@given(markup, markup, markup)
+def test_no_text_of_a_log_or_a_person_becomes_an_element(page: str, key: str, location: str, note: str) -> None:
+    """Elements and attributes are those of pages with harmless names."""
+    harmless = [*_Elements(page).found, *page_with("m", "model.py:1", "n").found]
+    known = {(tag, name) for tag, attributes in harmless for name in ("", *attributes)}
+    found = page_with(key, location, note).found
+    assert {(tag, name) for tag, attributes in found for name in ("", *attributes)} <= known
+    tags = [tag for tag, _ in found]
+    assert [tags.count(tag) for tag in ("script", "style", "title", "main")] == [2, 1, 1, 1]
 
 
 def test_its_policy_lets_only_its_own_script_run(page: str) -> None:

@@ -3,6 +3,31 @@
 const OTHER_BITS = "≠ bits";
 const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8;
 
+const DITTO = '"';
+
+/** A text cut into pieces of given lengths in characters, negative where a piece differs; the rest is one more piece. */
+function cut(text, lengths) {
+  const characters = [...text], pieces = [];
+  let at = 0;
+  for (const length of [...lengths, characters.length]) {
+    const piece = characters.slice(at, at + Math.abs(length)).join("");
+    if (piece) pieces.push([piece, length < 0]);
+    at += Math.abs(length);
+  }
+  return pieces;
+}
+
+/** Pieces without their first characters. */
+function without(pieces, count) {
+  const rest = [];
+  for (const [text, differs] of pieces) {
+    const characters = [...text];
+    if (count < characters.length) rest.push([characters.slice(count).join(""), differs]);
+    count = Math.max(count - characters.length, 0);
+  }
+  return rest;
+}
+
 class Comparison {
   constructor({ head, arrays }) {
     Object.assign(this, head.page);
@@ -10,7 +35,10 @@ class Comparison {
     this.tables = head.tables;
     this.groups = head.groups;
     this.slots = head.slots;
+    this.nameMarks = head.nameMarks;
+    this.resultsLeftOut = head.resultsLeftOut;
     this.arrays = arrays;
+    this.resultStart = startsOf(arrays.results ?? []);
     this.code = Object.fromEntries(this.statuses.map((status, code) => [status.label, code]));
   }
 
@@ -38,6 +66,27 @@ class Comparison {
     if (group) return group[side === "A" ? 0 : 1].map((key) => this.tables.keys[key]).join(" + ");
     return this.text("keys", `key${side}`, row);
   }
+
+  /** Both names as the list shows them, in pieces, [text, differs]; `merged` for one line: a, and of b what a does not say. */
+  rowNames(row) {
+    const [textA, textB] = ["A", "B"].map((side) => this.text("keys", `key${side}`, row));
+    const [lengthsA, lengthsB, shared] = this.nameMarks[this.arrays.nameMark[row]] ?? [[], [], 0];
+    const a = cut(textA, lengthsA), b = cut(textB, lengthsB), same = textA === textB;
+    for (const [side, pieces] of [a, b].entries()) {
+      const more = (this.groups[row]?.[side].length ?? 1) - 1;
+      if (more > 0) pieces.push([` +${more.toLocaleString("en")}`, false]);
+    }
+    if (!textA || !textB) {
+      const recompute = this.status(row).label === "recompute" ? [["(recompute)", false]] : [];
+      const gap = recompute.length ? recompute : [["—", false]];
+      return { a: textA ? a : gap, b: textB ? b : gap, merged: [textA ? a : b, recompute] };
+    }
+    if (same && !this.groups[row]) return { a, b: [[DITTO, false]], merged: [a, []] };
+    return { a, b, merged: [a, without(b, shared)] };
+  }
+
+  /** A sign for a row that a person looks for. */
+  sign(row) { return this.isCause(row) ? "●" : this.isFirst(row) ? "○" : this.notes[row] ? "✎" : ""; }
 
   /** The key of a, or of b where only b has one. */
   name(row) { return this.key("A", row) || this.key("B", row); }
@@ -74,6 +123,21 @@ class Comparison {
     if (at >= start[row + 1]) return { at: -1, value: "", maker: -1, name: "" };
     const value = numberText(this.arrays[`input${side}.digits`][at], this.arrays[`input${side}.exponent`][at]);
     return { at, value, maker: maker[at], name: this.text("parameters", `parameter${side}`, at) };
+  }
+
+  /** What a row returned besides its first output: further outputs, and inputs changed in place. */
+  results(row) {
+    const { arrays } = this, found = [];
+    if (!arrays.results) return found;
+    for (let at = this.resultStart[row]; at < this.resultStart[row + 1]; at++) {
+      const [a, b] = ["A", "B"].map((side) => numberText(arrays[`result${side}.digits`][at], arrays[`result${side}.exponent`][at]));
+      const [typeA, typeB] = ["A", "B"].map((side) => this.text("resultTypes", `resultType${side}`, at));
+      const difference = differenceText(a, b), bits = arrays.resultDigest[at];
+      const told = bits === 1 ? "0" : bits === 2 && ["", "0"].includes(difference) ? OTHER_BITS : difference;
+      const type = typeA && typeB && typeA !== typeB ? `${typeA} ≠ ${typeB}` : typeA || typeB;
+      found.push({ name: this.text("resultNames", "resultName", at), type, a, b, difference: told });
+    }
+    return found;
   }
 
   /** The consumers of a row, in order. */
@@ -146,7 +210,7 @@ class Comparison {
     const what = this.slots[row] ? `${this.slots[row]} differs` : "the output differs";
     const units = this.units(row), by = error && error !== "0" ? `${what} by ${error}${units ? ` (${units} ε)` : ""}` : what;
     if (status.label === "close") return `close: ${by.replace(/^the output /, "")}${this.tolerance(row, ", within the tolerance of ")}`;
-    if (!status.red) return `${status.label}: ${status.meaning}`;
+    if (!status.red) return `${status.word}: ${status.meaning}`;
     if (status.label !== "diverged") return `${this.roleWord(row)}: ${status.meaning}`.replace(/^: /, "");
     if (role === "origin") return `FIRST CAUSE: ${by}; its inputs agree`;
     if (role !== "receiver") return `${this.isCause(row) ? "LIKELY CAUSE" : "UNKNOWN"}: ${by}; not all inputs are known: suspect the operation just upstream`;

@@ -41,9 +41,8 @@ function restoreInputs(side, rows, arrays) {
   const count = arrays[`inputs${side}`], maker = arrays[`maker${side}`];
   const digits = arrays[`input${side}.digits`], exponent = arrays[`input${side}.exponent`];
   const madeDigits = arrays[`output${side}.digits`], madeExponent = arrays[`output${side}.exponent`];
-  const start = new Int32Array(rows + 1);
+  const start = startsOf(count);
   for (let row = 0; row < rows; row++) {
-    start[row + 1] = start[row] + count[row];
     for (let k = start[row]; k < start[row + 1]; k++) {
       maker[k] = maker[k] ? row - maker[k] : -1;
       if (maker[k] < 0) continue;
@@ -52,6 +51,13 @@ function restoreInputs(side, rows, arrays) {
     }
   }
   arrays[`start${side}`] = start;
+}
+
+/** The start of each row's items, of their counts. */
+function startsOf(counts) {
+  const start = new Int32Array(counts.length + 1);
+  for (let row = 0; row < counts.length; row++) start[row + 1] = start[row] + counts[row];
+  return start;
 }
 
 /** A number as in the log, to seven digits; empty for none. */

@@ -7,6 +7,9 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/** Pieces of a name, [text, differs]. */
+function marked(pieces) { return pieces.map(([text, differs]) => (differs ? element("mark", {}, text) : text)); }
+
 /** A button that goes to a row. */
 function goButton(text, row, go) {
   return element("button", { type: "button", className: "go", onclick: () => go(row) }, text);

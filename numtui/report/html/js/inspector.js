@@ -4,9 +4,13 @@ function inspect(c, row, go) {
   const panel = document.getElementById("inspector");
   panel.replaceChildren();
   if (row < 0) { panel.append(element("p", {}, "No row is chosen.")); return; }
-  const a = c.key("A", row), b = c.key("B", row), status = c.status(row);
-  panel.append(element("h2", {}, element("code", {}, a || b)));
-  if (a && b && a !== b) panel.append(element("p", {}, "in b ", element("code", {}, b)));
+  const { a, b } = c.rowNames(row), status = c.status(row), group = Boolean(c.groups[row]);
+  const names = c.has("A", row) && c.has("B", row) ? [["a", a], ["b", b]] : c.has("A", row) ? [["only in a", a]] : [["only in b", b]];
+  const same = names.length === 2 && c.key("A", row) === c.key("B", row);
+  for (const [side, pieces] of same ? [["", a]] : names) {
+    const shown = group ? [c.key(side.at(-1).toUpperCase(), row)] : marked(pieces);
+    panel.append(element("p", { className: "name" }, side && `${side} `, element("code", {}, ...shown)));
+  }
   if (c.notes[row]) panel.append(element("p", { className: "close" }, `✎ ${c.notes[row]}`));
   const headline = element("p", { className: status.style }, `${status.glyph} ${c.headline(row)}`);
   headline.id = "headline";
@@ -21,7 +25,7 @@ function inspect(c, row, go) {
   panel.append(element("p", { className: "dim" }, c.pairing(row)));
   const original = c.arrays.original[row];
   if (original >= 0) panel.append(element("p", {}, "a copy of ", goButton(c.name(original), original, go)));
-  panel.append(factTable(c, row), ...inputTable(c, row, go), ...consumerList(c, row, go));
+  panel.append(factTable(c, row), ...resultTable(c, row), ...inputTable(c, row, go), ...consumerList(c, row, go));
 }
 
 function factTable(c, row) {
@@ -36,6 +40,19 @@ function factTable(c, row) {
     table.append(made);
   }
   return table;
+}
+
+/** Outputs after the first, and inputs changed in place. */
+function resultTable(c, row) {
+  const results = c.results(row);
+  if (!results.length) return [];
+  const table = headed(c, "L1 norm");
+  for (const { name, type, a, b, difference } of results) {
+    const told = element("span", {}, name, element("br"), element("small", {}, type));
+    table.append(tableRow([told, a, b, difference], difference && difference !== "0"));
+  }
+  const more = c.resultsLeftOut[row] ? [element("p", {}, `… and ${c.resultsLeftOut[row].toLocaleString("en")} more`)] : [];
+  return [element("h2", {}, "Further results"), table, ...more];
 }
 
 function inputTable(c, row, go) {

@@ -26,7 +26,7 @@ class Listing {
     for (let row = 0; row < c.length; row++) {
       if (opened.has(row) || (this.shown.has(group[c.arrays.status[row]]) && this.test(row))) passing.push(row);
     }
-    this.passing = passing.length;
+    this.passing = passing;
     if (this.order !== "dispatch") passing.sort(this.comparer());
     this.lines = Int32Array.from(passing);
     this.folds = new Int32Array(passing.length);

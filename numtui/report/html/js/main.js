@@ -38,6 +38,8 @@ class Page {
     if (this.listing.folds[line]) this.listing.unfold();
     this.refresh();
     this.openTab("inspector");
+    // On a phone the list and the row share the screen, the summary is above.
+    if (this.table.narrow.matches) document.querySelector("main").scrollIntoView();
   }
 
   /** After the cursor has moved. */
@@ -56,6 +58,21 @@ class Page {
     if (!document.getElementById("inspector").hidden) inspect(this.c, this.listing.cursor, this.go);
   }
 
+  groups(field) { return grouped(this.c, this.listing.passing, field); }
+
+  /** Only when visible. */
+  group() {
+    const panel = document.getElementById("groups");
+    if (!panel.hidden) showGroups(this.c, this.listing.passing, panel, { keep: (word) => this.keep(word), go: (row) => { this.go(row); this.openTab("inspector"); } });
+  }
+
+  /** Adds a word to the filter; the same word again takes it away. */
+  keep(word) {
+    const field = document.getElementById("filter"), words = field.value.match(WORD) ?? [];
+    field.value = (words.includes(word) ? words.filter((each) => each !== word) : [...words, word]).join(" ");
+    this.filter(field.value);
+  }
+
   /** After a change of the list. */
   refresh() {
     for (const chip of document.getElementById("chips").children) {
@@ -63,6 +80,7 @@ class Page {
     }
     document.getElementById("hits").textContent = this.listing.search ? `${this.listing.hitCount.toLocaleString("en")} found` : "";
     this.show();
+    this.group();
   }
 
   say(message) { document.getElementById("message").textContent = message; }
@@ -71,6 +89,7 @@ class Page {
     for (const tab of document.querySelectorAll("[data-tab]")) tab.setAttribute("aria-selected", String(tab.dataset.tab === name));
     for (const panel of document.querySelectorAll("[data-panel]")) panel.hidden = panel.dataset.panel !== name;
     this.inspect();
+    this.group();
   }
 
   // -- controls
@@ -82,6 +101,7 @@ class Page {
       const chip = element("button", { type: "button", onclick: () => this.toggle(group) }, `${name} ${n.toLocaleString("en")}`);
       chip.dataset.group = group;
       chip.title = `show or hide (${group + 1})`;
+      chip.hidden = n === 0 && group > 0;
       by("chips").append(chip);
     });
     for (const tab of document.querySelectorAll("[data-tab]")) tab.addEventListener("click", () => this.openTab(tab.dataset.tab));
@@ -100,6 +120,7 @@ class Page {
       });
     }
     document.addEventListener("keydown", (event) => this.key(event));
+    addEventListener("beforeprint", () => this.print());
     this.actions = this.makeActions();
     // The page has no actions that change rules or need a terminal.
     const known = this.c.keys.filter(({ id }) => this.actions[id]);
@@ -113,7 +134,8 @@ class Page {
       ["●", "first cause: no upstream row explains it"],
       ["○", "first difference, however small"],
       ["✎", "a note on the row"],
-      ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, label, meaning }) => [glyph, `${label}: ${meaning}`]),
+      [DITTO, "the same name in b"],
+      ...this.c.statuses.filter(({ glyph }) => glyph.trim()).map(({ glyph, word, meaning }) => [glyph, `${word}: ${meaning}`]),
       ["≥", "before an error: a lower bound from norms; the tensors may differ by more"],
       ["≈", "before an error: estimated from sketches"],
       ["ε", "error in units of the machine epsilon of the coarser dtype"],
@@ -153,6 +175,15 @@ class Page {
       field.setCustomValidity(error.message);
       this.say(error.message);
     }
+  }
+
+  /** What a page on paper has: the row, the groups and a table of the listed rows. */
+  print() {
+    const shown = document.querySelector("[data-tab][aria-selected=true]").dataset.tab;
+    document.getElementById("overview").open = true;
+    for (const tab of ["inspector", "groups"]) this.openTab(tab);
+    this.openTab(shown);
+    printRows(this.c, this.listing, document.getElementById("paper"));
   }
 
   turnTheme() {
@@ -232,7 +263,7 @@ class Page {
       filter: focus("filter"), keep: focus("filter"),
       toggle_red: () => this.toggle(0), toggle_close: () => this.toggle(1), toggle_equal: () => this.toggle(2),
       toggle_only_a: () => this.toggle(3), toggle_only_b: () => this.toggle(4), toggle_other: () => this.toggle(5),
-      sort: () => this.sort(),
+      sort: () => this.sort(), group: () => this.openTab("groups"),
       fold: () => document.getElementById("fold").click(),
       reset: () => this.reset(),
       copy: () => this.copy((row) => c.name(row), "the key"), copy_row: () => this.copy((row) => c.markdown(row), "the row as Markdown"),
@@ -305,8 +336,8 @@ async function start() {
     holder.remove();
     document.documentElement.classList.remove("static");
     window.numtui = new Page(comparison);
-    window.numtui.openTab("summary");
-    document.getElementById("rows").focus();
+    window.numtui.openTab(comparison.state.cursor >= 0 ? "inspector" : "summary");
+    document.getElementById("rows").focus({ preventScroll: true });
   } catch (error) {
     document.documentElement.classList.add("static");
     note.textContent = `The rows cannot be shown in this browser (${error.message}); one of 2023 or newer can. This summary is complete.`;
