@@ -16,6 +16,7 @@ from matchers.explain.facts import facts_of, inputs_of
 from matchers.explain.sentences import explain, format_eps, format_error, row_epsilon
 from matchers.logs.parser import read_log
 from matchers.status import Status
+from numtui.action import key_label
 from numtui.actions import ACTIONS
 from numtui.query.query import QueryError, parse_query
 from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_rows
@@ -177,6 +178,9 @@ def test_its_keys_are_those_of_the_explorer(page: Page, planted: Comparison) -> 
     browser.press("?")
     shown = text(browser, "#keys")
     assert all(action.help in shown for action in ACTIONS if action.id in known.values())
+    labels = set(browser.ask("document.querySelector('#keys table').innerText").split())
+    assert labels >= {key_label(key) for key in known}
+    assert "ctrl+f" not in labels, "the browser's own"
 
 
 # Choosing what is listed

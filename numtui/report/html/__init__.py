@@ -23,7 +23,7 @@ from matchers.explain.sentences import headline
 from matchers.logs.op_log import Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
-from numtui.action import Action
+from numtui.action import Action, key_label
 from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
@@ -179,7 +179,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
 def _keys(action: Action) -> dict[str, Any]:
     """Return the keys of an action; the page has no palette, so one without a key keeps its former one."""
     keys = [key for key in action.keys or (action.former,) if key and key not in _BROWSERS_OWN]
-    return {"id": action.id, "keys": keys, "label": action.former or action.label, "help": action.help}
+    return {"id": action.id, "keys": keys, "label": " ".join(map(key_label, keys)), "help": action.help}
 
 
 def _fields() -> dict[str, dict[str, list[int]]]:

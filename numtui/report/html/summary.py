@@ -103,7 +103,7 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
         told = f"{d.pairs:,} pairs have a confidence below {d.below}; least certain is"
         pair = f"<code>{text(d.a_key)}</code> ↔ <code>{text(d.b_key)}</code> ({d.method}, {d.confidence:.2f})"
         yield f"<h2>Uncertain pairs</h2><p>{told} {pair}</p>"
-    drift = (f"{f.name}, {f.extent}: {text(f.explanation)}" for f in r.families)
+    drift = (f"{text(f.name)}, {f.extent}: {text(f.explanation)}" for f in r.families)
     yield from _list("Known kinds of drift", drift)
     yield f"<p><small>numtui {text(r.version)}</small></p>"
 
@@ -111,8 +111,10 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
 def _counts(r: Report) -> Iterator[str]:
     """Yield the number of rows under each word of the screen, and what it stands for."""
     yield '<table class="counts">'
-    for word in dict.fromkeys(WORDS[status] for status, _ in r.counts):
+    for word in dict.fromkeys(WORDS.values()):
         there = [(status, n) for status, n in r.counts if WORDS[status] == word]
+        if not there:
+            continue
         style = ' class="red"' if there[0][0].red else ""
         meanings = (MEANING[s] if len(there) == 1 else f"{n:,} {MEANING[s]}" for s, n in there)
         total, glyphs = sum(n for _, n in there), "".join(GLYPHS[status] for status, _ in there)

@@ -111,6 +111,13 @@ def test_it_is_one_file(page: str) -> None:
     )
 
 
+def test_a_drift_to_no_module_is_a_word() -> None:
+    """`<none>` stands for no module in names of kinds of drift."""
+    drifted = page_of(DATA / "fsdp2_sac.log.gz", DATA / "fsdp2_traced.log.gz")
+    assert "moved to or from &lt;none&gt;" in drifted
+    assert "none" not in {tag for tag, _ in _Elements(drifted).found}
+
+
 SIGNS = ["<", ">", '"', "'", "&", "</script>", "<!--", "]]>", "<img src=x onerror=y>", "{{script}}", "</title>"]
 markup = st.lists(st.sampled_from(SIGNS) | st.text(max_size=5), min_size=1).map("".join)
 

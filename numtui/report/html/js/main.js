@@ -177,11 +177,11 @@ class Page {
     }
   }
 
-  /** What a page on paper has: the row, the groups and a table of the listed rows. */
+  /** What a page on paper has besides: the groups and a table of the listed rows. */
   print() {
     const shown = document.querySelector("[data-tab][aria-selected=true]").dataset.tab;
     document.getElementById("overview").open = true;
-    for (const tab of ["inspector", "groups"]) this.openTab(tab);
+    this.openTab("groups");
     this.openTab(shown);
     printRows(this.c, this.listing, document.getElementById("paper"));
   }
