@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,7 +16,13 @@ from numtui.cli.parser import parse
 from tests.conftest import REPOSITORY
 from tests.two_ranks import TwoRanks
 
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "examples" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+SKILL = REPOSITORY / "skills" / "numerics-debugging" / "SKILL.md"
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "examples" / "README.md",
+    SKILL,
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 TEXTS = {str(page.relative_to(REPOSITORY)): page.read_text(encoding="utf-8") for page in PAGES}
 README = TEXTS["README.md"]
 
@@ -134,6 +141,32 @@ def test_the_capture_commands_find_the_planted_bug(
     assert report.returncode == 1, report.stderr
     causes = report.stdout.partition("First cause")[2]
     assert "layers.2.attention" in causes.partition("2. ")[0]
+
+
+def test_the_skill_leads_from_two_runs_to_the_line(
+    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command of the page, one after the other, and those that the report names next."""
+    for source in (REPOSITORY / "examples").glob("*.py"):
+        (checkout / source.name).symlink_to(source)
+    monkeypatch.chdir(checkout)
+    monkeypatch.syspath_prepend(checkout)
+    told = ""
+    for block in blocks(TEXTS[str(SKILL.relative_to(REPOSITORY))], "sh"):
+        for command in [block] if block.startswith("python") else block.splitlines():
+            if " capture " in command:
+                captured(command)
+                continue
+            done = run(command, checkout, path_with_numtui)
+            assert done.returncode == (1 if command.endswith("report.json") else 0), (command, done.stderr)
+            told += done.stdout
+    assert "model.py:" in told
+    assert "layers.1.attention" in told
+    assert "First difference: step 2" in told, "the weights part where the bug was planted"
+    for step in json.loads((checkout / "report.json").read_text(encoding="utf-8"))["next"]:
+        done = run(shlex.join(step["command"]), checkout, path_with_numtui)
+        assert done.returncode in (0, 1), (step, done.stderr)
+        assert done.stdout or (checkout / step["command"][-1]).exists()
 
 
 TRAIN = """

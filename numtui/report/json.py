@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO, cast
 from matchers.status import Role
 from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
+from numtui.report.next_steps import next_steps
 from numtui.report.parts import CauseFacts, DifferenceFacts, Log, RowFacts
 
 __all__ = ["VERSION", "write"]
@@ -76,6 +77,7 @@ def _head(r: Report) -> dict[str, Any]:
         "dtype_policy": [{"a": a, "b": b} for a, b in r.comparison.policy],
         "uncertain": None if r.doubt is None else asdict(r.doubt),
         "drift": [asdict(family) for family in r.families],
+        "next": [step._asdict() for step in next_steps(r)],
         "excluded": {"both": list(both), "only_a": list(only_a), "only_b": list(only_b)},
         "rules": {
             "path": r.options.rules_path,

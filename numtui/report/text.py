@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TextIO
 
-from matchers.status import Status
 from numtui.report.model import Report
+from numtui.report.next_steps import next_steps
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.recomputation import MismatchFacts
 from numtui.text.counts import plural
@@ -24,6 +25,7 @@ _MAX_PROBLEMS = 3
 _MAX_RULE_HINTS = 2
 _MAX_RULE_NOTES = 6
 _MAX_FAMILIES = 6
+_MAX_NEXT = 3
 _MAX_KEY = 100
 _MAX_WARNING = 1500
 _MAX_HARMLESS = 12
@@ -295,12 +297,10 @@ def _rules(r: Report) -> Iterator[str]:
 
 
 def _next(r: Report) -> Iterator[str]:
-    """Yield the next command to type; nothing without red rows."""
-    if r.red and r.options.paths is not None:
-        yield f"Next: numtui {safe_text(shlex.join([*r.options.paths, *r.comparison.expectation.options]))}"
-        yield "  (o goes to the first cause, p to its producer; numtui diff --format html writes a page to send)"
-        if r.comparison.expectation.is_open and r.comparison.counts[Status.CLOSE]:
-            yield "  (--expect reduction-order separates rounding from other differences)"
+    """Yield the most useful commands to type next; nothing without red rows."""
+    for step in islice(next_steps(r), _MAX_NEXT) if r.red else ():
+        yield f"Next: {safe_text(shlex.join(step.command))}"
+        yield f"  ({safe_text(step.why)})"
 
 
 def _wrapped(text: str, first: str, rest: str, longest: int = _MAX_SENTENCE) -> list[str]:

@@ -24,6 +24,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.model import SECTIONS
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
+from numtui.cli.parser import parse
 from numtui.report.csv import COLUMNS
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS, FORMATS, ReportOptions, format_of
@@ -351,3 +352,20 @@ def test_no_name_is_a_command_of_a_workflow(hostile: Comparison) -> None:
         assert found, line
         assert len(re.findall(r"[=,]", re.sub(r"(title|file)=[^,]*", "", found[2]))) <= 3
         assert "%0A" not in found[3]
+
+
+# The next commands
+
+
+def test_the_next_commands_are_understood() -> None:
+    """For the logs of each kind of outcome; without logs that can be read again there are none."""
+    paths = ("a b.log", "c.log")
+    for pair in (("bug_base", "bug_neg_attn_l2"), ("ac_none", "ac_full"), ("order_f32_a", "order_f32_b")):
+        c = real(*pair)
+        found = json.loads(text_of(c, "json", paths=paths, rules_found="mine.yaml"))["next"]
+        assert found[0]["command"] == ["numtui", "diff", *paths, "-r", "mine.yaml"]
+        for step in found:
+            assert callable(parse(step["command"][1:]).run)
+            assert len(step["why"].split()) <= 15
+        assert any("--format" in step["command"] or "-o" in step["command"] for step in found) == bool(c.red.any())
+        assert json.loads(text_of(c, "json"))["next"] == []

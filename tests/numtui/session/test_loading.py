@@ -41,7 +41,7 @@ def test_the_exit_code_tells(
         assert "  1. layers.1.attention/op_5_mul\n" in told
     if code:
         assert f"\nNext: numtui {' '.join([*logs('a', other), *options])}\n" in told
-    assert ("--expect reduction-order separates" in told) == (not options)
+    assert ("--expect reduction-order\n  (separates" in told) == (not options)
 
 
 def test_a_run_folder_can_be_the_log_of_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
