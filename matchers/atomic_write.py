@@ -24,12 +24,17 @@ _OLD = 3600.0
 
 @contextmanager
 def atomic_binary(
-    path: str | os.PathLike[str], *, mode: int = 0o666, check: Callable[[], None] | None = None
+    path: str | os.PathLike[str],
+    *,
+    mode: int = 0o666,
+    check: Callable[[], None] | None = None,
+    durable: bool = True,
 ) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` if the block succeeds and is deleted if it raises.
 
     An existing file keeps its permissions, and symbolic links are followed. `mode` applies to new files only and is
     narrowed by the umask. `check` is called when all is on the disk, just before the file is replaced, and may raise.
+    Without `durable` nothing waits for the disk: a crash of the machine may leave a damaged file.
 
     Raises:
         OSError: the folder is not writable or the disk is full. Nothing is left behind.
@@ -47,7 +52,8 @@ def atomic_binary(
             os.fchmod(out.fileno(), mode)
             yield out
             out.flush()
-            os.fsync(out.fileno())
+            if durable:
+                os.fsync(out.fileno())
         if check is not None:
             check()
         os.replace(temporary, target)
@@ -56,7 +62,8 @@ def atomic_binary(
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 @contextmanager

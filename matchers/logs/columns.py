@@ -46,11 +46,11 @@ class KeyColumn(Sequence[str]):
     Keys are newline-separated in the blob, so that a search over all of them is one `bytes.find` loop.
     """
 
-    __slots__ = ("_blob", "_lower", "start")
+    __slots__ = ("_lower", "blob", "start")
 
     def __init__(self, keys: bytes) -> None:
         """`keys` with a newline after each."""
-        self._blob = keys
+        self.blob = keys
         self._lower: bytes | None = None
         self.start = np.concatenate(([0], np.flatnonzero(np.frombuffer(keys, np.uint8) == 0x0A) + 1))
 
@@ -59,24 +59,24 @@ class KeyColumn(Sequence[str]):
 
     def raw(self, row: int) -> bytes:
         """The bytes of one key."""
-        return self._blob[self.start[row] : self.start[row + 1] - 1]
+        return self.blob[self.start[row] : self.start[row + 1] - 1]
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             first, end, step = row.indices(len(self))
-            text = decode(self._blob[self.start[first] : self.start[max(first, end)]])
+            text = decode(self.blob[self.start[first] : self.start[max(first, end)]])
             return text.split("\n")[:-1] if step == 1 else [self[i] for i in range(first, end, step)]
         return decode(self.raw(row)) if row >= 0 else ""
 
     def __iter__(self) -> Iterator[str]:
-        return iter(decode(self._blob).split("\n")[: len(self)])
+        return iter(decode(self.blob).split("\n")[: len(self)])
 
     @property
     def plain(self) -> bool:
         """All keys are printable ASCII, without quotes and backslashes."""
-        byte = np.frombuffer(self._blob, np.uint8)
+        byte = np.frombuffer(self.blob, np.uint8)
         control = np.count_nonzero(byte < 0x20) - np.count_nonzero(byte == 0x0A)
-        return not (control or (byte > 0x7E).any() or b'"' in self._blob or b"\\" in self._blob)
+        return not (control or (byte > 0x7E).any() or b'"' in self.blob or b"\\" in self.blob)
 
     def occurrence(self, row: int) -> int:
         """Number of earlier rows with the same key."""
@@ -84,19 +84,19 @@ class KeyColumn(Sequence[str]):
 
     def find(self, key: bytes, nth: int = 0) -> int:
         """Row of the nth (from 0) occurrence of exactly this key; -1 if there are fewer."""
-        place = next(islice(self._places(key, len(self._blob)), nth, None), None)
+        place = next(islice(self._places(key, len(self.blob)), nth, None), None)
         return -1 if place is None else int(np.searchsorted(self.start, place))
 
     def rows(self, key: bytes) -> Int64:
         """Rows with exactly this key."""
-        return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self._blob)))), np.int64)
+        return np.asarray(np.searchsorted(self.start, list(self._places(key, len(self.blob)))), np.int64)
 
     def _places(self, key: bytes, end: int) -> Iterator[int]:
         """Positions of this key in the blob, before `end`."""
         line = key + b"\n"
         at = -1
-        while (at := self._blob.find(line, at + 1, end)) >= 0:
-            if at == 0 or self._blob[at - 1] == 0x0A:
+        while (at := self.blob.find(line, at + 1, end)) >= 0:
+            if at == 0 or self.blob[at - 1] == 0x0A:
                 yield at
 
     def containing(self, text: str) -> Bool:
@@ -107,7 +107,7 @@ class KeyColumn(Sequence[str]):
             found[:] = not needle
             return found
         if self._lower is None:
-            self._lower = self._blob.lower()
+            self._lower = self.blob.lower()
         # the rarest byte of the needle first, then the others at the remaining places
         blob = np.frombuffer(self._lower, np.uint8)
         rare = max(range(len(needle)), key=lambda k: (needle[k] not in b"aeilnorst._/0123456789", k))

@@ -125,6 +125,8 @@ class OpLog:
         problems: the first 1,000 unreadable places; `problem_count` counts all.
         complete: False when the log is known to be cut off, None when the format cannot tell.
         partial: only the head of the file was read (the explorer's first screen).
+        stated_digest: the digest over all records in the footer of our own capture; empty without one.
+        content: SHA-256 of the file as it was read; empty if it was not taken.
         folding: set where the numbers are those of all micro-batches together.
     """
 
@@ -159,6 +161,8 @@ class OpLog:
     problem_count: int = 0
     complete: bool | None = None
     partial: bool = False
+    stated_digest: str = ""
+    content: str = ""
     folding: Folding | None = None
 
     def __len__(self) -> int:

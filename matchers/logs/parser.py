@@ -26,6 +26,7 @@ from matchers.errors import LogError
 from matchers.logs.byte_words import PADDING
 from matchers.logs.columns import GrowingColumn, KeyColumn, Ragged, Strings, decode
 from matchers.logs.extension_fields import AddedFields
+from matchers.logs.file_identity import Content
 from matchers.logs.interning import InternTable, hash_text
 from matchers.logs.number_parser import parse_digests, parse_numbers
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, Header, OpLog, Phase, Problem
@@ -45,12 +46,19 @@ _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
 _PHASES = {phase.label.encode(): phase for phase in Phase if phase != Phase.OTHER}
 
 
-def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None, head: int | None = None) -> OpLog:
+def read_log(
+    source: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+    head: int | None = None,
+    content: Content | None = None,
+) -> OpLog:
     """Read a log from a path, a path ending in `.gz`, or `-` for standard input.
 
     Args:
         progress: called with ("reading", fraction) now and then; the fraction is 0 if the size is unknown.
         head: read only about this many bytes; the result is then marked `partial`.
+        content: takes the digest of the file's bytes; the log has it too, then.
 
     Raises:
         LogError: the file is missing, unreadable, or not a log.
@@ -58,7 +66,7 @@ def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None
     path = os.fspath(source)
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
     try:
-        with LogSource(path) as log:
+        with LogSource(path, content) as log:
             for piece, last in log.pieces(head):
                 builder.add(piece, last)
                 if progress is not None:
@@ -67,7 +75,7 @@ def read_log(source: str | os.PathLike[str], *, progress: Progress | None = None
     except OSError as error:
         # an invalid gzip file raises OSError too
         raise LogError(f"{builder.path}: cannot be read: {error.strerror or error}") from None
-    return builder.finish()
+    return builder.finish("" if content is None else content.digest)
 
 
 class _Builder:
@@ -315,8 +323,8 @@ class _Builder:
 
     # ------------------------------------------------------------------ the whole
 
-    def finish(self) -> OpLog:
-        """Return the log after the last piece."""
+    def finish(self, content: str) -> OpLog:
+        """Return the log after the last piece; `content` is the digest of its file."""
         header = self.header
         if header is None:
             raise self._no_log("is empty")
@@ -371,6 +379,8 @@ class _Builder:
             problem_count=self.problem_count,
             complete=complete,
             partial=self.partial,
+            stated_digest=self.footer_digest,
+            content=content,
         )
 
     def _add(self, name: str, values: NDArray[Any]) -> None:

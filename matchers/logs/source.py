@@ -20,6 +20,7 @@ from typing import IO, cast
 from matchers.errors import LogError
 from matchers.logs.byte_words import PADDING
 from matchers.logs.devices import refuse_device
+from matchers.logs.file_identity import Content
 
 __all__ = ["LogSource"]
 
@@ -39,8 +40,8 @@ _MAX_EXPANSION = 200
 class LogSource:
     """A log open for reading; use it in a `with` statement."""
 
-    def __init__(self, path: str) -> None:
-        """Open `path`, a file or `-` for standard input.
+    def __init__(self, path: str, content: Content | None = None) -> None:
+        """Open `path`, a file or `-` for standard input. `content` takes the digest of what is read.
 
         Raises:
             LogError: a directory, a device, or standard input is closed.
@@ -59,14 +60,19 @@ class LogSource:
         self._size = max(os.fstat(self._file.fileno()).st_size, 1) if self._owned else 0
         magic = self._file.peek(2)[:2] if isinstance(self._file, io.BufferedReader) else b""
         self._compressed = path.endswith(".gz") or magic == b"\x1f\x8b"
-        self._packed = _Counted(self._file)
+        self._content = content if self._owned else None
+        if self._content is not None:
+            self._content.watch(self._file)
+        self._packed = _Counted(self._file, self._content)
         packed = cast("IO[bytes]", self._packed)
-        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=packed) if self._compressed else self._file
+        self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=packed) if self._compressed else packed
 
     def __enter__(self) -> LogSource:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._content is not None:
+            self._content.finish(self._file)
         if self._owned:
             self._file.close()
 
@@ -155,13 +161,16 @@ class LogSource:
 
 
 class _Counted:
-    """A file to decompress, and the number of bytes read of it."""
+    """A file, the number of bytes read of it, and their digest if it is wanted."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], content: Content | None) -> None:
         self._file = file
+        self._content = content
         self.size = 0
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
         self.size += len(data)
+        if self._content is not None:
+            self._content.add(data)
         return data
