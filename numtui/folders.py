@@ -1,4 +1,4 @@
-"""User folders of settings and persistent state."""
+"""User folders of settings, persistent state and the cache."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["config_folders", "state_folders"]
+__all__ = ["cache_folder", "config_folders", "state_folders"]
 
 _NOWHERE = Path("/nonexistent/numtui")
 """The home of users without one, by convention."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of what was read before, beside other caches of this program."""
+    import platformdirs
+
+    return _folders(platformdirs.user_cache_path, "XDG_CACHE_HOME", ".cache")[0] / "known-logs"
 
 
 def config_folders() -> tuple[Path, ...]:

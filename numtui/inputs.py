@@ -10,10 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from matchers.logs.devices import refuse_device
 from numtui.paths import status_of
+
+if TYPE_CHECKING:
+    from matchers.cache_folder import CacheFolder
 
 __all__ = [
     "DEFAULT_RULES",
@@ -59,6 +63,7 @@ class OpenRequest:
         mouse: take the mouse; otherwise the terminal's own selection works.
         editor: command that opens a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
         sources: folders of source files that may be opened, besides the current one.
+        cache: where logs that were read, and reports on them, are found again; None to read and compare anew.
         resume: continue the last session on these logs, and keep this one for the next.
         tour: show the first keys at the bottom, on the user's first visit.
     """
@@ -81,6 +86,7 @@ class OpenRequest:
     sources: tuple[Path, ...] = ()
     tour: bool = False
     resume: bool = True
+    cache: CacheFolder | None = field(default=None, compare=False, repr=False)
 
     @property
     def single(self) -> bool:

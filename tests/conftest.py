@@ -59,15 +59,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(scope="session")
+def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests, because the kernel in it takes seconds to compile."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def _own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_world(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _cache_of_the_session: Path
+) -> None:
     """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""
     state = tmp_path_factory.mktemp("state")
     (state / "numtui").mkdir()
     (state / "numtui" / "visited").touch()  # the tour is for the first visit
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(_cache_of_the_session))
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES", "NUMTUI_CACHE"):
         monkeypatch.delenv(name, raising=False)
     # Programs that a test starts import this checkout, from whatever folder they run in.
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]

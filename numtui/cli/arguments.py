@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from matchers.errors import InputError
 from matchers.typed_number import typed_number
+from numtui.cli.user_cache import user_cache
 from numtui.inputs import (
     DEFAULT_RULES,
     PRESETS,
@@ -97,6 +98,9 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name-a", metavar="NAME", help="name of side a")
     parser.add_argument("--name-b", metavar="NAME", help="name of side b")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="read and compare anew, and keep nothing (also: NUMTUI_CACHE=0)"
+    )
     add_rank(parser)
 
 
@@ -218,6 +222,7 @@ def on_screen(request: OpenRequest, args: argparse.Namespace) -> OpenRequest:
         color=not getattr(args, "no_color", True),
         theme=getattr(args, "theme", None),
         mouse=getattr(args, "mouse", False),
+        cache=None if getattr(args, "no_cache", False) else user_cache(),
         resume=not getattr(args, "no_session", True),
         tour=not getattr(args, "no_session", True),
     )

@@ -8,6 +8,7 @@
     color: false          # as --no-color
     mouse: true           # as --mouse
     session: false        # as --no-session
+    cache: 4 GiB          # the most that logs once read may take (default: 1 GiB); false as --no-cache
     editor: code -g {file}:{line}
     sources: [~/torchtitan]   # further folders below which V opens source files
 
@@ -42,6 +43,7 @@ class Config:
         keys: keys by action id, in place of the default ones.
         theme: name of a theme, None for the terminal's own colours.
         color, mouse, session: as the command-line options.
+        cache: the most bytes that the cache may take, 0 to do without.
         editor: the command that shows a line of a file, with `{file}` and `{line}` in it; None for `$VISUAL`.
         sources: folders below which files may be opened, besides the current one.
     """
@@ -51,6 +53,7 @@ class Config:
     color: bool = True
     mouse: bool = False
     session: bool = True
+    cache: int = 1 << 30
     editor: str | None = None
     sources: tuple[Path, ...] = ()
 
@@ -77,6 +80,10 @@ def load_config(path: Path | None = None) -> Config:
     return _Reader(path, text).config()
 
 
+_SHIFT = {"MiB": 20, "GiB": 30, "TiB": 40}
+_BYTES = re.compile(rf"([1-9]\d{{0,5}}) ?({'|'.join(_SHIFT)})", re.ASCII)
+
+
 class _Reader:
     """Parser from a YAML tree to settings."""
 
@@ -100,10 +107,12 @@ class _Reader:
                 values[name.text] = self._word(node, name.text)
             elif name.text == "sources":
                 values[name.text] = tuple(map(self._folder, node.items if node.kind == "list" else [node]))
+            elif name.text == "cache":
+                values[name.text] = self._bytes(node)
             elif name.text in ("color", "mouse", "session"):
                 values[name.text] = self._switch(node, name.text)
             else:
-                known = "keys, theme, color, mouse, session, editor, sources"
+                known = "keys, theme, color, mouse, session, cache, editor, sources"
                 raise self._wrong(name.start, f"{name.text!r} is no setting; there are {known}")
         return Config(**values)  # type: ignore[arg-type]
 
@@ -136,6 +145,15 @@ class _Reader:
         if not path.is_absolute():
             raise self._wrong(node.start, "sources: a folder is given from / or ~ on")
         return path
+
+    def _bytes(self, node: Node) -> int:
+        """A size with its unit; 0 for `false`."""
+        if node.kind == "text" and not node.quoted and node.text == "false":
+            return 0
+        match = _BYTES.fullmatch(node.text) if node.kind == "text" else None
+        if match is None:
+            raise self._wrong(node.start, "cache: expected a size like `500 MiB` or `4 GiB`, or false")
+        return int(match[1]) << _SHIFT[match[2]]
 
     def _switch(self, node: Node, name: str) -> bool:
         if node.kind != "text" or node.quoted or node.text not in ("true", "false"):

@@ -22,7 +22,8 @@ from numtui.cli.arguments import (
     requested,
     requested_of_one,
 )
-from numtui.cli.output import ExitCode, complain_briefly, deliver
+from numtui.cli.output import ExitCode, briefly, complain, deliver
+from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.paths import typed_path
 from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, SUFFIXES, ReportOptions, Target, format_of
@@ -163,7 +164,22 @@ def report(
         UserError: a log, the rules or the known differences cannot be read, a report cannot be written.
         BrokenPipeError: the reader of standard output is gone.
     """
-    from numtui.cli.comparing import compared, warn
+    from numtui.cli.rule_files import rule_files
+
+    files = rule_files(request)
+    shown = any(target == ("text", None) for target in targets)
+    kept = None
+    if [target.form for target in targets] == ["text"] and request.cache is not None:
+        from numtui.cli.kept_report import KeptReport
+
+        colored = shown and wants_color(sys.stdout, no_color=not request.color)
+        kept = KeptReport.of(request, files, fail_on, allow, shown, colored, files=[] if allow is None else [allow])
+        if kept is not None and (outcome := kept.outcome()) is not None:
+            _tell(outcome.warnings)
+            deliver(lambda out: print(outcome.text, end="", file=out), targets[0].path)
+            _tell(outcome.reasons)
+            return outcome.code
+    from numtui.cli.comparing import compared, warnings_of
     from numtui.report.model import Report
     from numtui.report.write import write
 
@@ -172,9 +188,9 @@ def report(
         from numtui.report.known_differences import load_allow_list  # imports PyYAML, as the rules do
 
         known = load_allow_list(allow)
-    comparison, files = compared(request)
-    shown = any(target == ("text", None) for target in targets)
-    warn(comparison, rules_too=not shown)
+    comparison = compared(request, files.applied)
+    warnings = warnings_of(comparison, rules_too=not shown)
+    _tell(warnings)
     if all(target.form in _ROWS_ONLY for target in targets):
         comparison = comparison.final()
     paths = request.path_a, request.path_b
@@ -189,17 +205,28 @@ def report(
     made = Report(comparison, options)
     for form, path in targets:
         color = path is None and wants_color(sys.stdout, no_color=not request.color)
-        deliver(partial(write, made, form=form, color=color), path)
-    _tell_gate(made)
-    return ExitCode.RED if made.failures else ExitCode.SAME
+        produce = partial(write, made, form=form, color=color)
+        deliver(produce if kept is None else kept.copying(produce), path)
+    reasons = _reasons(made)
+    _tell(reasons)
+    code = ExitCode.RED if made.failures else ExitCode.SAME
+    if kept is not None:
+        kept.keep((comparison.a.content, comparison.b.content), warnings, reasons, code)
+    keep_for_later(request)
+    return code
+
+
+def _tell(messages: Sequence[str]) -> None:
+    for message in messages:
+        complain(message)
 
 
 _ROWS_ONLY = frozenset({"jsonl", "csv"})
 """Forms that list rows without details of the matching."""
 
 
-def _tell_gate(made: Report) -> None:
-    """Report failures, and allowed differences that never occurred; by default, red rows are told by the report."""
+def _reasons(made: Report) -> list[str]:
+    """Return failures, and allowed differences that never occurred; by default, red rows are told by the report."""
     told = [
         f"fails on {failure.condition}: {failure.text}"
         for failure in made.failures
@@ -207,4 +234,4 @@ def _tell_gate(made: Report) -> None:
     ]
     if "stale-rule" not in made.options.fail_on:
         told += made.allowed.stale
-    complain_briefly(told, "{} more reasons".format, most=10)
+    return briefly(told, "{} more reasons".format, most=10)

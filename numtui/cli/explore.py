@@ -50,6 +50,7 @@ commands:
   numtui demo            find a planted bug; demo agree: two runs that agree
   numtui rules check F   say what is wrong with a rule file, also for two logs
   numtui rules convert F turn an override file of torchtitan into a rule file
+  numtui cache           say what is kept of logs that were read; cache clear
   numtui completion bash print completion for a shell: bash, zsh or fish
 
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads

@@ -15,7 +15,7 @@ from matchers.errors import InputError
 from numtui.terminal.tty import give_up_stdout
 from numtui.text.safe import safe_text
 
-__all__ = ["ExitCode", "complain", "complain_briefly", "deliver"]
+__all__ = ["ExitCode", "briefly", "complain", "complain_briefly", "deliver"]
 
 _IN_MEMORY = 64 << 20
 """Bytes of a report that wait in memory for its end; larger ones wait in a temporary file."""
@@ -37,14 +37,16 @@ def complain(text: str) -> None:
         sys.stderr.write(f"numtui: {safe_text(text)}\n")
 
 
-def complain_briefly(
-    texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None, most: int = 5
-) -> None:
-    """Print the first of `number` texts (default: all), and with `rest` the count of the others."""
-    for text in texts[:most]:
+def briefly(texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None, most: int = 5) -> list[str]:
+    """Return the first of `number` texts (default: all), and with `rest` the count of the others."""
+    more = (len(texts) if number is None else number) - most
+    return [*texts[:most], *([rest(more)] if more > 0 else [])]
+
+
+def complain_briefly(texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None) -> None:
+    """Print what `briefly` returns."""
+    for text in briefly(texts, rest, number=number):
         complain(text)
-    if (more := (len(texts) if number is None else number) - most) > 0:
-        complain(rest(more))
 
 
 def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:

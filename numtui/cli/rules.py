@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from matchers.errors import InputError, RulesError
 from numtui.cli.arguments import Commands, add_command, add_output, add_rank, file_argument, requested
 from numtui.cli.output import ExitCode, complain, deliver
+from numtui.cli.user_cache import keep_for_later
 from numtui.paths import typed_path
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text
@@ -102,7 +103,8 @@ def _check(args: argparse.Namespace) -> int:
     if logs is not None:
         from numtui.cli.comparing import compared
 
-        usage = compared(logs)[0].usage
+        usage = compared(logs, path).usage
+        keep_for_later(logs)
     wrong = [str(problem) for problem in file.rules.problems] + [use.problem for use in usage if use.problem]
     needless = [use.hint for use in usage if use.hint]
     lines = [safe_text(text, _MAX_LINE_LENGTH) for text in (*wrong, *(needless if args.hints else ()))]

@@ -8,10 +8,11 @@ from typing import TextIO
 
 import numpy as np
 
-from matchers.logs.parser import read_log
+from matchers.logs.cache import read_cached
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
 from matchers.status import Status
 from numtui.cli.output import ExitCode, complain_briefly, deliver
+from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import OpenRequest
 from numtui.report.gate import Allowed, failures_of
 from numtui.report.recomputation import mismatch_groups
@@ -38,7 +39,7 @@ def report_single(request: OpenRequest, *, fail_on: Sequence[str] = ("diverged",
         UserError: the log cannot be read, or the report cannot be written.
     """
     with ProgressLine() as progress:
-        c = single_run(read_log(request.path_a, progress=progress))
+        c = single_run(read_cached(request.path_a, request.cache, progress=progress))
 
     def write(out: TextIO) -> None:
         out.writelines(f"{line}\n" for line in _lines(c, request.name_a))
@@ -48,6 +49,7 @@ def report_single(request: OpenRequest, *, fail_on: Sequence[str] = ("diverged",
     failures = [failure for failure in found if failure.condition in fail_on]  # one log compares nothing
     if tuple(fail_on) != ("diverged",):
         complain_briefly([f"fails on {f.condition}: {f.text}" for f in failures], "{} more reasons".format)
+    keep_for_later(request)
     return ExitCode.RED if failures else ExitCode.SAME
 
 

@@ -6,7 +6,8 @@ import argparse
 
 from matchers.errors import InputError
 from numtui.cli.arguments import Commands, add_command, add_log_options, add_logs, add_output, requested
-from numtui.cli.output import ExitCode, deliver
+from numtui.cli.output import ExitCode, complain, deliver
+from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import is_weight_log
 
 __all__ = ["add_parser"]
@@ -38,17 +39,21 @@ def _run(args: argparse.Namespace) -> int:
         if is_weight_log(path):
             raise InputError(f"{path}: is a log of weights over steps, which has no operations to pair")
     from matchers.drift.suggest import suggest
-    from numtui.cli.comparing import compared, warn
+    from numtui.cli.comparing import compared, warnings_of
+    from numtui.cli.rule_files import rule_files
     from numtui.report.options import found_rules
     from numtui.report.suggestions import write_suggestions
 
     request = requested(args)
-    comparison, files = compared(request)
-    warn(comparison, rules_too=True, hints_too=True)
+    files = rule_files(request)
+    comparison = compared(request, files.applied)
+    for text in warnings_of(comparison, rules_too=True, hints_too=True):
+        complain(text)
     suggestions = suggest(comparison)
     names = request.name_a, request.name_b
     note = "" if files.found is None else found_rules(str(files.found), applied=files.applied is not None)
     deliver(
         lambda out: write_suggestions(comparison, suggestions, out, args.format, names, note, args.all), args.output
     )
+    keep_for_later(request)
     return ExitCode.SAME

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from matchers.comparison import Progress, noise_floor
+from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
-from matchers.logs.parser import read_log
 from matchers.verdict.expectation import Expect, Expectation
 from numtui.inputs import OpenRequest
 
@@ -19,7 +19,7 @@ def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress)
     """
     noise = None
     if request.noise_path is not None:
-        third = read_log(request.noise_path, progress=progress)
+        third = read_cached(request.noise_path, request.cache, progress=progress)
         noise = noise_floor(a, b, third, progress=progress)
     return Expectation(
         preset=None if request.expect is None else Expect(request.expect), rtol=request.rtol, noise=noise

@@ -10,7 +10,9 @@ import os
 from dataclasses import dataclass
 from time import monotonic
 
+from matchers.cache_folder import CacheFolder
 from matchers.comparison import Comparison, Progress, compare, preview
+from matchers.logs.cache import read_cached
 from matchers.logs.parser import read_log
 from matchers.rules import key_index
 from matchers.rules.file import RuleFile
@@ -90,7 +92,9 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
     """
     stamps = stamps_of(request)
     if request.single:
-        log = read_log(request.path_a, progress=lambda _what, fraction: progress(f"reading {request.name_a}", fraction))
+        log = read_cached(
+            request.path_a, request.cache, progress=lambda _what, share: progress(f"reading {request.name_a}", share)
+        )
         return Loaded(single_run(log), RuleFile.empty(request.rules_path), stamps)
     file = RuleFile.open(request.rules_path)
 
@@ -98,8 +102,8 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
         # Reading both logs takes about as long as comparing them.
         return lambda _what, fraction: progress(f"reading {name}", start + fraction / 4)
 
-    a = read_log(request.path_a, progress=reading(request.name_a, 0.0))
-    b = read_log(request.path_b, progress=reading(request.name_b, 0.25))
+    a = read_cached(request.path_a, request.cache, progress=reading(request.name_a, 0.0))
+    b = read_cached(request.path_b, request.cache, progress=reading(request.name_b, 0.25))
     expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
 
     def comparing(what: str, fraction: float) -> None:
@@ -111,11 +115,16 @@ def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None)
     return Loaded(comparison, file, stamps)
 
 
-def warm(loaded: Loaded) -> None:
-    """Compute what is slow on large logs: the key index for rule changes, and the consequences of the causes."""
+def warm(loaded: Loaded, cache: CacheFolder | None = None) -> None:
+    """Compute what is slow on large logs: the key index for rule changes, and the consequences of the causes.
+
+    What was read goes to the cache, for the next time.
+    """
     _ = loaded.comparison.consequences
     for log in (loaded.comparison.a, loaded.comparison.b):
         key_index.warm(log)
+    if cache is not None:
+        cache.flush()
     give_memory_back()
 
 

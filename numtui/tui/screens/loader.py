@@ -90,7 +90,7 @@ class LogLoader:
             return
         if not loading.cancelled:
             later(self._opened, loaded)
-            warm(loaded)
+            warm(loaded, self.request.cache)
             import numtui.tui.screens.export  # noqa: F401 - imports the reports (50 ms) ahead of use
 
             if not self._again and loaded.file.raw is not None and not loaded.comparison.single:
