@@ -27,7 +27,7 @@ _LOGS = ("a.log", "b.log")
 EXAMPLES: Mapping[str, bytes] = {
     "config": (
         b"keys:\n  next-red: [n, '] c']\n  html: []\ntheme: nord\ncolor: false\nmouse: true\nsession: false\n"
-        b"editor: code -g {file}:{line}\nsources: [/src, ~/torchtitan]\n"
+        b"cache: 4 GiB\neditor: code -g {file}:{line}\nsources: [/src, ~/torchtitan]\n"
     ),
     "known differences": (
         b"version: 1\nallow:\n  - match: 'layers.*/op_*_mm'\n    why: agreed\n    status: [diverged, shape]\n"

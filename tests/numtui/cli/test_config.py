@@ -29,6 +29,7 @@ def test_settings(tmp_path: Path) -> None:
     color: false
     mouse: true
     session: false
+    cache: 4 GiB
     editor: "code -g {file}:{line}"
     sources: [~/titan, /opt/site-packages]
     """
@@ -38,6 +39,7 @@ def test_settings(tmp_path: Path) -> None:
         color=False,
         mouse=True,
         session=False,
+        cache=4 << 30,
         editor="code -g {file}:{line}",
         sources=(Path.home() / "titan", Path("/opt/site-packages")),
     )
@@ -69,6 +71,9 @@ def test_where_settings_are(monkeypatch: pytest.MonkeyPatch) -> None:
         ("keys:\n  next-red: z\n", "the key z does center already"),
         ("keys: [n]\n", ":1:7: keys are written as `name: value`"),
         ("mouse: perhaps\n", ":1:8: mouse: expected true or false"),
+        ("cache: 4\n", ":1:8: cache: expected a size like `500 MiB` or `4 GiB`, or false"),
+        ("cache: [4 GiB]\n", ":1:8: cache: expected a size"),
+        ("cache: 4000000 GiB\n", ":1:8: cache: expected a size"),
         ("theme:\n", "theme: a text is expected"),
         ("sources: titan\n", ":1:10: sources: a folder is given from / or ~ on"),
         ("sources: [/opt, ~nosuchuser/x]\n", ":1:17: sources: ~nosuchuser/x: there is no user ~nosuchuser"),
