@@ -6,7 +6,6 @@ named by all of them, and it is used only if the bytes of both logs still have t
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -44,10 +43,13 @@ class Outcome:
 class KeptReport:
     """The place of one report in the cache."""
 
-    def __init__(self, cache: CacheFolder, name: str, logs: tuple[FileIdentity, FileIdentity]) -> None:
+    def __init__(
+        self, cache: CacheFolder, name: str, logs: Sequence[FileIdentity], files: Sequence[FileIdentity]
+    ) -> None:
         self._cache = cache
         self._name = name
         self._logs = logs
+        self._files = files
         self._text = io.StringIO()
 
     @classmethod
@@ -63,18 +65,15 @@ class KeptReport:
         cache = request.cache
         if cache is None or request.noise_path is not None:
             return None
-        logs = [FileIdentity.of(path) for path in (request.path_a, request.path_b)]
+        logs = _identities([request.path_a, request.path_b])
+        others = _identities([*files, *([rules.applied] if rules.applied is not None else [])])
         program = source_digest(*_PROGRAM)
-        a, b = logs
-        if a is None or b is None or not (a.worthwhile and b.worthwhile) or not program:
+        if logs is None or others is None or not program or not all(log.worthwhile for log in logs):
             return None
-        try:
-            read = [*files, *([rules.applied] if rules.applied is not None else [])]
-            contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in read]
-        except OSError:
-            return None  # whoever reads it says what is wrong
-        key = [a.key, b.key, repr(request), repr(rules), repr(options), contents, program, sys.version, _libraries()]
-        return cls(cache, entry_name(json.dumps(key), REPORT), (a, b))
+        contents = [file.content() for file in others]
+        states = [log.key for log in logs]
+        key = [states, repr(request), repr(rules), repr(options), contents, program, sys.version, _libraries()]
+        return cls(cache, entry_name(json.dumps(key), REPORT), logs, others)
 
     def outcome(self) -> Outcome | None:
         """The report as it was made, if it is there and both logs still have the bytes that they had."""
@@ -100,11 +99,17 @@ class KeptReport:
 
     def keep(self, contents: Sequence[str], warnings: Sequence[str], reasons: Sequence[str], code: int) -> None:
         """Keep the copied report on logs of these contents, once there is time for it."""
-        if not all(contents):  # a log changed while it was read
-            return
+        if not all(contents) or any(FileIdentity.of(file.path) != file for file in self._files):
+            return  # something changed while it was read
         meta = {"logs": list(contents), "warnings": list(warnings), "reasons": list(reasons), "code": code}
         text = self._text.getvalue().encode("utf-8", "surrogatepass")
         self._cache.later(lambda: self._cache.put(self._name, Entry(meta, {"text": text})))
+
+
+def _identities(paths: Sequence[str | Path]) -> list[FileIdentity] | None:
+    """The files at these paths; None if one is none (a pipe can be read only once, by who needs it)."""
+    found = [FileIdentity.of(os.fspath(path)) for path in paths]
+    return None if None in found else [file for file in found if file is not None]
 
 
 def _libraries() -> list[tuple[str, int]]:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from matchers.cache_folder import CacheFolder
 from matchers.logs import cache, file_identity
-from numtui.cli import kept_report
+from numtui.cli import comparing, kept_report
 from numtui.cli.main import main
 from numtui.cli.user_cache import user_cache
 from numtui.folders import cache_folder
@@ -37,6 +38,14 @@ def logs(tmp_path: Path) -> tuple[str, str]:
     b = write_log(tmp_path / "b.log", [replace(ops[0], outputs=[1.0], l2=1.0), *ops[1:]])
     b.write_bytes(b.read_bytes()[:-9])
     return str(a), str(b)
+
+
+_SMALL_LOGS_TOO = """
+from matchers.logs import file_identity
+file_identity.WORTHWHILE = 0
+from numtui.__main__ import run
+run()
+"""
 
 
 class Report:
@@ -103,6 +112,34 @@ def test_what_a_report_is_made_of_changes_it(logs: tuple[str, str], report: Repo
     allowed.write_text(allow.format("*"))
     assert report.kept(*told) is None
     assert report(*told) == report("--no-cache", *told)
+
+
+def test_rules_from_a_pipe_are_read_once(logs: tuple[str, str]) -> None:
+    rules = "version: 1\ntolerance:\n  - match: '*'\n    rtol: 1.0e+9\n"
+    command = [sys.executable, "-c", _SMALL_LOGS_TOO, "diff", *logs, "-r", "/dev/stdin"]
+    for _ in range(2):
+        done = subprocess.run(command, input=rules, capture_output=True, text=True, check=False)
+        assert "Rules: 1 rule from /dev/stdin" in done.stdout
+
+
+def test_rules_that_change_meanwhile_keep_nothing(
+    logs: tuple[str, str], report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report was made of other rules than its name says."""
+    rules = Path("r.yaml")
+    rules.write_text("version: 1\n")
+
+    def compared(*arguments: Any) -> Any:
+        rules.write_text("version: 1\ntolerance:\n  - match: '*'\n    rtol: 1.0e+9\n")
+        return before(*arguments)
+
+    before = comparing.compared
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "compared", compared)
+        late = report(*logs, "-r", "r.yaml")
+    assert late == report("--no-cache", *logs, "-r", "r.yaml")
+    rules.write_text("version: 1\n")
+    assert report.kept(*logs, "-r", "r.yaml") is None
 
 
 def test_rules_that_are_found_in_this_folder(logs: tuple[str, str], report: Report) -> None:
