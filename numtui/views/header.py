@@ -126,7 +126,7 @@ def _rules(session: Session) -> Fact | None:
     A rule is in force if it is enabled and matches something.
     """
     c = session.comparison
-    if c.single or c.counts[Status.PENDING] or not (session.rules.rules or session.file.raw is not None):
+    if c.single or c.counts[Status.PENDING] or not (session.rules.rules or session.rules.problems):
         return None
     name = f"{safe_text(session.file.path.name, 40)} · " if session.file.raw is not None else ""
     if session.rules_off:

@@ -22,9 +22,6 @@ from tests.pty.tmux import Terminal
 CAUSE, RECEIVER, LAST = 28, 31, 123
 """Rows of the made logs: the first cause, a row that it makes red, the last one."""
 
-_TABLE = 3
-"""The first line of the screen with a row."""
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -41,10 +38,11 @@ class Seen:
         """From the text of the screen with its styles."""
         styled = screen.split("\n")
         lines = [_STYLE.sub("", line) for line in styled]
+        first = next((y for y, line in enumerate(lines) if line.lstrip().startswith("#  ")), 0) + 1
         end = next((y for y, line in enumerate(lines) if line.startswith("───")), len(lines))
-        at = next((y for y in range(_TABLE, end) if _REVERSE.search(styled[y])), -1)
+        at = next((y for y in range(first, end) if _REVERSE.search(styled[y])), -1)
         number = _NUMBER.match(lines[at]) if at >= 0 else None
-        return cls("\n".join(lines), int(number[1]) if number else 0, (at - _TABLE) / max(end - 1 - _TABLE, 1))
+        return cls("\n".join(lines), int(number[1]) if number else 0, (at - first) / max(end - 1 - first, 1))
 
 
 _STYLE = re.compile(r"\x1b\[[0-9;:]*m")
@@ -134,6 +132,12 @@ UNDONE = keys("u", until=both(gone("rules not saved"), text("1 = tok_embeddings"
 SAVED = keys("ctrl+s", until=text("saved to"))
 SEARCHED = keys("/", *"bmm", "enter", until=text("/bmm  1/"))
 
+
+def _other_columns(before: Seen, now: Seen) -> bool:
+    """The names are in the other number of columns, or there is no room for two."""
+    return "two columns of names need" in now.text or ("differs" in now.text) != ("differs" in before.text)
+
+
 SCRIPTS: dict[str, Script] = {
     "down": Script(at(2)),
     "up": Script(at(4), (keys(*"5G", until=at(5)),)),
@@ -143,6 +147,8 @@ SCRIPTS: dict[str, Script] = {
     "page_up": Script(moved(down=False), (TO_LAST,)),
     "top": Script(at(1), (TO_LAST,)),
     "bottom": Script(at(LAST)),
+    "names_left": Script(text("no name on the screen is cut"), back=(keys("j", until=gone("is cut")),)),
+    "names_right": Script(text("no name on the screen is cut"), back=(keys("j", until=gone("is cut")),)),
     "center": Script(height(0.4, 0.6), (keys(*"60G", until=at(60)),)),
     "line_to_top": Script(height(0, 0), (keys(*"60G", until=at(60)),)),
     "line_to_bottom": Script(height(1, 1), (keys(*"60G", until=at(60)),)),
@@ -155,6 +161,7 @@ SCRIPTS: dict[str, Script] = {
     "causes": Script(text("first causes (2)"), escape=True),
     "larger_error": Script(elsewhere),
     "smaller_error": Script(elsewhere, (TO_RECEIVER,)),
+    "columns": Script(_other_columns),
     "search": Script(asks("/"), escape=True),
     "next_hit": Script(text("/bmm  2/"), (SEARCHED,), escape=True),
     "previous_hit": Script(text("around the start"), (SEARCHED,), escape=True),
@@ -229,7 +236,7 @@ def redraw(desk: Desk, key: str) -> None:
 
 def suspend(desk: Desk, key: str) -> None:
     """To the shell, and back."""
-    desk.press(key, until=gone("numtui "))
+    desk.press(key, until=gone("one ⇄ two"))
     os.kill(desk.terminal.pid, signal.SIGCONT)
     desk.wait(text("? help"))
 
