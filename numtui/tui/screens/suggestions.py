@@ -256,7 +256,10 @@ class Suggestions(Trying[int | None]):
             self._list_everything()
         elif (node := self._under()) is not None:
             self._at_node(key, node)
-        elif key in ("a", "A") and self._session.suggested.quiet():
+        elif key == "A" and self._session.suggested.quiet():
+            self._list_everything()
+            self._try_all()
+        elif key == "a" and self._session.suggested.quiet():
             self._told = "nothing listed to accept; v lists the rules", ""
 
     def _at_node(self, key: str, node: Node) -> None:
@@ -394,8 +397,9 @@ class Suggestions(Trying[int | None]):
         """Return the keys that do something now."""
         suggested = self._session.suggested
         list_all = "list fewer" if suggested.everything else "list all" if suggested.quiet() else ""
-        usable = {"v", "u", "^s", "q"} if self._under() is None else {key for key, _ in _KEYS}
-        usable -= set() if list_all else {"v"}
+        usable = {"A", "v", "u", "^s", "q"} if self._under() is None else {key for key, _ in _KEYS}
+        if not list_all:
+            usable -= {"v"} if self._under() is not None else {"A", "v"}
         return tuple((key, list_all if key == "v" else does) for key, does in _KEYS if key in usable)
 
     def _state(self) -> str:

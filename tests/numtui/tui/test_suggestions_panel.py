@@ -66,7 +66,7 @@ async def test_rules_that_change_no_verdict_are_a_sentence_until_v_lists_them(tm
         assert "Names drift in 360 rows; nothing is red because of it." in screen(pilot)
         assert "v lists 73 rules" in screen(pilot)
         assert "shifted counters" not in screen(pilot)
-        await press(pilot, "A")
+        await press(pilot, "a")
         assert "nothing listed to accept; v lists the rules" in screen(pilot)
         await press(pilot, "enter", "x", "j", "v", "j", "j")
         assert "moved to or from <none>" in screen(pilot)
@@ -79,6 +79,18 @@ async def test_rules_that_change_no_verdict_are_a_sentence_until_v_lists_them(tm
         await press(pilot, "u")
         assert "✓" not in screen(pilot)
         assert "Names drift in 360 rows" in screen(pilot)
+
+
+async def test_all_rules_are_accepted_in_two_keys_also_where_none_is_listed(tmp_path: Path) -> None:
+    async with opened(checkpointed(tmp_path), (80, 24)) as (pilot, explorer):
+        await press(pilot, "s")
+        assert "A accept all" in screen(pilot)
+        await press(pilot, "A")
+        assert "enter apply" in screen(pilot)
+        assert "shifted counters" in screen(pilot), "what is about to be accepted is listed"
+        assert not explorer.session.rules.rules
+        await press(pilot, "enter")
+        assert len(explorer.session.rules.rules) == 73
 
 
 async def test_a_suggestion_says_which_red_rows_it_removes(tmp_path: Path) -> None:
