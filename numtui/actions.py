@@ -19,11 +19,11 @@ from numtui.action import action_of as _a
 __all__ = [
     "ACTIONS",
     "Action",
+    "KEYS_OF_VIM",
     "Group",
     "by_group",
     "conflicts",
     "first_keys",
-    "freed",
     "help_of",
     "key_label",
     "key_name",
@@ -34,6 +34,7 @@ __all__ = [
     "sequences",
     "tour",
     "update_readme",
+    "without_effect",
 ]
 
 
@@ -418,10 +419,21 @@ def conflicts(actions: Sequence[Action]) -> Iterator[tuple[Action, Action, str]]
             yield of[key], action, key
 
 
-def freed(actions: Sequence[Action], key: str) -> str:
-    """Return where the action of a former key is now; empty for any other key."""
-    action = next((a for a in actions if a.former == key and not a.keys), None)
-    return f"{key} is free now: `:{action.name}` to {action.help}" if action is not None else ""
+KEYS_OF_VIM = {
+    **dict.fromkeys(("za", "zc", "zi", "zm", "zM", "zo", "zr", "zR"), "fold"),
+    "ctrl+w": "switch",
+    "*": "search",
+}
+"""Unbound keys that do in vim what an action does here, with its id."""
+
+
+def without_effect(actions: Sequence[Action], typed: str) -> str:
+    """Return the message on keys that are bound to nothing, with the action that was probably meant."""
+    meant = next((a for a in actions if a.id == KEYS_OF_VIM.get(typed) or (a.former == typed and not a.keys)), None)
+    if meant is None:
+        return f"{typed} does nothing here: ? lists the keys"
+    way = key_label(meant.keys[0]) if meant.keys else f"`:{meant.name}`"
+    return f"{typed} does nothing here; {way}: {meant.essence}"
 
 
 def sequences(actions: Sequence[Action] = ACTIONS) -> dict[tuple[str, ...], Action]:

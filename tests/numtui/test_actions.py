@@ -10,9 +10,9 @@ import pytest
 from matchers.status import Status
 from numtui.actions import (
     ACTIONS,
+    KEYS_OF_VIM,
     by_group,
     first_keys,
-    freed,
     help_of,
     key_label,
     main,
@@ -21,6 +21,7 @@ from numtui.actions import (
     remapped,
     sequences,
     update_readme,
+    without_effect,
 )
 from numtui.inputs import OpenRequest
 from numtui.text.glyphs import GLYPHS, WORDS
@@ -115,14 +116,24 @@ def test_a_line_of_the_help_is_led_by_an_action_of_its_group() -> None:
     assert set(led) == {action.id for action in ACTIONS if action.line}
 
 
-def test_a_freed_key_says_where_its_action_is() -> None:
-    assert freed(ACTIONS, "L") == "L is free now: `:raw` to show the row's raw log records, a page of `I`"
-    assert freed(ACTIONS, "Q") == ""
-    assert freed(remapped({"raw": ("Z",)}), "L") == "", "who gave it a key knows it"
+def test_a_key_without_effect_names_the_action_that_was_meant() -> None:
+    plain = "does nothing here: ? lists the keys"
+    assert without_effect(ACTIONS, "Q") == f"Q {plain}"
+    moved = "L does nothing here; `:raw`: show the row's raw log records, a page of `I`"
+    assert without_effect(ACTIONS, "L") == moved
+    assert without_effect(remapped({"raw": ("Z",)}), "L") == f"L {plain}", "who gave it a key knows it"
+    assert without_effect(ACTIONS, "zc") == "zc does nothing here; =: fold each stretch of equal rows into one line"
+    assert without_effect(remapped({"fold": ("F5",)}), "zo").startswith("zo does nothing here; F5: fold")
+    assert without_effect(offered(ACTIONS, single=True, red=True), "zo") == f"zo {plain}"
     used = {key for action in ACTIONS for key in action.keys}
     formers = [action.former for action in ACTIONS if action.former]
     assert len(formers) == len(set(formers))
     assert not used & set(formers)
+
+
+def test_keys_of_vim_that_are_explained_are_bound_to_nothing() -> None:
+    assert not {key.replace(" ", "") for action in ACTIONS for key in action.keys} & set(KEYS_OF_VIM)
+    assert set(KEYS_OF_VIM.values()) <= {action.id for action in ACTIONS}
 
 
 def test_help_begins_with_ten_keys_and_the_signs_on_the_smallest_usual_terminal() -> None:

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, freed, key_name, offered, remapped, tour
+from numtui.actions import ACTIONS, Action, key_name, offered, remapped, tour, without_effect
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -298,8 +298,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
     def _does_nothing(self, before: str, event: events.Key) -> None:
         """Report an unbound key: silence on a slow line looks like a lost key."""
         key = event.character if event.is_printable and event.character else event.key
-        told = freed(self.offered, key) or f"{before}{key} does nothing here: ? lists the keys"
-        self.say(told, passing=True)
+        self.say(without_effect(self.offered, before + key), passing=True)
 
     def on_lines_clicked(self, event: Lines.Clicked) -> None:
         """Handle a click."""

@@ -178,7 +178,7 @@ class Prompt:
                 # Enter came before the hits did.
                 self._show_hits(listing.hits(text))
             listing.accept_search(self._origin)
-        elif self._before is not None:
+        else:
             listing.end_search(self._origin, self._before)
             self._screen.say(listing.next_hit())
 

@@ -91,6 +91,8 @@ def _search(listing: Listing) -> Line:
     if listing.search is None:
         return []
     text, rows = listing.search.text, listing.search.rows
+    if not len(rows):
+        return [(f" /{safe_text(text, 60)}  no hit", "")]
     at = listing.search.place(listing.cursor)
     place = f"{at:,}" if at else "–"
     return [(f" /{safe_text(text, 60)}  {place}/{len(rows):,}", ""), ("  ; next  , previous", "dim")]

@@ -191,6 +191,15 @@ async def test_counts_sequences_and_lone_digits(tmp_path: Path) -> None:
         assert len(session.listing.view) == len(session.comparison)
 
 
+async def test_a_search_without_text_or_hits_says_so(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, "/", "enter")
+        assert "no search yet: / searches" in screen(pilot)
+        await press(pilot, "/", *"qqq", "enter")
+        assert "/qqq  no hit" in screen(pilot)
+        assert "; next" not in screen(pilot), "there is none"
+
+
 async def test_searching_counts_hits_and_can_be_taken_back(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "/", *"wk")

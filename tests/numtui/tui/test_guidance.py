@@ -111,6 +111,10 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         assert "Z does nothing here: ? lists the keys" in screen(pilot)
         await press(pilot, "z", "z", "z", "k")
         assert "zk does nothing here" in screen(pilot)
+        await press(pilot, "z", "o")
+        assert "zo does nothing here; =: fold each stretch of equal rows" in screen(pilot)
+        await press(pilot, "ctrl+w")
+        assert "ctrl+w does nothing here; tab: switch list ⇄ inspector" in screen(pilot)
         await press(pilot, "5", "Z", "j")
         assert explorer.session.listing.cursor == 1, "a count is for the command that follows it"
         await press(pilot, "z", "escape")
