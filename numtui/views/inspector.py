@@ -213,7 +213,8 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     role = "red" if fact.agrees is False else ""
     label = fit(safe_text(fact.name, name), name)
     # The end of a path says most.
-    path = fact.name == "location"
+    frame = fact.name == "stack" or fact.name.startswith("called from")
+    path = fact.name == "location" or (frame and not fact.agrees)  # frames that agree are one text, innermost first
     a, b = (fit(safe_text(text, MAX_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]

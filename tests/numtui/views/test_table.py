@@ -257,6 +257,21 @@ def test_a_narrow_inspector_shows_the_numbers_first() -> None:
     assert "L1" in shown[2], "the numbers come first, also where nothing differs"
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_lines_of_frames_that_differ_are_not_cut_off(width: int) -> None:
+    """The path in front of them is long, and mostly the same."""
+    folder = "/home/someone/experiments/a-long-name"
+    session = session_of(E, R)
+    session.listing.next_red()
+    frames = (
+        Fact("stack", f"{folder}/model.py:63", f"{folder}/model.py:64", "≠", False),
+        Fact("called from 1", f"{folder}/train.py:8", f"{folder}/train.py:9", "≠", False),
+    )
+    differ = Explanation("CONSEQUENCE", "paired by hand", (), frames, ())
+    shown = " ".join(text(line) for line in inspect(session, differ, width).lines())
+    assert all(place in shown for place in ("model.py:63", "model.py:64", "train.py:8", "train.py:9"))
+
+
 def test_a_note_of_ones_own_comes_right_after_the_verdict_on_a_narrow_screen() -> None:
     session = session_of(R)
     session.listing.annotate("odd")
