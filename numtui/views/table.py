@@ -120,10 +120,10 @@ class Columns:
     units: int
     shape: int
 
-    @property
-    def cursor(self) -> tuple[int, int]:
-        """Cells of the cursor: from the number to the end of the column `a`, but not a long bar, which costs bytes."""
-        return _LEFT, _LEFT + self.number + 1 + 2 + min(self.a - 1, _MAX_BAR)
+    def cursor(self, *, only_b: bool) -> tuple[int, int]:
+        """Cells of the cursor: from the number to the end of the name, but not a long bar, which costs bytes."""
+        beside = self.a if only_b and self.b else 0
+        return _LEFT, _LEFT + self.number + 1 + 2 + beside + min(self.name, _MAX_BAR)
 
     @property
     def name(self) -> int:

@@ -88,9 +88,9 @@ def test_without_colours_everything_can_still_be_read(example_logs: tuple[str, s
         t.wait_for("✗ 1 red")
         t.keys("n")
         screen = t.wait_for("red 1/1")
-        line = next(line for line in screen.splitlines() if "w1/op_0_mm ⇄ " in line)
+        line = next(line for line in screen.splitlines() if "✗ layers.0.feed_forward.w1/op_0_mm" in line)
         assert "●" in line
-        assert "✗" in line
+        assert "layers.1.feed_forward.w3/op_0_mm" in line
         styled = t.screen(styles=True)
         assert "\x1b[31m" not in styled
         assert "\x1b[38" not in styled

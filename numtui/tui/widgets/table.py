@@ -85,7 +85,8 @@ class Table(Lines):
         self.top = min(max(self.top, 0), max(len(view) - rows, 0))
         lines = self._lines(session)
         # The cursor spans neither the map nor the cells right of the key: half the bytes, and red stays red.
-        bar = self._writer.columns.cursor if self._writer is not None else None
+        only_b = session.listing.cursor >= 0 and int(session.comparison.row_a[session.listing.cursor]) < 0
+        bar = self._writer.columns.cursor(only_b=only_b) if self._writer is not None else None
         items = [-1, *range(self.top, min(self.top + rows, len(view)))]
         self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar, items=items)
 
