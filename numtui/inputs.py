@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from matchers.errors import InputError
+from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from numtui.paths import status_of
 
@@ -28,7 +28,10 @@ __all__ = [
     "default_names",
     "demo_logs",
     "is_weight_log",
+    "log_of_step",
     "resolve_logs",
+    "resolve_weights",
+    "run_names",
 ]
 
 PRESETS = ("bitwise", "reduction-order", "low-precision")
@@ -40,8 +43,9 @@ DEFAULT_RULES = Path("overrides.yaml")
 _WEIGHTS = b"Format: numtui weights"
 """First bytes of a log of weights over steps."""
 _LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
+_WEIGHTS_NAME = re.compile(r"rank_(\d+)_weights\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
-_GENERIC_NAME = re.compile(r"step_\d+|numerics|rank_\d+_activations|activations|\.|/")
+_GENERIC_NAME = re.compile(r"step_\d+|numerics|rank_\d+_(activations|weights)|activations|\.|/")
 """Components of a path that name a place within a run, not the run."""
 
 
@@ -145,6 +149,75 @@ def resolve_log(path: str, *, rank: int | None = None) -> str:
     return path if path == STDIN else resolve_logs(path, path, rank=rank)[0]
 
 
+def resolve_weights(paths: Sequence[str], *, rank: int | None = None) -> list[str]:
+    """Find the logs of weights that paths name; files are taken as they are, folders are searched.
+
+    Raises:
+        InputError: as `resolve_logs`.
+    """
+    found = {path: _look(path, _WEIGHTS_NAME) for path in paths}
+    folders = {path: {log.rank: str(log.path) for log in logs} for path, logs in found.items() if logs is not None}
+    if rank is not None and not folders:
+        raise InputError("--rank chooses a log of a folder, and only files were given")
+    if rank is None and folders:
+        rank = _common_rank(folders)
+    for path, logs in folders.items():
+        if rank not in logs:
+            raise InputError(f"{path} has no log of weights of rank {rank}, only of rank {_and(sorted(logs))}")
+    return [folders[path][rank] if path in folders and rank is not None else path for path in paths]
+
+
+def _common_rank(folders: Mapping[str, Mapping[int, str]]) -> int:
+    common = sorted(set.intersection(*(set(logs) for logs in folders.values())))
+    if len(common) == 1:
+        return common[0]
+    if common:
+        raise InputError(f"there are logs of weights of ranks {_and(common)}; choose one with --rank N")
+    have = ", ".join(f"{path} has rank {_and(sorted(logs))}" for path, logs in folders.items())
+    raise InputError(f"no rank in common: {have}; name the logs themselves")
+
+
+def log_of_step(weights: str, step: int) -> str | None:
+    """Find the log of operations of a step that belongs to a log of weights: of its rank, in its folder."""
+    named = _WEIGHTS_NAME.fullmatch(Path(weights).name)
+    if named is None:
+        return None
+    from matchers.logs.head import captured_step
+
+    with suppress(OSError):
+        for log in _search(Path(weights).parent):
+            if log.rank == int(named[1]):
+                with suppress(OSError, LogError):
+                    if (log.step if log.step is not None else captured_step(str(log.path))) == step:
+                        return str(log.path)
+    return None
+
+
+def run_names(paths: Sequence[str]) -> list[str]:
+    """Return short names for runs, all different: the distinguishing components of the paths."""
+    split = [_name_parts(path) for path in paths]
+    if all(parts == split[0] for parts in split):
+        split = [parts[-1:] for parts in split]
+    while all(len(parts) > 1 for parts in split) and len({parts[-1] for parts in split}) == 1:
+        split = [parts[:-1] for parts in split]
+    while all(len(parts) > 1 for parts in split) and len({parts[0] for parts in split}) == 1:
+        split = [parts[1:] for parts in split]
+    if len({len(parts) for parts in split}) == 1:
+        columns = [column for column in zip(*split, strict=True) if len(set(column)) > 1]
+        columns = columns or list(zip(*split, strict=True))
+        alone = [column for column in columns if len(set(column)) == len(paths)]
+        names = ["/".join(parts) for parts in zip(*(alone[-1:] or columns), strict=True)]
+    else:
+        short = [[part for part in parts if not _GENERIC_NAME.fullmatch(part)] or parts for parts in split]
+        names = ["/".join(parts) for parts in short]
+    counted: dict[str, int] = {}
+    for i, name in enumerate(names):
+        counted[name] = counted.get(name, 0) + 1
+        if counted[name] > 1:
+            names[i] = f"{name} ({counted[name]})"
+    return names
+
+
 def only_name(path: str) -> str:
     """Return a short name for the run of a log."""
     return _run_name(_name_parts(path)) or path
@@ -182,8 +255,8 @@ def demo_logs(pair: str) -> tuple[str, str]:
     raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
 
 
-def _look(path: str) -> list[_Found] | None:
-    """Return the logs in a folder; None for a readable file or standard input."""
+def _look(path: str, name: re.Pattern[str] = _LOG_NAME) -> list[_Found] | None:
+    """Return the logs of this name in a folder; None for a readable file or standard input."""
     if path == STDIN:
         with suppress(OSError):  # closed: the reader says so
             if not os.isatty(0):
@@ -197,9 +270,13 @@ def _look(path: str) -> list[_Found] | None:
             raise InputError(f"{path}: cannot be read (permission denied)")
         return None
     try:
-        logs = _search(Path(path))
+        logs = _search(Path(path), name)
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
+    if not logs and name is _WEIGHTS_NAME:
+        raise InputError(
+            f"{path}: no rank_N_weights.log here, nor in numerics/; numtui capture --weights every writes it"
+        )
     if not logs:
         raise InputError(
             f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "
@@ -208,7 +285,7 @@ def _look(path: str) -> list[_Found] | None:
     return logs
 
 
-def _search(folder: Path) -> list[_Found]:
+def _search(folder: Path, name: re.Pattern[str] = _LOG_NAME) -> list[_Found]:
     """Return the logs of a run by step and rank, from the folder, from `numerics/`, and from `step_S/` of either."""
     found: dict[tuple[int, int], _Found] = {}
     for base in (folder, folder / "numerics"):
@@ -219,7 +296,7 @@ def _search(folder: Path) -> list[_Found]:
         for place, step in places:
             # Sorted: the plain file comes before its own .gz, and wins.
             for path in sorted(place.iterdir()):
-                if (m := _LOG_NAME.fullmatch(path.name)) and path.is_file():
+                if (m := name.fullmatch(path.name)) and path.is_file():
                     at = (-1 if step is None else step, int(m[1]))
                     found.setdefault(at, _Found(path, int(m[1]), step))
         if found:

@@ -7,19 +7,20 @@ States of the same tensor after the same step are compared. Differences are orde
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from matchers.weights.log import Key, TensorState, WeightLog
 
 __all__ = [
     "Divergence",
+    "Kind",
     "Outcome",
     "StepSummary",
     "WeightsComparison",
     "compare_weights",
-    "first_divergent_steps",
+    "differences_at",
 ]
 
 
@@ -33,6 +34,17 @@ class Outcome(IntEnum):
     """The shapes differ, or the shards of one tensor do: the logged numbers cannot tell."""
 
 
+class Kind(Enum):
+    """Role of a tensor in training."""
+
+    GRADIENT = "gradient"
+    PARAMETER = "parameter"
+    OPTIMIZER_STATE = "optimizer state"
+    BUFFER = "buffer"
+    AVERAGED_COPY = "averaged copy"
+    """A weight that changes although no optimizer owns it; also of a target network."""
+
+
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """A tensor that differs. `error` estimates ‖a − b‖ / ‖b‖, a ratio; NaN if unknown."""
@@ -43,6 +55,7 @@ class Divergence:
     error: float
     a: TensorState
     b: TensorState
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +65,20 @@ class StepSummary:
     Attributes:
         compared: number of parameters with at least one compared part.
         different: number of those with a part that differs.
+        tensors: number of compared tensors.
+        different_tensors: number of those that differ.
+        uncompared: number of tensors that only one log has, or that these logs cannot compare.
+        first: the first difference in the order of a step, None without one.
         largest: the difference with the largest error, None without one.
     """
 
     step: int
     compared: int
     different: int
+    tensors: int
+    different_tensors: int
+    uncompared: int
+    first: Divergence | None
     largest: Divergence | None
 
 
@@ -88,34 +109,28 @@ class WeightsComparison:
 
 def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
     """Compare the states of the same tensors at the same steps in two logs."""
-    order = {name: i for i, name in enumerate(dict.fromkeys([*a.parameters, *b.parameters]))}
     known_a, known_b = set(a.parameters), set(b.parameters)
-    common = sorted(
-        (key for key in a.states if key in b.states), key=lambda key: (key[0], key[2] != "grad", order[key[1]])
-    )
-    first: Divergence | None = None
     not_comparable: list[Key] = []
     per_step: dict[int, _Tally] = {step: _Tally() for step in sorted(set(a.steps) & set(b.steps))}
-    for key in common:
-        state_a, state_b = a.states[key], b.states[key]
-        outcome, error = _judge(state_a, state_b)
+    for key in a.states.keys() ^ b.states.keys():
+        if key[0] in per_step:
+            per_step[key[0]].uncompared += 1
+    for key in _in_order(a, b):
+        outcome, error = _judge(a.states[key], b.states[key])
         tally = per_step[key[0]]
         if outcome is Outcome.NOT_COMPARABLE:
             not_comparable.append(key)
+            tally.uncompared += 1
             continue
+        tally.tensors += 1
         tally.compared.add(key[1])
         if outcome is Outcome.DIFFERENT:
-            found = Divergence(*key, error, state_a, state_b)
-            first = first or found
-            tally.add(found)
+            tally.add(_divergence(a, b, key, error))
     return WeightsComparison(
         a=a,
         b=b,
-        first=first,
-        steps=tuple(
-            StepSummary(step, len(tally.compared), len(tally.different), tally.largest)
-            for step, tally in per_step.items()
-        ),
+        first=next((tally.first for tally in per_step.values() if tally.first is not None), None),
+        steps=tuple(tally.summary(step) for step, tally in per_step.items()),
         not_comparable=tuple(not_comparable),
         only_a=tuple(name for name in a.parameters if name not in known_b),
         only_b=tuple(name for name in b.parameters if name not in known_a),
@@ -125,15 +140,60 @@ def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
     )
 
 
+def differences_at(a: WeightLog, b: WeightLog, step: int) -> list[Divergence]:
+    """Return the differences after one step, the first one first."""
+    found = []
+    for key in _in_order(a, b, step):
+        outcome, error = _judge(a.states[key], b.states[key])
+        if outcome is Outcome.DIFFERENT:
+            found.append(_divergence(a, b, key, error))
+    return found
+
+
+def _in_order(a: WeightLog, b: WeightLog, step: int | None = None) -> Iterator[Key]:
+    """Yield the tensors of both logs as a step produces them."""
+    order = {name: i for i, name in enumerate(dict.fromkeys([*a.parameters, *b.parameters]))}
+    common = (key for key in a.states if (step is None or key[0] == step) and key in b.states)
+    yield from sorted(common, key=lambda key: (key[0], key[2] != "grad", order[key[1]]))
+
+
+_KINDS = {"grad": Kind.GRADIENT, "weight": Kind.PARAMETER, "buffer": Kind.BUFFER}
+
+
+def _divergence(a: WeightLog, b: WeightLog, key: Key, error: float) -> Divergence:
+    kind = _KINDS.get(key[2], Kind.OPTIMIZER_STATE)
+    if kind is Kind.PARAMETER and (key[1] in a.averaged or key[1] in b.averaged):
+        kind = Kind.AVERAGED_COPY
+    return Divergence(*key, error, a.states[key], b.states[key], kind)
+
+
 @dataclass(slots=True)
 class _Tally:
     """Counters of one step."""
 
     compared: set[str] = field(default_factory=set)
     different: set[str] = field(default_factory=set)
+    tensors: int = 0
+    different_tensors: int = 0
+    uncompared: int = 0
+    first: Divergence | None = None
     largest: Divergence | None = None
 
+    def summary(self, step: int) -> StepSummary:
+        return StepSummary(
+            step,
+            len(self.compared),
+            len(self.different),
+            self.tensors,
+            self.different_tensors,
+            self.uncompared,
+            self.first,
+            self.largest,
+        )
+
     def add(self, found: Divergence) -> None:
+        self.first = self.first or found
+        self.different_tensors += 1
         self.different.add(found.parameter)
         if self.largest is None or _size(found) > _size(self.largest):
             self.largest = found
@@ -180,13 +240,3 @@ def _starts(a: WeightLog, b: WeightLog) -> tuple[str, ...] | None:
     if not isinstance(of_a, dict) or not isinstance(of_b, dict):
         return None
     return tuple(name for name, digest in of_a.items() if name in of_b and of_b[name] != digest)
-
-
-def first_divergent_steps(logs: Sequence[WeightLog]) -> list[list[int | None]]:
-    """For every pair of logs the first step at which they diverge, None if never; the diagonal is None."""
-    steps: list[list[int | None]] = [[None] * len(logs) for _ in logs]
-    for i, a in enumerate(logs):
-        for j in range(i + 1, len(logs)):
-            first = compare_weights(a, logs[j]).first
-            steps[i][j] = steps[j][i] = None if first is None else first.step
-    return steps

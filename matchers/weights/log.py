@@ -68,6 +68,7 @@ class WeightLog:
         cut_off: the file ends in the middle of a line.
         promised: number of steps by the footer, None without one.
         complete: the footer exists and its number of steps is correct.
+        averaged: weights that change although no optimizer owns them: averaged copies, target networks.
     """
 
     path: str
@@ -80,6 +81,7 @@ class WeightLog:
     cut_off: bool = False
     promised: int | None = None
     complete: bool = False
+    averaged: frozenset[str] = frozenset()
 
 
 def read_weights(source: str | os.PathLike[str]) -> WeightLog:
@@ -101,7 +103,19 @@ def read_weights(source: str | os.PathLike[str]) -> WeightLog:
     log.steps = list(dict.fromkeys(step for step, _, _ in log.states))
     log.parameters = list(dict.fromkeys(name for _, name, _ in log.states))
     log.complete = log.promised == len(log.steps) and not log.cut_off
+    log.averaged = _averaged(log)
     return log
+
+
+def _averaged(log: WeightLog) -> frozenset[str]:
+    # an optimizer's parameter has a gradient, or a state of the optimizer
+    trained = {name for _, name, part in log.states if part not in ("weight", "buffer")}
+    untrained = {name for _, name, part in log.states if part == "weight"} - trained
+    digests = {
+        name: {state.digest for step in log.steps if (state := log.states.get((step, name, "weight")))}
+        for name in untrained
+    }
+    return frozenset(name for name, found in digests.items() if len(found) > 1)
 
 
 def _read(log: WeightLog, lines: Iterator[bytes]) -> None:

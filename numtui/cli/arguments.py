@@ -45,7 +45,7 @@ __all__ = [
     "requested_of_one",
 ]
 
-WEIGHT_FORMATS = ("text", "jsonl")
+WEIGHT_FORMATS = ("text", "json", "jsonl")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - has no public name
 """Type of the return value of `add_subparsers`."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
-from numtui.cli.arguments import WEIGHT_FORMATS, Commands, add_command, add_output, file_argument
+from numtui.cli.arguments import WEIGHT_FORMATS, Commands, add_command, add_output, add_rank, file_argument
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
+from numtui.inputs import resolve_weights, run_names
 
 if TYPE_CHECKING:
     from matchers.weights.log import WeightLog
+    from matchers.weights.matrix import Matrix
 
 __all__ = ["add_parser", "report_weights"]
 
@@ -21,45 +24,70 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "weights",
-        lambda args: report_weights(args.logs, args.format, args.output),
-        "Prints at which step, and in which parameter, logs of weights diverge first;\n"
-        "of more than two logs, the step for each pair.",
+        _run,
+        "Shows at which step, and in which parameter, logs of weights diverge first:\n"
+        "of two runs in detail, of more as a matrix of runs and steps.",
         help="",
     )
-    file_argument(parser, "logs", metavar="LOG", nargs="+", help="rank_N_weights.log, also .gz")
+    file_argument(parser, "logs", metavar="RUN", nargs="+", help="run folder, or rank_N_weights.log, also .gz")
+    add_rank(parser)
+    parser.add_argument("--against", metavar="NAME", help="run to compare the others with (default: the first)")
     parser.add_argument(
-        "--format", choices=WEIGHT_FORMATS, default="text", help="text for people (default), jsonl for programs"
+        "--format",
+        choices=WEIGHT_FORMATS,
+        help="print: text for people, json or jsonl for programs (default: text, without a terminal)",
     )
     add_output(parser)
 
 
-def report_weights(paths: Sequence[str], form: str, output: Path | None) -> int:
-    """Compare two logs, or each with each, and write a report; return the exit code.
+def _run(args: argparse.Namespace) -> int:
+    paths = resolve_weights(args.logs, rank=args.rank)
+    return report_weights(paths, args.format or "text", args.output, against=args.against)
+
+
+def report_weights(paths: Sequence[str], form: str, output: Path | None, *, against: str | None = None) -> int:
+    """Compare logs with one of them, and write a report; return the exit code.
 
     Raises:
         UserError: a log cannot be read, the report cannot be written.
         BrokenPipeError: the reader of standard output is gone.
     """
+    from numtui.report import weights_json
+    from numtui.report.weights import write_text
+
+    writers = {"text": write_text, "json": weights_json.write_json, "jsonl": weights_json.write_jsonl}
+    matrix = _read(paths, against)
+    deliver(lambda out: writers[form](matrix, out), output)
+    return _exit_code(matrix)
+
+
+def _read(paths: Sequence[str], against: str | None) -> Matrix:
     if len(paths) < 2:
         raise InputError(f"{paths[0]}: give two or more logs of weights to compare")
-    from matchers.weights.compare import compare_weights, first_divergent_steps
+    names = run_names(paths)
+    reference = 0 if against is None else _chosen(against, paths, names)
     from matchers.weights.log import read_weights
-    from numtui.report import weights as writers
+    from matchers.weights.matrix import compare_runs
 
     logs = [read_weights(path) for path in paths]
     for log in logs:
         _warn(log)
-    if len(logs) == 2:
-        comparison = compare_weights(*logs)
-        if not comparison.steps:
-            raise InputError(f"{paths[0]} and {paths[1]}: no step is in both: {_steps(logs[0])} and {_steps(logs[1])}")
-        write = writers.write_jsonl if form == "jsonl" else writers.write_text
-        deliver(lambda out: write(comparison, out), output)
-        return ExitCode.SAME if comparison.first is None else ExitCode.RED
-    steps = first_divergent_steps(logs)
-    write_matrix = writers.write_matrix_jsonl if form == "jsonl" else writers.write_matrix_text
-    deliver(lambda out: write_matrix(list(paths), steps, out), output)
-    return ExitCode.RED if any(step is not None for row in steps for step in row) else ExitCode.SAME
+    matrix = compare_runs(logs, names, reference)
+    if not any(matrix.cells):
+        have = " and ".join(_steps(log) for log in logs)
+        raise InputError(f"{' and '.join(paths)}: no step is in both: {have}")
+    return matrix
+
+
+def _chosen(against: str, paths: Sequence[str], names: Sequence[str]) -> int:
+    for known in (names, paths):
+        if against in known:
+            return known.index(against)
+    raise InputError(f"--against {against}: no such run; there are {', '.join(names)}")
+
+
+def _exit_code(matrix: Matrix) -> int:
+    return ExitCode.RED if matrix.first is not None or matrix.not_compared else ExitCode.SAME
 
 
 def _warn(log: WeightLog) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from matchers.errors import InputError
 from numtui import inputs
-from numtui.inputs import DEMOS, default_names, demo_logs, resolve_logs
+from numtui.inputs import DEMOS, default_names, demo_logs, resolve_logs, run_names
 
 
 @pytest.fixture(autouse=True)
@@ -153,3 +153,20 @@ def test_the_demo_is_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(inputs, "__file__", str(tmp_path / "numtui" / "inputs.py"))
     with pytest.raises(InputError, match="missing from this installation"):
         demo_logs("agree")
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["o/run_a/numerics/rank_0_weights.log", "o/run_b/numerics/rank_0_weights.log"], ["run_a", "run_b"]),
+        (["o/lr1/s1/rank_0_weights.log", "o/lr1/s2/rank_0_weights.log", "o/lr2/s1/rank_0_weights.log"],
+         ["lr1/s1", "lr1/s2", "lr2/s1"]),
+        (["o/a/1/w.log", "o/b/1/w.log", "o/c/2/w.log"], ["a", "b", "c"]),
+        (["rank_0_weights.log", "rank_1_weights.log.gz"], ["rank_0_weights", "rank_1_weights"]),
+        (["w.log", "run/numerics/rank_0_weights.log"], ["w", "run"]),
+        (["w.log", "w.log", "v.log"], ["w", "w (2)", "v"]),
+        (["w.log", "w.log"], ["w", "w (2)"]),
+    ],
+)  # fmt: skip
+def test_runs_are_named_by_what_distinguishes_their_paths(paths: list[str], names: list[str]) -> None:
+    assert run_names(paths) == names

@@ -13,8 +13,9 @@ import pytest
 
 from capture.log_format import render_weights_footer, render_weights_header
 from matchers.errors import LogError
-from matchers.weights.compare import compare_weights, first_divergent_steps
+from matchers.weights.compare import Kind, compare_weights, differences_at
 from matchers.weights.log import read_weights
+from matchers.weights.matrix import compare_runs
 from numtui.cli.main import main
 
 NAMES = ("embed.weight", "layers.0.wq.weight", "norm.weight")
@@ -121,11 +122,46 @@ def test_what_only_one_has(tmp_path: Path) -> None:
 
 
 def test_a_matrix_of_runs(tmp_path: Path) -> None:
-    logs = [
-        read_weights(log(tmp_path / f"{i}.log", {(step, "norm.weight", "weight"): moved(step)} if step else {}))
-        for i, step in enumerate((0, 2, 0, 3))
+    changes: list[Change] = [
+        {},
+        {(2, "norm.weight", "weight"): moved(2), (3, "norm.weight", "grad"): moved(1)},
+        {},
+        {(2, "norm.weight", "exp_avg"): moved(3), (2, "norm.weight", "grad"): moved(3)},
     ]
-    assert first_divergent_steps(logs) == [[None, 2, None, 3], [2, None, 2, 2], [None, 2, None, 3], [3, 2, 3, None]]
+    logs = [read_weights(log(tmp_path / f"{i}.log", change)) for i, change in enumerate(changes)]
+    matrix = compare_runs(logs, "abcd")
+    assert [[cell.different_tensors for cell in cells.values()] for cells in matrix.cells] == [
+        [],
+        [0, 1, 1],
+        [0, 0, 0],
+        [0, 2, 0],
+    ]
+    assert matrix.equal == ((0, 2),)
+    assert matrix.first is not None
+    run, first = matrix.first
+    assert (run, first.step, first.kind) == (3, 2, Kind.GRADIENT), "a gradient comes before a weight in the same step"
+    assert [d.part for d in matrix.differences(run, 2)] == ["grad", "exp_avg"]
+    assert compare_runs(logs, "abcd", 3).first == (0, *[differences_at(logs[3], logs[0], 2)[0]])
+
+
+def test_kinds_of_tensors(tmp_path: Path) -> None:
+    """A weight without a gradient that changes is an averaged copy; one that does not is a parameter, frozen."""
+    states = [
+        ("w", "grad", ""), ("w", "weight", ""), ("w", "exp_avg", ""),
+        ("ema.w", "weight", "changes"), ("frozen", "weight", ""), ("mean", "buffer", "changes"),
+    ]  # fmt: skip
+
+    def written(name: str, digest: str) -> Any:
+        lines = [
+            json.dumps(tensor(step, parameter, part, digest=f"{digest}{step if changes else 0}"))
+            for step in (1, 2)
+            for parameter, part, changes in states
+        ]
+        (tmp_path / name).write_text(render_weights_header({}) + "\n".join(lines) + "\n")
+        return read_weights(tmp_path / name)
+
+    kinds = [d.kind.value for d in differences_at(written("a", "a"), written("b", "b"), 2)]
+    assert kinds == ["gradient", "parameter", "optimizer state", "averaged copy", "parameter", "buffer"]
 
 
 def test_a_run_that_was_killed(tmp_path: Path) -> None:
@@ -213,14 +249,17 @@ def test_diff_tells_the_format_and_prints_where_they_part(tmp_path: Path, capsys
         "a  a.log  3 steps (1 to 3), 3 parameters, no footer: the run was cut off or continues\n"
         "b  b.log  3 steps (1 to 3), 3 parameters\n"
         "\n"
-        "First difference: step 2, grad of norm.weight, relative error 0.001\n"
+        "First difference: step 2, gradient of norm.weight\n"
+        "  relative error 0.001\n"
         "  a  line 19: 2×2 float32, L2 norm 3.0, digest 0000000000000000\n"
         "  b  line 19: 2×2 float32, L2 norm 3.0, digest ffffffffffffffff\n"
         "\n"
         " step    differing parameters  largest error\n"
         "    1                  0 of 3\n"
-        "    2                  1 of 3  0.001          grad of norm.weight\n"
+        "    2                  1 of 3  0.001          gradient of norm.weight\n"
         "    3                  0 of 3\n"
+        "\n"
+        "Capture step 2 of both (numtui capture --steps 2) to find the operation.\n"
     )
 
 
@@ -237,23 +276,13 @@ def test_diff_as_json_lines_into_a_file(tmp_path: Path) -> None:
     b = log(tmp_path / "b.log", {(3, "norm.weight", "grad"): {"digest": "1" * 16, "counts": [4, 1, 0, 0]}})
     assert main(["diff", str(a), str(b), "--format", "jsonl", "-o", str(tmp_path / "out")]) == 1
     first, *steps = map(json.loads, (tmp_path / "out").read_text().splitlines())
-    found = {"step": 3, "parameter": "norm.weight", "part": "grad", "error": None, "a_line": 28, "b_line": 28}
+    found = {"step": 3, "parameter": "norm.weight", "part": "grad", "kind": "gradient", "error": None}
+    found |= {"a_line": 28, "b_line": 28}
     assert first == {"first": found}
     assert steps[1:] == [
         {"step": 2, "compared": 3, "different": 0, "largest": None},
         {"step": 3, "compared": 3, "different": 1, "largest": found},
     ]
-
-
-def test_a_matrix_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [str(log(tmp_path / f"{i}.log")) for i in range(2)]
-    paths.append(str(log(tmp_path / "2.log", {(2, "norm.weight", "grad"): moved(1)})))
-    assert main(["weights", *paths]) == 1
-    matrix = capsys.readouterr().out.partition("(= never):\n\n")[2]
-    assert matrix == "   1  2  3\n1  ·  =  2\n2  =  ·  2\n3  2  2  ·\n"
-    assert main(["weights", *paths, "--format", "jsonl"]) == 1
-    assert [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()] == [None, 2, 2]
-    assert main(["weights", *paths[:2]]) == 0
 
 
 @pytest.mark.parametrize(

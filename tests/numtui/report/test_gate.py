@@ -282,7 +282,7 @@ def test_several_reports_of_one_comparison(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "junit"], "logs of weights are reported as text or jsonl, not as junit"),
+        (["--format", "junit"], "logs of weights are reported as text or json or jsonl, not as junit"),
         (["--fail-on", "origin"], "--fail-on is about logs of operations; these are logs of weights"),
     ],
 )
