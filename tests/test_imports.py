@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from numtui.report.options import FORMATS
+from tests.matchers.weights.test_weights import log
 
 COMMANDS = ["", "diff", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check", "completion"]
 
@@ -47,6 +48,12 @@ def test_a_report_imports_no_screen(example_logs: tuple[str, str]) -> None:
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
 
+def test_a_report_on_weights_imports_no_screen(tmp_path: Path) -> None:
+    paths = [str(log(tmp_path / name)) for name in ("a.log", "b.log", "c.log")]
+    loaded = modules_after_commands(*(["weights", *paths, "--format", form] for form in ("text", "json", "jsonl")))
+    assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
 def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
     overrides = tmp_path / "o.csv"
     overrides.write_text("a, b\n")
@@ -62,7 +69,8 @@ def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
 
 
 def test_the_explorer_imports_no_torch() -> None:
-    loaded = modules_after("import numtui.tui.app, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
+    imports = "import numtui.tui.app, numtui.tui.weights_app, json, sys"
+    loaded = modules_after(f"{imports}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded
     assert "torch" not in loaded
 

@@ -29,7 +29,7 @@ from numtui.report.options import Target
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 from numtui.text.safe import safe_text
 
-__all__ = ["HIDDEN", "add_options", "add_parser", "explore"]
+__all__ = ["HIDDEN", "add_options", "add_parser", "configured", "explore"]
 
 HIDDEN = "A [B]"
 """Internal name of the sub-command; shown by the manual page only."""
@@ -44,7 +44,7 @@ commands:
   numtui A B             open the explorer (without a terminal: the text report)
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
-  numtui weights A B …   print where logs of weights over steps diverge
+  numtui weights RUN …   show at which step the weights of runs diverge
   numtui capture -- X.py record a training script's steps (needs torch)
   numtui suggest A B     print the known kinds of drift, and rules for them
   numtui demo            find a planted bug; demo agree: two runs that agree
@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> int:
         if path is not None and is_weight_log(path):
             raise InputError(
                 f"{path}: is a log of weights over steps, which the explorer does not show: "
-                f"compare it with 'numtui diff {args.a} {args.b or 'OTHER'}'"
+                f"compare it with 'numtui weights {args.a} {args.b or 'OTHER'}'"
             )
     return explore(requested(args) if args.b is not None else requested_of_one(args))
 
@@ -96,13 +96,13 @@ def explore(request: OpenRequest) -> int:
         if not reopen_keyboard():
             complain("there is no terminal to read keys from; this is the text report")
             return _report(ready)
-        ready = _configured(ready)
+        ready = configured(ready)
         from numtui.tui.app import run_app
 
         return run_app(ready)
 
 
-def _configured(request: OpenRequest) -> OpenRequest:
+def configured(request: OpenRequest) -> OpenRequest:
     """Add the user's settings to a request; the command line takes precedence.
 
     Raises:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matchers.errors import InputError
-from numtui.cli.arguments import WEIGHT_FORMATS, Commands, add_command, add_output, add_rank, file_argument
+from matchers.errors import InputError, UserError
+from numtui.cli.arguments import (
+    WEIGHT_FORMATS,
+    Commands,
+    add_command,
+    add_output,
+    add_rank,
+    add_screen,
+    file_argument,
+    on_screen,
+)
+from numtui.cli.explore import configured, explore
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
-from numtui.inputs import resolve_weights, run_names
+from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_weights, run_names
+from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 
 if TYPE_CHECKING:
     from matchers.weights.log import WeightLog
@@ -26,7 +39,8 @@ def add_parser(commands: Commands) -> None:
         "weights",
         _run,
         "Shows at which step, and in which parameter, logs of weights diverge first:\n"
-        "of two runs in detail, of more as a matrix of runs and steps.",
+        "of two runs in detail, of more as a matrix of runs and steps. On a terminal it is a\n"
+        "screen, from which enter opens the explorer.",
         help="",
     )
     file_argument(parser, "logs", metavar="RUN", nargs="+", help="run folder, or rank_N_weights.log, also .gz")
@@ -38,11 +52,37 @@ def add_parser(commands: Commands) -> None:
         help="print: text for people, json or jsonl for programs (default: text, without a terminal)",
     )
     add_output(parser)
+    add_screen(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
     paths = resolve_weights(args.logs, rank=args.rank)
-    return report_weights(paths, args.format or "text", args.output, against=args.against)
+    if args.format or args.output or not is_terminal(sys.stdout) or is_dumb_terminal() or not reopen_keyboard():
+        return report_weights(paths, args.format or "text", args.output, against=args.against)
+    return _show(_read(paths, args.against), args)
+
+
+def _show(matrix: Matrix, args: argparse.Namespace) -> int:
+    """Show the matrix, and between times the explorer; return the exit code."""
+    from numtui.session.weights import WeightsCursor
+    from numtui.tui.weights_app import run_weights
+
+    name_a = matrix.names[matrix.reference]
+    request = OpenRequest(path_a="", path_b="", name_a=name_a, name_b="", rules_path=DEFAULT_RULES)
+    request = configured(on_screen(request, args))
+    cursor = WeightsCursor(matrix)
+    while True:
+        code, chosen = run_weights(cursor, request)
+        if chosen is None:
+            return code or _exit_code(matrix)
+        name_b = matrix.names[cursor.run]
+        try:
+            code = explore(replace(request, path_a=chosen[0], path_b=chosen[1], name_b=name_b))
+        except UserError as error:
+            cursor.message = str(error)
+        else:
+            if code > ExitCode.TROUBLE:  # a signal
+                return code
 
 
 def report_weights(paths: Sequence[str], form: str, output: Path | None, *, against: str | None = None) -> int:

@@ -288,7 +288,10 @@ def test_diff_as_json_lines_into_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["A", "A"], "is a log of weights over steps, which the explorer does not show: compare it with 'numtui diff"),
+        (
+            ["A", "A"],
+            "which the explorer does not show: compare it with 'numtui weights",
+        ),
         (["weights", "A"], "give two or more logs of weights to compare"),
         (["diff", "A", "C"], "C:1: is not a log of weights"),
         (["diff", "A", "B"], "no step is in both: steps 1 to 3 and no steps"),
