@@ -23,6 +23,7 @@ from numtui.cli.arguments import (
 from numtui.cli.explore import configured, explore
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
 from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_weights, run_names
+from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def _show(matrix: Matrix, args: argparse.Namespace) -> int:
     request = OpenRequest(path_a="", path_b="", name_a=name_a, name_b="", rules_path=DEFAULT_RULES)
     request = configured(on_screen(request, args))
     cursor = WeightsCursor(matrix)
+    if partly := [name for name, log in zip(matrix.names, matrix.logs, strict=True) if log.cut_off or log.problems]:
+        cursor.message = f"only partly readable: {', '.join(partly)}"
     while True:
         code, chosen = run_weights(cursor, request)
         if chosen is None:
@@ -109,10 +112,15 @@ def _read(paths: Sequence[str], against: str | None) -> Matrix:
     from matchers.weights.log import read_weights
     from matchers.weights.matrix import compare_runs
 
-    logs = [read_weights(path) for path in paths]
+    logs = []
+    with ProgressLine() as progress:
+        for i, (path, name) in enumerate(zip(paths, names, strict=True)):
+            progress(f"reading {name}", i / (len(paths) + 1))
+            logs.append(read_weights(path))
+        progress("comparing", len(paths) / (len(paths) + 1))
+        matrix = compare_runs(logs, names, reference)
     for log in logs:
         _warn(log)
-    matrix = compare_runs(logs, names, reference)
     if not any(matrix.cells):
         have = " and ".join(_steps(log) for log in logs)
         raise InputError(f"{' and '.join(paths)}: no step is in both: {have}")

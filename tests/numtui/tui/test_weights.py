@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from matchers.errors import InputError
 from matchers.weights.log import read_weights
 from matchers.weights.matrix import compare_runs
+from numtui.cli.main import main
 from numtui.inputs import OpenRequest
 from numtui.session.weights import WeightsCursor
 from numtui.text.lines import line_width
@@ -123,3 +125,26 @@ def test_a_hostile_name_is_made_safe() -> None:
     cursor = cursor_of(run_a={}, run_b=EARLIER)
     cursor.message = "a\x1b[31m\nb"
     assert not any("\x1b" in line or "\n" in line for line in text(cursor))
+
+
+def test_the_command_goes_to_the_explorer_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal; the exit code is that of the comparison, and a log that the explorer refuses is said."""
+    runs = [run("run_a"), run("run_b", EARLIER)]
+    logs = operations("run_a", 2), operations("run_b", 2)
+    seen: list[object] = []
+
+    def shown(cursor: WeightsCursor, asked: OpenRequest) -> tuple[int, tuple[str, str] | None]:
+        seen.append(cursor.message)
+        return 0, cursor.logs() if len(seen) == 1 else None
+
+    def explored(asked: OpenRequest) -> int:
+        seen.append((asked.path_a, asked.path_b, asked.name_a, asked.name_b))
+        raise InputError("cannot be read")
+
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("is_terminal", "reopen_keyboard"):
+        monkeypatch.setattr(f"numtui.cli.weights.{name}", lambda *_: True)
+    monkeypatch.setattr("numtui.cli.weights.explore", explored)
+    monkeypatch.setattr("numtui.tui.weights_app.run_weights", shown)
+    assert main(["weights", *runs]) == 1
+    assert seen == ["", (*logs, "run_a", "run_b"), "cannot be read"]
