@@ -18,6 +18,7 @@ from numtui.report.weights_words import (
     gradient_agrees,
     logs_of_step,
     next_commands,
+    no_difference,
     size_words,
     tensor_words,
     unlogged_before,
@@ -86,7 +87,7 @@ def _circumstances(c: WeightsComparison) -> Iterator[str]:
 def _several(matrix: Matrix) -> Iterator[str]:
     against = matrix.names[matrix.reference]
     if matrix.first is None:
-        yield f"No difference in {plural(len(matrix.steps), 'step')} of {plural(len(matrix.logs), 'run')}."
+        yield f"{no_difference(matrix)}."
     else:
         run, first = matrix.first
         differences = matrix.differences(run, first.step)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from matchers.weights.compare import Divergence, Kind, StepSummary, WeightsComparison
 from matchers.weights.matrix import Matrix
 from numtui.inputs import log_of_step
+from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "gradient_agrees",
     "logs_of_step",
     "next_commands",
+    "no_difference",
     "size_words",
     "tensor_words",
     "unlogged_before",
@@ -90,6 +92,15 @@ def gradient_agrees(c: WeightsComparison) -> bool:
         return False
     key = (c.first.step, c.first.parameter, "grad")
     return key in c.a.states and key in c.b.states and key not in c.not_comparable
+
+
+def no_difference(matrix: Matrix) -> str:
+    """Return the verdict on runs that do not diverge; it claims only what was compared."""
+    cells = [[matrix.cells[run].get(step) for run in matrix.runs] for step in matrix.steps]
+    whole = sum(all(cell is not None and cell.tensors and not cell.uncompared for cell in row) for row in cells)
+    if whole == len(matrix.steps):
+        return f"No difference in {plural(whole, 'step')} of {plural(len(matrix.logs), 'run')}"
+    return f"No difference found, but only {whole:,} of {plural(len(cells), 'step')} could be compared completely"
 
 
 def unlogged_before(c: WeightsComparison) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from matchers.weights.compare import Divergence, Kind
-from numtui.report.weights_words import LEGEND, cell_text, followers, size_words, tensor_words
+from numtui.report.weights_words import LEGEND, cell_text, followers, no_difference, size_words, tensor_words
 from numtui.session.weights import ParameterDifference, WeightsCursor
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, key_line, width_of
@@ -68,7 +68,7 @@ def weights_lines(cursor: WeightsCursor, width: int, height: int) -> tuple[list[
 def _heading(cursor: WeightsCursor) -> Line:
     matrix = cursor.matrix
     if matrix.first is None:
-        return [(f" No difference in {plural(len(matrix.steps), 'step')}", "title")]
+        return [(f" {no_difference(matrix)}", "title")]
     run, first = matrix.first
     name = safe_text(matrix.names[run], _MAX_LABEL)
     return [(f" {name} diverges first: step {first.step}, {tensor_words(first)}", "title")]

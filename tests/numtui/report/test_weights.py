@@ -104,8 +104,19 @@ def test_what_was_not_compared_is_no_agreement(capsys: pytest.CaptureFixture[str
         "   *  some tensors are in one run only, or have other shapes or shards\n"
         "   –  step not in both logs\n"
     ) in out
+    assert out.startswith("No difference found, but only 0 of 3 steps could be compared completely.\n")
     assert " none    nothing compared\n" in out
     assert "Equal" not in out
+
+
+def test_runs_that_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [run("run_a"), run("run_b"), run("run_c")]
+    out = printed(capsys, *runs, code=0)
+    assert out.startswith("No difference in 3 steps of 3 runs.\n")
+    assert out.endswith("Equal bit for bit: run_a, run_b, run_c\n")
+    run("run_c", steps=2, footer=False)
+    out = printed(capsys, *runs, code=0)
+    assert out.startswith("No difference found, but only 2 of 3 steps could be compared completely.\n")
 
 
 def test_a_gap_in_the_steps_is_said(capsys: pytest.CaptureFixture[str]) -> None:
