@@ -54,7 +54,7 @@ def quiet_lines(c: Comparison, suggested: Suggested, key: str, width: int) -> li
     quiet = suggested.quiet()
     if not quiet:
         return []
-    why = ", which make these pairs certain, also in later runs" if any(s.rules for s in quiet) else ""
+    why = ": certain pairs, also in later runs" if any(s.rules for s in quiet) else ""
     told = f"{key} lists {left_out(quiet)}{why}."
     return [*_wrapped(quiet_drift(c, quiet), width), *_wrapped([told], width, f"@{key}")]
 

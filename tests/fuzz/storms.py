@@ -12,9 +12,10 @@ __all__ = ["storm"]
 
 _KEYS = (
     *("j", "k", "G", "g", "n", "v", "\x1b", "?", "q", "c", "C", "r", "/wq\r", "=", "S", "\t", "\x10", "B", "P", "I"),
-    *("\x1b[A", "\x1b[6~", "\x1b[1;5D", "\x1bOP", "17G", "fattention\r", ":mark", "\x0c"),
+    *("\x1b[A", "\x1b[6~", "\x1b[1;5D", "\x1bOP", "17G", "fwq\r", ":mark", "\x0c"),
 )
-"""Nothing that changes a rule: neither a space, which switches one off, nor the letters that answer questions."""
+"""Nothing that changes a rule, also where a panel takes the first letter: no space, which switches one off, no letters
+that answer questions, no `tt`, which generalises a pair."""
 _PASTES = (
     *("attention", "two\nlines\n", "\x1b[31mred", "\x07\x00", "é\u202e🙂", "x" * 5_000, ":q!\r", "\x1b[200~twice", ""),
 )
