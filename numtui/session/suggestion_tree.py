@@ -278,7 +278,7 @@ class Suggested:
         for s in chosen:
             out = _with(s, out)
         number = sum(len(s.rules) for s in chosen)
-        return Edit(f"accept {_rules(number)} for {', '.join(s.name for s in chosen)}", out)
+        return Edit(f"accept {plural(number, 'rule')} for {', '.join(s.name for s in chosen)}", out)
 
     def take_back(self, node: Node, rules: RuleSet) -> Edit:
         """Take back the accepted rules of a line.
@@ -312,7 +312,7 @@ class Suggested:
             self.rejected -= names
             return f"{s.name}: suggested again"
         self.rejected |= names
-        return f"{s.name}: {_rules(len(chosen)) if chosen else 'it'} rejected (x takes that back)"
+        return f"{s.name}: {plural(len(chosen), 'rule') if chosen else 'it'} rejected (x takes that back)"
 
 
 def _in_force(s: Suggestion, rules: RuleSet) -> tuple[Suggestion, list[Rule]]:
@@ -360,8 +360,4 @@ def _with(s: Suggestion, rules: RuleSet) -> RuleSet:
 
 
 def _what(s: Suggestion, rules: tuple[Rule, ...]) -> str:
-    return f"{s.name} ({_rules(len(rules))})" if rules else s.name
-
-
-def _rules(n: int) -> str:
-    return plural(n, "rule")
+    return f"{s.name} ({plural(len(rules), 'rule')})" if rules else s.name

@@ -122,7 +122,7 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
     line: Line = []
     for key, does in keys:
         more = [(f" {key} ", f"key@{first_key(key)}"), (f"{does} ", f"dim@{first_key(key)}")]
-        if sum(width_of(text) for text, _ in (*line, *more)) <= width:
+        if line_width((*line, *more)) <= width:
             line += more
     return line
 

@@ -13,7 +13,7 @@ from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from numtui.session.session import Session
 from numtui.text.glyphs import WORDS
-from numtui.text.lines import MAX_TEXT, Line, fit, side_titles, width_of, wrap
+from numtui.text.lines import MAX_TEXT, Line, fit, line_width, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
 
 __all__ = ["Inspection", "inspect"]
@@ -113,7 +113,7 @@ def _worded(status: Status, headline: str) -> str:
 def _beside(left: _Made, width: int, right: _Made) -> Line:
     """Join two lines, the left one padded to `width` cells."""
     written = _written(left)
-    used = sum(width_of(text) for text, _ in written)
+    used = line_width(written)
     return [*written, (" " * (width - used), ""), *_written(right)]
 
 

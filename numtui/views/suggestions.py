@@ -17,7 +17,7 @@ from numtui.report.suggestions import effect_of, left_out, quiet_drift, removes
 from numtui.session.rule_edits import Effect
 from numtui.session.suggestion_tree import Node, State, Suggested, rule_name
 from numtui.text.counts import plural
-from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.lines import Line, fit, line_width, width_of, wrap
 from numtui.text.names import marked_keys
 from numtui.text.safe import safe_text
 from numtui.views.drift import drift_facts, how_it_is, key_lines
@@ -49,9 +49,8 @@ def _to_settle(suggested: Suggested) -> str:
     return "all that rules can settle is settled" if State.ACCEPTED in states else "no rule needed"
 
 
-def quiet_lines(c: Comparison, suggested: Suggested, key: str, width: int) -> list[Line]:
+def quiet_lines(c: Comparison, quiet: Sequence[Suggestion], key: str, width: int) -> list[Line]:
     """Sum up the families that are not listed; `key` lists them."""
-    quiet = suggested.quiet()
     if not quiet:
         return []
     why = ": certain pairs, also in later runs" if any(s.rules for s in quiet) else ""
@@ -92,7 +91,7 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
     more = "more " if accepted else ""
     instead = f" instead of {len(s.drops):,}" if s.drops else ""
     settle = "settles" if rules == 1 else "settle"
-    return f"{rules:,} {more}rule{'s' * (rules != 1)}{instead} {settle} {suggested.settles(node):,}"
+    return f"{plural(rules, more + 'rule')}{instead} {settle} {suggested.settles(node):,}"
 
 
 def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
@@ -108,7 +107,7 @@ def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:
             (" only " + "ab"[i < 0], "dim"),
         ]
     a, b = marked_keys(c.a.keys[i], c.b.keys[j])
-    if sum(width_of(text) for text, _ in (*a, *b)) + 3 > room:
+    if line_width((*a, *b)) + 3 > room:
         each = (room - 3) // 2
         keys = [safe_text(log.keys[k], _MAX_TEXT) for log, k in ((c.a, i), (c.b, j))]
         return [(number, "dim"), (fit(keys[0], each, keep_end=True) + " ↔ " + fit(keys[1], each, keep_end=True), "")]

@@ -1,4 +1,4 @@
-"""Where files of the campaign lie: in memory where possible, as millions of saves wear out a disk."""
+"""Folder for the files of the campaign: in memory where possible, as millions of saves wear out a disk."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ KINDS: Mapping[str, Callable[[bytes, int, int], bytes]] = {
     "moved record": _edited(_move_record),
     "swapped fields": _edited(_swap_fields),
 }
-"""What can happen to a log, by name."""
+"""Kinds of damage to a log, by name."""
 
 _places = st.integers(0, 1 << 16)
 damages = st.builds(Damage, st.sampled_from(tuple(KINDS)), _places, _places)
@@ -369,7 +369,7 @@ def after_damages(data: bytes, what: Iterable[Damage]) -> bytes:
 
 
 class Outcome(NamedTuple):
-    """What somebody learns who reads the exit code and the first lines of a report."""
+    """Lesson of the exit code and the first lines of a report."""
 
     code: int
     coverage: str
@@ -398,7 +398,7 @@ def _refuse(constant: str) -> None:
 
 
 def content(log: OpLog) -> Any:
-    """What is compared of a log: the values of its records (digests where there are some), and that it is not cut."""
+    """Compared content of a log: the values of its records (digests where there are some), and that it is not cut."""
     return sorted((_record(log, row) for row in range(len(log))), key=str), log.complete is False
 
 
@@ -418,7 +418,7 @@ def _numbers(log: OpLog, row: int) -> dict[str, Any]:
 
 
 def _contents(raw: bytes) -> Any:
-    """What is said of each input that was changed in place: its digest, where there is one."""
+    """Statement on each input that was changed in place: its digest, where there is one."""
     try:
         found = json.loads(raw or b"[]")
         return [(one.get("input"), one.get("digest", one)) for one in found]

@@ -1,4 +1,4 @@
-"""What the campaign has found, each as small as it could be made: `make test` tries all of them again."""
+"""Findings of the campaign, each as small as it could be made: `make test` tries all of them again."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
 }
-"""How each kind is read."""
+"""The reader of each kind."""
 
 _odd: st.SearchStrategy[Any] = st.sampled_from(
     [

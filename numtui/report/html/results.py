@@ -1,4 +1,4 @@
-"""What operations returned besides their first output: further outputs, and inputs changed in place."""
+"""Results of operations besides their first output: further outputs, and inputs changed in place."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from numtui.action import Action, help_of, key_label
 from numtui.actions import ACTIONS, first_keys
 from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
-from numtui.text.lines import Line, fit, width_of, wrap
+from numtui.text.lines import Line, fit, line_width, wrap
 from numtui.text.safe import safe_text
 from numtui.tui.screens.modal import Modal
 from numtui.tui.widgets.lines import WHEEL_LINES, Lines
@@ -140,10 +140,10 @@ class _PagerText(Lines):
 
 def _wrapped(line: Line, width: int) -> list[Line]:
     """Wrap a long line: its last piece is broken, with a hanging indent."""
-    if not line or sum(width_of(text) for text, _ in line) <= width:
+    if not line or line_width(line) <= width:
         return [line]
     *head, (text, role) = line
-    start = sum(width_of(piece) for piece, _ in head)
+    start = line_width(head)
     indent = start + len(text) - len(text.lstrip())
     first, *rest = wrap(text.strip(), max(width - indent - 1, 20))
     return [[*head, (" " * (indent - start) + first, role)], *([(" " * indent + part, role)] for part in rest)]

@@ -370,8 +370,9 @@ class Suggestions(Trying[int | None]):
             return
         c, suggested, node = session.comparison, session.suggested, self._under()
         nodes = self._listed()
-        quiet = quiet_lines(c, suggested, "v", width)
-        room = height - 3 - len(quiet)
+        quiet = suggested.quiet()
+        summed_up = quiet_lines(c, quiet, "v", width)
+        room = height - 3 - len(summed_up)
         tree = min(len(nodes), max(int(room * _SHARE), 3))
         self._top = min(max(self._top, self._at - tree + 1), self._at, max(len(nodes) - tree, 0))
         unsaved = "   rules not saved" if session.dirty else ""
@@ -385,18 +386,17 @@ class Suggestions(Trying[int | None]):
         if node is not None:
             effect, after = (None, None) if trial is None else (trial.effect, trial.job.result)
             told = detail(c, suggested, node, after, effect, width, room - tree - 2)
-        lines = [title, *shown, *quiet, *rule, *told]
+        lines = [title, *shown, *summed_up, *rule, *told]
         blank: list[Line] = [[] for _ in range(height - 2 - len(lines))]
         body.paint(
-            [*lines, *blank, self._message(width), key_line(self._keys(), width)],
+            [*lines, *blank, self._message(width), key_line(self._keys(some_quiet=bool(quiet)), width)],
             reverse=1 + self._at - self._top if nodes else -1,
             items=[-1, *range(self._top, self._top + len(shown))],
         )
 
-    def _keys(self) -> tuple[tuple[str, str], ...]:
-        """Return the keys that do something now."""
-        suggested = self._session.suggested
-        list_all = "list fewer" if suggested.everything else "list all" if suggested.quiet() else ""
+    def _keys(self, *, some_quiet: bool) -> tuple[tuple[str, str], ...]:
+        """Return the keys that do something now; `some_quiet`: some families are not listed."""
+        list_all = "list fewer" if self._session.suggested.everything else "list all" if some_quiet else ""
         usable = {"A", "v", "u", "^s", "q"} if self._under() is None else {key for key, _ in _KEYS}
         if not list_all:
             usable -= {"v"} if self._under() is not None else {"A", "v"}
