@@ -73,7 +73,8 @@ class TerminalApp(App[None], inherit_bindings=False):
         """Handle signals before the terminal is touched: a lost connection must neither lose work nor garble it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, partial(self.end_by, number))
+            # Not by the loop's own handler: signals reach it through a pipe, which hundreds of new sizes fill.
+            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self.end_by, number))
 
     def on_mount(self) -> None:
         """Watch the terminal."""
@@ -170,8 +171,13 @@ def run_on_terminal(app: TerminalApp) -> None:
     """
     take_short_turns()
     keep_escape()
-    with drawing_on_terminal():
-        app.run(mouse=app.request.mouse)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with drawing_on_terminal():
+            app.run(mouse=app.request.mouse)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if app.error is not None:
         raise app.error
     if (bug := crash_of(app)) is not None:

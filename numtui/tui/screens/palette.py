@@ -9,9 +9,11 @@ from typing import Any, cast
 
 from rapidfuzz import fuzz, process
 from rich.text import Text
+from textual import on
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
-from textual.widgets import Input
+from textual.message import Message
+from textual.widgets import Input, OptionList
 
 from numtui.actions import Action, Group
 from numtui.query.fields import FIELDS
@@ -41,16 +43,29 @@ class Palette(PresentSize, CommandPalette):
         """Keep the cursor from blinking, which sends bytes all the time."""
         self.query_one(Input).cursor_blink = False
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuse a key that arrives behind the one that has closed the palette: its list may be gone."""
+        return super().check_action(action, parameters) if self.is_current else False
+
+    @on(Input.Changed)
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _too_late(self, event: Message) -> None:
+        """Drop what was typed or chosen behind that key, likewise."""
+        if not self.is_current:
+            event.stop()
+            event.prevent_default()
+
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        """Close, once: a second Enter of a burst may arrive before the screen is gone."""
-        if self.is_current:
-            return super().dismiss(result)
-        self._selected_command = DiscoveryHit("", lambda: None)
-        return AwaitComplete()
+        """Close, once, with the search and its timers, which would look for the list later."""
+        self._cancel_gather_commands()
+        self._stop_no_matches_countdown()
+        self._stop_busy_countdown()
+        return super().dismiss(result) if self.is_current else AwaitComplete()
 
 
 class ActionProvider(Provider):

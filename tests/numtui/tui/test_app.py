@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -541,6 +543,25 @@ async def test_the_palette_runs_an_action_once_in_a_burst_of_keys(tmp_path: Path
         await settled(pilot)
         assert pilot.app.screen is explorer
         assert explorer.session.listing.folded
+
+
+async def test_a_signal_among_hundreds_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe in which the loop learns of signals is full."""
+    ended_by: list[int] = []
+    monkeypatch.setattr(Numtui, "end_by", lambda _, number: ended_by.append(number))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        async with opened(request(tmp_path)) as (pilot, _):
+            pipe = signal.set_wakeup_fd(-1)
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(pipe, bytes(1))
+            signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await settled(pilot)
+            assert ended_by == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_keys_that_textual_binds_do_nothing(tmp_path: Path) -> None:
