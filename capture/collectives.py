@@ -6,20 +6,26 @@ waited, at least on the stream of the use. An unused result is read at the end o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from .calls import place_of
 from .event import Event, Leaf
+from .exchange import Exchange
 from .measuring import Measuring
-from .process_groups import group_ranks, is_done
+from .process_groups import GroupCall, is_done, process_group, reduction
 from .storages import StorageState
 from .subclasses import plain
 
 __all__ = ["Collectives", "Pending", "brought_by_writing"]
+
+_MESSAGES = {"send": "dst", "recv_": "src", "recv_any_source_": "", "isend": "", "irecv": "", "batch_p2p_ops": ""}
+"""Operations between two members, and the argument that says with whom (in the group), "" where none does."""
 
 
 @dataclass(slots=True)
@@ -42,27 +48,46 @@ class Collectives:
     def __init__(self, measuring: Measuring) -> None:
         self._measuring = measuring
         self._pending: list[Pending] = []
-        self._count: dict[tuple[int, ...], int] = {}
+        self._count: Counter[tuple[Any, ...]] = Counter()
 
-    def group(self, arguments: Sequence[Any]) -> tuple[tuple[int, ...], int] | None:
-        """Return (ranks of the group, number of its earlier collectives) of one about to start."""
-        ranks = group_ranks(arguments)
-        if ranks is None:
+    def called(self, name: str, arguments: Mapping[str, Any]) -> tuple[GroupCall, Exchange] | None:
+        """Return the group and the parts of a collective about to start; None if its group is unknown.
+
+        Args:
+            name: of the operation.
+            arguments: by name.
+        """
+        group = process_group(arguments.values())
+        if group is None:
             return None
-        nth = self._count.get(ranks, 0)
-        self._count[ranks] = nth + 1
-        return ranks, nth
+        # groups of the same ranks may overtake each other; and the other members take no part in a message
+        counted: tuple[Any, ...] = (group.ranks, group.name)
+        peer = None
+        if name in _MESSAGES:
+            peer = arguments.get(_MESSAGES[name])
+            counted += (name, peer)
+        self._count[counted] += 1
+        root = arguments.get("root_rank", arguments.get("src") if name.startswith("broadcast") else None)
+        by = reduction(arguments.get("reduce_op"))
+        return GroupCall(group, self._count[counted] - 1, by, root, peer), Exchange(name, arguments, group, root)
 
     def started(
-        self, event: Event, results: list[torch.Tensor], written: list[tuple[int, torch.Tensor]], work: Any
+        self,
+        event: Event,
+        results: list[torch.Tensor],
+        written: list[tuple[int, torch.Tensor]],
+        work: Any,
+        exchange: Exchange | None,
     ) -> None:
         """Record a started collective: its results, and (position, tensor) of the inputs that it writes to."""
         returned = {place_of(result) for result in results}
         targets = [(-1, result) for result in results]
         targets += [(position, tensor) for position, tensor in written if place_of(tensor) not in returned]
-        for position, tensor in targets:
+        parts = [] if exchange is None else exchange.received(results)
+        for (position, tensor), part in zip_longest(targets, parts if len(parts) == len(targets) else ()):
             state = self._measuring.state(tensor)
             leaf = self._measuring.leaf(tensor, state, position, read=False)
+            leaf.part = part
             (event.outputs if position < 0 else event.mutated).append(leaf)
             if state is not None:
                 self._measuring.storages.written(state, plain(tensor), event)
@@ -82,7 +107,10 @@ class Collectives:
         if state is not None and state.pending:
             state.pending = [other for other in state.pending if other is not pending] or None
         if pending.event.kept:
-            pending.leaf.slot = self._measuring.measure(pending.tensor, state)
+            leaf = pending.leaf
+            if leaf.part is not None:
+                leaf.part_slot = self._measuring.measure_part(pending.tensor, state, leaf.part)
+            leaf.slot = self._measuring.measure(pending.tensor, state)
 
     def finish(self) -> None:
         """Read results that are complete and release the others without waiting for them."""

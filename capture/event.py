@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .attribution import Place
+from .exchange import Part
+from .process_groups import GroupCall
 
 __all__ = ["Event", "Input", "Leaf", "Slot"]
 
@@ -24,6 +26,8 @@ class Leaf:
         slot: its statistics; None until they are known.
         spec: the DTensor spec whose local tensor it is, None for a plain tensor.
         input: the input's index, if changed in place.
+        part: of the vector that a collective exchanges; None for other operations.
+        part_slot: its statistics with the sketch at the part's positions.
     """
 
     shape: tuple[int, ...]
@@ -31,6 +35,8 @@ class Leaf:
     slot: Slot = None
     spec: Any = None
     input: int = -1
+    part: Part | None = None
+    part_slot: Slot = None
 
 
 @dataclass(slots=True)
@@ -43,12 +49,15 @@ class Input:
         identity: (storage, offset), which identifies parameters, buffers and optimizer state; noted around and in the
             optimizer's step, and elsewhere of the inputs that are written to.
         written: written to, and not fresh memory.
+        part: of the vector that a collective exchanges, at whose positions the sketch was taken; None for other
+            operations.
     """
 
     slot: Slot
     producer: Event | None
     identity: tuple[int, int] | None = None
     written: bool = False
+    part: Part | None = None
 
 
 @dataclass(slots=True)
@@ -59,7 +68,7 @@ class Event:
         kept: False if a filter leaves it out; it still counts in the numbering of its module.
         outputs: the tensors it returned.
         mutated: inputs that it may have changed and did not return.
-        group: for a collective: (ranks of the process group, number of earlier collectives of that group).
+        call: for a collective: its process group and number, root and reduction.
         parameters: names of the inputs of an optimizer's operation, and of parameters and buffers that are written to;
             "" where unknown.
         key: its key in the log, known at the end of the step.
@@ -71,6 +80,6 @@ class Event:
     inputs: list[Input] = field(default_factory=list)
     outputs: list[Leaf] = field(default_factory=list)
     mutated: list[Leaf] = field(default_factory=list)
-    group: tuple[tuple[int, ...], int] | None = None
+    call: GroupCall | None = None
     parameters: list[str] | None = None
     key: str = ""

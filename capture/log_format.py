@@ -66,6 +66,7 @@ SUPERSET = (
     "Counts",
     "Placement",
     "Group",
+    "Exchanged",
     "Stack",
     "Recompute",
     "Micro-batch",

@@ -20,7 +20,16 @@ from typing import Any, BinaryIO, Protocol
 
 from .log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
 
-__all__ = ["Mutation", "Record", "TensorSummary", "atomic_file", "format_digest", "summary_fields", "write_log"]
+__all__ = [
+    "Mutation",
+    "Portion",
+    "Record",
+    "TensorSummary",
+    "atomic_file",
+    "format_digest",
+    "summary_fields",
+    "write_log",
+]
 
 _PIECE = 1000
 """Records encoded and written together: about a megabyte."""
@@ -78,7 +87,16 @@ class Content(Protocol):
     def l1(self) -> float | None: ...
 
     @property
+    def l2(self) -> float | None: ...
+
+    @property
+    def mean(self) -> float | None: ...
+
+    @property
     def digest(self) -> int | None: ...
+
+    @property
+    def sketch(self) -> bytes | None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +106,27 @@ class Mutation:
     slot: int
     name: str | None = None
     summary: TensorSummary
+
+
+@dataclass(slots=True, kw_only=True)
+class Portion:
+    """A tensor that a collective takes or gives, as part of the vector that the group exchanges.
+
+    Attributes:
+        input: its input slot, None for an output.
+        output: its number among the outputs, None for an input.
+        vector: number of the vector where several are exchanged, else None.
+        at: position of its first element, None if unknown.
+        numel: number of its elements.
+        content: its statistics, with the sketch at the vector's positions; None if it was not read.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    vector: int | None = None
+    at: int | None = None
+    numel: int
+    content: Content | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +145,9 @@ class Record:
         phase: `forward`, `backward` or `optimizer`.
         mutated: the inputs that changed and are not outputs.
         group: the ranks of a collective's group and its number within that group, ready for JSON.
+        exchanged: what a collective gave and received, ready for JSON.
+        given, received: the tensors of a collective as parts of what its group exchanges; without a first output that
+            is at position 0, where its own sketch is taken too.
         recompute: run again by activation checkpointing.
         micro_batch: its number, from 0, where it is known.
     """
@@ -121,6 +163,9 @@ class Record:
     phase: str = "forward"
     mutated: Sequence[Mutation] = ()
     group: Mapping[str, Any] | None = None
+    exchanged: Mapping[str, Any] | None = None
+    given: Sequence[Portion] = ()
+    received: Sequence[Portion] = ()
     recompute: bool = False
     micro_batch: int | None = None
 
@@ -251,6 +296,11 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  Placement: {json_line(outputs[0].placement)}")
     if record.group is not None:
         add(f"  Group: {json_line(record.group)}")
+    if record.given or record.received:
+        sides = (("in", record.given), ("out", record.received))
+        add(f"  Exchanged: {json_line({name: [_portion(portion) for portion in side] for name, side in sides})}")
+    if record.exchanged:
+        add(f"  Exchanged: {json_line(record.exchanged)}")
     if record.stack:
         add(f"  Stack: {text.stack(record.stack)}")
     if record.recompute:
@@ -303,6 +353,18 @@ def summary_fields(summary: TensorSummary) -> dict[str, Any]:
 def _mutation(mutation: Mutation) -> dict[str, Any]:
     named = {"input": mutation.slot} if mutation.name is None else {"input": mutation.slot, "name": mutation.name}
     return {**named, **summary_fields(mutation.summary)}
+
+
+def _portion(portion: Portion) -> dict[str, Any]:
+    """Return a part of an exchanged vector as a JSON object, without entries for unknown values."""
+    fields: dict[str, Any] = {"input": portion.input, "output": portion.output, "tensor": portion.vector}
+    fields |= {"at": portion.at, "numel": portion.numel}
+    if (content := portion.content) is not None:
+        fields["digest"] = None if content.digest is None else format_digest(content.digest)
+        fields |= {"l1": content.l1, "l2": content.l2, "mean": content.mean}
+        if portion.at is not None and content.sketch is not None:
+            fields["sketch"] = b64encode(content.sketch).decode()
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @contextmanager

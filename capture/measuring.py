@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from .event import Event, Leaf, Slot
+from .exchange import Part
 from .local_parts import dtype_name
 from .messages import warn
 from .placement import Placement
 from .settings import Settings
+from .sketch import Positions
 from .statistics import Statistics, Unmeasurable
 from .storages import StorageState, StorageTable, layout_of
 from .subclasses import local_part, local_tensors, plain
@@ -64,31 +66,47 @@ class Measuring:
         known = state.measured.get(layout)
         if known is not None and known[0] == version and known[2] >= sketch:
             return known[1]
-        slot = self._take(tensor, self.spec(state, tensor), sketch)
-        state.measured[layout] = (version, slot, sketch)
+        spec = self.spec(state, tensor)
+        slot = self._take(tensor, spec, sketch)
+        state.measured[layout] = (version, slot, sketch, spec)
         return slot
 
-    def _take(self, tensor: torch.Tensor, spec: Any, sketch: bool) -> Slot:
+    def measure_part(self, tensor: torch.Tensor, state: StorageState | None, part: Part) -> Slot:
+        """Return the slot of the same statistics with the sketch at a part's positions; without one if unknown."""
+        if state is None or not self._sketch or part.start is None:
+            return self.measure(tensor, state, sketch=False)
+        base = plain(tensor)
+        layout, version = layout_of(base), _version(base)
+        known = None if state.foreign else state.measured.get(layout)
+        if known is not None and known[0] != version:
+            known = None
+        # a view of a DTensor's local tensor has no spec, but may have been measured with it
+        spec = known[3] if known is not None and known[2] else self.spec(state, tensor)
+        if all(_same(part, spec, rank) for rank in local_tensors(tensor) or (None,)):
+            return self.measure(tensor, state)
+        slot = self._take(tensor, part, True)
+        if known is None:
+            state.measured[layout] = (version, slot, False, None)
+        return slot
+
+    def _take(self, tensor: torch.Tensor, place: Any, sketch: bool) -> Slot:
+        """Measure a tensor of a DTensor's spec, or a part."""
+        measure, of_own = self.statistics.measure, not isinstance(place, Part)
         try:
             ranks = local_tensors(tensor)
             if ranks is not None:
                 self.simulated_ranks = tuple(sorted(set(self.simulated_ranks or ()) | set(ranks)))
                 return {
-                    rank: self.statistics.measure(part, self._positions(spec, rank) if sketch else None, sketch=sketch)
-                    for rank, part in ranks.items()
+                    rank: measure(local, _positions(place, rank) if sketch else None, sketch=sketch, user_hash=of_own)
+                    for rank, local in ranks.items()
                 }
-            return self.statistics.measure(tensor, self._positions(spec, None) if sketch else None, sketch=sketch)
+            return measure(tensor, _positions(place, None) if sketch else None, sketch=sketch, user_hash=of_own)
         except Unmeasurable as reason:
             text = str(reason)
             if text not in self._unmeasurable:
                 self._unmeasurable.add(text)
                 warn(f"{text}; recorded without statistics")
             return None
-
-    def _positions(self, spec: Any, rank: int | None) -> Any:
-        if spec is None:
-            return None
-        return Placement.of(spec, rank=rank).positions()
 
     def spec(self, state: StorageState, local: torch.Tensor) -> Any:
         """Return the DTensor spec whose local tensor this is, None for a plain one."""
@@ -98,7 +116,8 @@ class Measuring:
         """Forget all statistics and writes but those of some events."""
         events = list(events)
         slots = [given.slot for event in events for given in event.inputs]
-        slots += [leaf.slot for event in events for leaf in (*event.outputs, *event.mutated)]
+        leaves = [leaf for event in events for leaf in (*event.outputs, *event.mutated)]
+        slots += [slot for leaf in leaves for slot in (leaf.slot, leaf.part_slot)]
         self.statistics.restart([number for slot in slots for number in _numbers(slot)])
         self.storages.restart({id(event) for event in events})
 
@@ -115,6 +134,18 @@ class Measuring:
             if state.specs is None:
                 state.specs = {}
             state.specs[local.storage_offset(), tuple(local.shape)] = spec
+
+
+def _positions(place: Any, rank: int | None) -> Positions | None:
+    """Return the positions of a DTensor's spec or of a part; None for all of its own tensor."""
+    if place is None:
+        return None
+    return place.positions(rank) if isinstance(place, Part) else Placement.of(place, rank=rank).positions()
+
+
+def _same(part: Part, spec: Any, rank: int | None) -> bool:
+    packed = [None if at is None or at.whole else at.packed for at in (_positions(part, rank), _positions(spec, rank))]
+    return packed[0] == packed[1]
 
 
 def _numbers(slot: Slot) -> Iterable[int]:

@@ -83,6 +83,7 @@ class OpKind:
         collective: communication of a process group; its outputs are incomplete before their wait.
         is_wait: the wait for such outputs.
         unfilled: positions of results with regions that are not written yet.
+        arguments: of a collective, their names.
     """
 
     name: str
@@ -94,6 +95,7 @@ class OpKind:
     collective: bool
     is_wait: bool
     unfilled: tuple[int, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 def op_name(func: Any) -> str:
@@ -132,6 +134,7 @@ def kind_of(func: Any) -> OpKind:
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
         unfilled=_UNFILLED.get(qualified, ()),
+        arguments=tuple(str(argument.name) for argument in schema.arguments) if collective else (),
     )
 
 

@@ -68,10 +68,12 @@ class Positions:
     Attributes:
         shape: Of the global tensor.
         axes: For each dimension, the indices of the shard in the order of its elements.
+        flat: The shard's elements are at these positions in row-major order, whatever its shape.
     """
 
     shape: tuple[int, ...]
     axes: tuple[Runs, ...]
+    flat: bool = False
 
     @classmethod
     def of_indices(cls, shape: Sequence[int], axes: Sequence[Sequence[int]]) -> Positions:
@@ -81,6 +83,10 @@ class Positions:
     @cached_property
     def local_shape(self) -> tuple[int, ...]:
         return tuple(sum(map(len, runs)) for runs in self.axes)
+
+    def fit(self, shape: tuple[int, ...]) -> bool:
+        """Return True if they are the positions of a shard of this shape."""
+        return prod(shape) == len(self) if self.flat else self.local_shape == shape
 
     @cached_property
     def whole(self) -> bool:

@@ -143,7 +143,14 @@ class Statistics:
             return host
         return f"{host}, {'torch' if self._triton is None else 'triton'}"
 
-    def measure(self, tensor: torch.Tensor, positions: Positions | None = None, *, sketch: bool = True) -> int:
+    def measure(
+        self,
+        tensor: torch.Tensor,
+        positions: Positions | None = None,
+        *,
+        sketch: bool = True,
+        user_hash: bool = True,
+    ) -> int:
         """Measure a tensor now, in stream order on a GPU, and return the slot of its summary in `results`.
 
         Args:
@@ -151,6 +158,7 @@ class Statistics:
             positions: Of its elements in the global tensor, for the sketch; None: it is the global tensor. Positions
                 that do not fit its shape give no sketch.
             sketch: False to take none of this tensor.
+            user_hash: False to leave out the user's function.
 
         Raises:
             Unmeasurable: It has no values to read in place.
@@ -159,7 +167,7 @@ class Statistics:
             _check(tensor)
             take = self._take if sketch else self._take & ~SKETCH
             if positions is not None:
-                if positions.local_shape != tensor.shape:
+                if not positions.fit(tensor.shape):
                     # signs at wrong positions would make a sketch that agrees with none
                     take &= ~SKETCH
                 if positions.whole or not take & SKETCH:
@@ -175,7 +183,7 @@ class Statistics:
                 rows.take()
                 self._with_torch(tensor, rows, positions, take)
             self._slots.append((rows, rows.count - 1, tensor.numel(), take))
-        if self._user_hash is not None:
+        if user_hash and self._user_hash is not None:
             self._hash(tensor, slot)
         return slot
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from .attribution import BACKWARD, PREPARE, Place
 from .event import Event, Leaf, Slot
+from .exchange import Part
 from .frames import Frame, StackTable
-from .log_writer import Mutation, Record, TensorSummary
+from .log_writer import Mutation, Portion, Record, TensorSummary
 from .placement import Placement
 from .statistics import Summary
 
@@ -115,10 +116,44 @@ def records(
             stack=stack,
             phase=place.phase,
             mutated=mutated,
-            group=None if event.group is None else {"ranks": list(event.group[0]), "nth": event.group[1]},
+            group=None if event.call is None else event.call.as_json(rank),
+            given=_given(event, before, rank),
+            received=_received(event, summaries, rank),
             recompute=place.recompute,
             micro_batch=micro_batches[place.forward_pass],
         )
+
+
+def _given(event: Event, before: Sequence[Summary | None], rank: int | None) -> list[Portion]:
+    """Return the parts that a rank gave to a collective."""
+    return [
+        _portion(given.part, rank, content, slot=k)
+        for k, (given, content) in enumerate(zip(event.inputs, before, strict=True))
+        if given.part is not None and given.part.counts(rank)
+    ]
+
+
+def _received(event: Event, summaries: Mapping[int, Summary], rank: int | None) -> list[Portion]:
+    """Return the parts that a rank received, besides a first output whose own sketch is at the same positions."""
+    leaves = [*enumerate(event.outputs), *((None, leaf) for leaf in event.mutated)]
+    return [
+        _portion(leaf.part, rank, _summary(leaf.part_slot, summaries, rank), slot=leaf.input, output=k)
+        for k, leaf in leaves
+        if leaf.part is not None
+        and leaf.part.counts(rank)
+        and not (k == 0 and leaf.part.runs == 1 and leaf.part.first(rank) == 0)
+    ]
+
+
+def _portion(part: Part, rank: int | None, content: Summary | None, *, slot: int, output: int | None = None) -> Portion:
+    return Portion(
+        input=slot if output is None else None,
+        output=output,
+        vector=part.vector,
+        at=part.first(rank),
+        numel=part.numel,
+        content=content,
+    )
 
 
 def _summary(slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> Summary | None:

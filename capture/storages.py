@@ -53,7 +53,8 @@ class StorageState:
         number: unique, never reused.
         ref: weak; its callback removes the entry.
         writes: (first byte, byte after the last, event) of each write, in order.
-        measured: layout → (version, slot of its statistics, whether with a sketch), measured since the last write.
+        measured: layout → (version, slot of its statistics, whether with a sketch at its own positions, spec that says
+            which these are), measured since the last write.
         pending: incomplete results of collectives in it (`capture.collectives.Pending`).
         uninitialised: never written to since its allocation.
         foreign: not allocated by torch (numpy memory, a mapped file, shared memory): others may write to it unnoticed.
@@ -63,7 +64,7 @@ class StorageState:
     number: int
     ref: weakref.ref[Any]
     writes: list[tuple[int, int, Any]] = field(default_factory=list)
-    measured: dict[Layout, tuple[int, Any, bool]] = field(default_factory=dict)
+    measured: dict[Layout, tuple[int, Any, bool, Any]] = field(default_factory=dict)
     pending: list[Any] | None = None
     uninitialised: bool = False
     foreign: bool = False

@@ -23,6 +23,7 @@ from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, Attribution, Plac
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input
+from .exchange import Exchange
 from .frames import Frame, parse_traceback
 from .graph_nodes import Replayed, of_meta
 from .local_parts import dtype_name
@@ -201,10 +202,12 @@ class StepTracer(DebugMode):
         module = place.module
         event = Event(kind.name, place, kept=module is None or self.settings.wants(module, kind.name))
         call = _Call(event, *flat_inputs(kind, args, kwargs))
+        if kind.collective:
+            called = self._collectives.called(kind.name, {**dict(zip(kind.arguments, args, strict=False)), **kwargs})
+            if called is not None:
+                event.call, call.exchange = called
         for position, tensor in enumerate(call.tensors):
             event.inputs.append(self._input(kind, call, position, tensor))
-        if kind.collective:
-            event.group = self._collectives.group([*args, *kwargs.values()])
         return call
 
     def _input(self, kind: OpKind, call: _Call, position: int, tensor: torch.Tensor) -> Input:
@@ -219,13 +222,17 @@ class StepTracer(DebugMode):
             if not brought:
                 self._collectives.used(state)
         slot = None
+        part = None if call.exchange is None else call.exchange.given[position]
         if event.kept and not kind.is_wait and not overwritten and not state.uninitialised:
-            slot = measuring.measure(tensor, state, sketch=False)
+            if part is None:
+                slot = measuring.measure(tensor, state, sketch=False)
+            else:
+                slot = measuring.measure_part(tensor, state, part)
         # fresh memory is no parameter, buffer or copy of one
         written = position in call.written and not state.uninitialised
         named = written or event.place.phase in _NAMED
         identity = (state.number, plain(tensor).storage_offset()) if named else None
-        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written)
+        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written, part)
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
@@ -262,7 +269,7 @@ class StepTracer(DebugMode):
             self._waited(event, call.tensors, leaves)
         elif kind.collective:
             written = [(position, call.tensors[position]) for position in call.written]
-            self._collectives.started(event, leaves, written, work_of(result))
+            self._collectives.started(event, leaves, written, work_of(result), call.exchange)
         elif func is self._dtensor_op and self._dtensor_spec is None and leaves:
             # the spec of the results arrives right after this call
             self._deferred = (event, leaves)
@@ -474,6 +481,7 @@ class _Call:
         written: positions in `tensors` that it writes to.
         overwritten: of those, the ones whose previous content it does not read.
         arriving: results of collectives that this call completes.
+        exchange: parts of its tensors, of a collective.
     """
 
     event: Event | None
@@ -481,6 +489,7 @@ class _Call:
     written: list[int] = field(default_factory=list)
     overwritten: set[int] = field(default_factory=set)
     arriving: list[Pending] = field(default_factory=list)
+    exchange: Exchange | None = None
 
 
 def _spec_list(specs: Any, count: int) -> list[Any]:

@@ -310,7 +310,8 @@ def _group(log: OpLog, record: int) -> str:
     group = parse_placement(text)
     if group is None or not isinstance(group.get("ranks"), list):
         return text
-    return f"ranks {', '.join(map(str, group['ranks']))} · collective {group.get('nth', '?')}"
+    what = "message" if "peer" in group else "collective"
+    return f"ranks {', '.join(map(str, group['ranks']))} · {what} {group.get('nth', '?')}"
 
 
 def _frames(log: OpLog, record: int) -> list[str]:

@@ -21,7 +21,7 @@ __all__ = ["AddedFields"]
 
 _REPEATED = ("Placement", "Stack", "Parameter")
 """Texts that many records share."""
-_SINGLE = ("Mutated", "Sketch", "Group", "User hash")
+_SINGLE = ("Mutated", "Sketch", "Group", "Exchanged", "User hash")
 _COUNTS = re.compile(rb"numel=(\d{1,18}) nan=(\d{1,18}) inf=(\d{1,18}) zero=(\d{1,18})")
 
 

@@ -1,4 +1,4 @@
-"""One of two gloo ranks: runs of the training example, captured and not, and collectives of which one rank is late.
+"""One of two gloo ranks: runs of the training example, captured and not, and collectives, with one rank late or not.
 
 `ranks.py FOLDER PORT` writes what it found to FOLDER/rank_N.json and the logs beside it.
 """
@@ -21,6 +21,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 
 from capture import trace
+from tests.capture.exchanges import KINDS, overtaking, own
 from tests.capture.runs import EXAMPLE, SMALL, run_captured, run_plain
 from tests.capture.stock import stock
 from tests.two_ranks import CAPTURED, PLAIN
@@ -97,18 +98,36 @@ def main() -> None:
             os.environ["MASTER_PORT"] = str(next(ports))
             found[variant].append(run_captured(EXAMPLE, folder / variant, arguments).printed)
 
+    def recorded(kind: str, **settings: Any) -> Any:
+        return trace(nn.Identity(), path=folder / kind / "numerics" / f"rank_{rank}_activations.log", **settings)
+
     os.environ["MASTER_PORT"] = str(next(ports))
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     late = Late(dist.distributed_c10d._get_default_store())
     for kind in (late.functional, late.in_place, late.gathered, late.never_used, late.wrapped):
         if kind != late.wrapped:
             found[f"stock {kind.__name__}"] = [(r.op, r.hashes) for r in stock(kind)]
-        with trace(nn.Identity(), path=folder / kind.__name__ / "numerics" / f"rank_{rank}_activations.log"):
+        with recorded(kind.__name__):
             kind()
-    with trace(nn.Identity(), path=folder / "unfinished" / "numerics" / f"rank_{rank}_activations.log"):
+    with recorded("unfinished"):
         begun = late.begin(lambda: dist.all_reduce(late.own(), async_op=True))
     late.release()
     begun.wait()
+
+    for name, call in KINDS.items():
+        with recorded(name):
+            call()
+    same_ranks, last = dist.new_group([0, 1]), dist.new_group([1])
+    with recorded("overtaking"):
+        overtaking(same_ranks)
+    with recorded("reductions"):
+        for op in (dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+            dist.all_reduce(own(4), op=op)
+        functional.all_reduce(own(4), "avg", dist.group.WORLD) + 1
+        if rank == 1:
+            dist.broadcast(own(4), src=1, group=last)
+    with recorded("no sketch", sketch=False):
+        dist.all_reduce(own(4))
     dist.destroy_process_group()
     (folder / f"rank_{rank}.json").write_text(json.dumps(found))
 

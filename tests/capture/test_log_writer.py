@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from capture import log_writer
 from capture.log_format import FIELDS, escape, field_prefix, json_line
-from capture.log_writer import Mutation, Record, TensorSummary, write_log
+from capture.log_writer import Mutation, Portion, Record, TensorSummary, write_log
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.parser import read_log
 
@@ -43,6 +43,8 @@ def full_record(seq: int = 0) -> Record:
         phase="backward",
         mutated=[Mutation(slot=1, name="layers.0.wq.weight", summary=tensor(user_hash=float("nan")))],
         group={"ranks": [0, 1], "nth": 3},
+        given=[Portion(input=2, numel=6)],
+        received=[Portion(output=1, vector=1, at=6, numel=6, content=tensor(2.0, sketch=SKETCH))],
         recompute=True,
         micro_batch=2,
     )
@@ -102,6 +104,22 @@ def test_a_record_with_everything_is_read_again(tmp_path: Path) -> None:
     assert extra["Parameter"] == ";layers.0.wq.weight;"
     assert extra["Stack"] == "/a/attention.py:34:forward < /a/train.py:9:<module>"
     assert json.loads(extra["Group"]) == {"ranks": [0, 1], "nth": 3}
+    assert json.loads(extra["Exchanged"]) == {
+        "in": [{"input": 2, "numel": 6}],
+        "out": [
+            {
+                "output": 1,
+                "tensor": 1,
+                "at": 6,
+                "numel": 6,
+                "digest": f"{7:016x}",
+                "l1": 2.0,
+                "l2": 2.0,
+                "mean": 2.0 / 3,
+                "sketch": base64.b64encode(SKETCH).decode(),
+            }
+        ],
+    }
     assert json.loads(extra["Placement"]) == {"mesh": {"dp": 2}}
     assert json.loads(extra["Output 1"])["l1"] == 1e300
     (mutated,) = json.loads(extra["Mutated"])
@@ -117,7 +135,8 @@ def test_fields_come_in_the_order_of_the_grammar(tmp_path: Path) -> None:
     assert names[:7] == ["Shape", "L2 norm", "Min", "Max", "Mean", "Output hash", "Input hashes"]
     assert names[7:] == [
         *("Input producers", "Location", "Phase", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated"),
-        *("Output 1", "Placement", "Group", "Stack", "Recompute", "Micro-batch", "Parameter", "User hash"),
+        *("Output 1", "Placement", "Group", "Exchanged", "Stack", "Recompute", "Micro-batch", "Parameter"),
+        "User hash",
     ]
     assert set(names) - {"Output 1"} <= set(FIELDS)
 
