@@ -64,12 +64,14 @@ class LocalParts:
         digest: int | None = None if slot is None else results[slot].digest
         return digest
 
+    def placement(self, rank: int) -> dict[str, Any] | None:
+        """Return where `rank`'s local tensor is in a DTensor, ready for JSON; None for any other tensor."""
+        return None if self._spec is None else self._placement(self._slot_rank(rank)).as_json()
+
     def summary(self, rank: int, results: Mapping[int, Any]) -> TensorSummary:
         """Return the summary of `rank`'s local tensor; `results` are those of the statistics."""
         key = self._slot_rank(rank)
-        summary = TensorSummary(shape=self._shapes[key], dtype=self._dtype)
-        if self._spec is not None:
-            summary.placement = self._placement(key).as_json()
+        summary = TensorSummary(shape=self._shapes[key], dtype=self._dtype, placement=self.placement(rank))
         slot = self._slots[key]
         if slot is not None:
             summary.take(results[slot])

@@ -1,4 +1,4 @@
-"""Names by memory: of the tensors an optimizer works on, and of parameters and buffers written to elsewhere."""
+"""Optimizers: what they hold, and names by memory, of the tensors they work on and of what is written elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from .attribution import GRADIENTS, OPTIMIZER
 from .event import Event
 from .modules import ModuleNames
 
-__all__ = ["OptimizerNames", "OptimizerWatch", "name_written", "owned_tensors"]
+__all__ = ["OptimizerNames", "OptimizerWatch", "SteppedParameters", "name_written", "owned_tensors"]
+
+_MAX_NAMES = 1000
 
 
 def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -30,6 +32,36 @@ def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str
             for part, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     yield name, str(part), value
+
+
+class SteppedParameters:
+    """Parameters in the optimizers that step, and the ones without a gradient; keeps no tensor."""
+
+    def __init__(self) -> None:
+        self._has_gradient: dict[int, bool] = {}
+
+    def learn(self, optimizer: Any) -> None:
+        """Note an optimizer's parameters and gradients: before it steps and, as it may compute them itself, after."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                has = self._has_gradient.get(id(parameter), False)
+                self._has_gradient[id(parameter)] = has or parameter.grad is not None
+
+    def as_json(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Any]:
+        """Return the entry of the run info, empty if no optimizer has stepped.
+
+        Args:
+            parameters: (name, parameter) of all models, without repetitions.
+        """
+        if not self._has_gradient:
+            return {}
+        trained = {id(parameter): name for name, parameter in parameters if parameter.requires_grad}
+        not_held = [name for number, name in trained.items() if number not in self._has_gradient]
+        without = [trained[number] for number, has in self._has_gradient.items() if number in trained and not has]
+        found: dict[str, Any] = {"held": len(trained) - len(not_held)}
+        if others := len(self._has_gradient.keys() - trained.keys()):
+            found["others"] = others
+        return found | {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
 
 
 Identity = Callable[[torch.Tensor], tuple[int, int] | None]

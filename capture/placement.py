@@ -17,7 +17,7 @@ from typing import Any
 from .kernels.guards import unnoticed
 from .sketch import Positions, Runs
 
-__all__ = ["Placement"]
+__all__ = ["Placement", "coordinate_of"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _placement(
     sizes = tuple(mesh.shape)
     names = mesh.mesh_dim_names or tuple(map(str, range(len(sizes))))
     axes: tuple[Runs, ...] | None = None
-    coordinate = _coordinate(mesh, rank)
+    coordinate = coordinate_of(mesh, rank)
     if shape is not None and coordinate is not None:
         indices: list[Runs] = [(range(size),) if size else () for size in shape]
         for dim in order:
@@ -113,8 +113,8 @@ def _name(placement: Any) -> str:
     return f"Shard({dim})" if factor is None else f"StridedShard({dim}, {factor})"
 
 
-def _coordinate(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
-    """Return a rank's coordinate in the mesh; None outside it."""
+def coordinate_of(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
+    """Return a rank's coordinate in a DeviceMesh, None outside it; `rank` as of `Placement.of`."""
     if rank is None:
         own = mesh.get_coordinate()
         return None if own is None else tuple(own)

@@ -21,7 +21,7 @@ from .event import Event
 from .log_writer import write_log
 from .messages import say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
-from .optimizers import OptimizerNames, name_written
+from .optimizers import OptimizerNames, SteppedParameters, name_written
 from .perturb import perturb
 from .privacy import without_private
 from .run_info import run_info
@@ -226,6 +226,7 @@ class Recorder:
             attribution.optimizer_depth += 1
             self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
+            self._window.optimizers.learn(optimizer)
 
     def find_models(self, optimizer: Any) -> None:
         """Find models that are never called because their graph is replayed: they still name the parameters."""
@@ -242,6 +243,7 @@ class Recorder:
             tracer.attribution.optimizer_depth -= 1
             if not tracer.attribution.optimizer_depth:
                 tracer.attribution.optimizer_task = NO_TASK
+            self._window.optimizers.learn(optimizer)
             if self._optimizers is not None:
                 self._optimizers.name_inputs(tracer.events[self._window.named :])
                 self._window.named = len(tracer.events)
@@ -396,6 +398,7 @@ class Recorder:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
         detached = _detached(tracer)
         end = ModelState(self.names.tensors())
+        optimizer = self._window.optimizers.as_json(self.names.parameters())
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -416,6 +419,8 @@ class Recorder:
             run["phases"] = PHASES
             run["coverage"] = self._coverage(rank, end)
             run["end_state"] = end.as_json(rank)
+            if optimizer:
+                run["optimizer"] = optimizer
             if unread:
                 run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)
@@ -473,6 +478,7 @@ class _Window:
         seen: ids of the models that are taken as they were when they were first called in the step.
         left: position after a micro-batch, while the next has not begun and there was no pause.
         aside: parts of the step that are only in it as far as it reads them.
+        optimizers: what the optimizers hold that have stepped.
     """
 
     forward: int | None = None
@@ -484,6 +490,7 @@ class _Window:
     seen: set[int] = field(default_factory=set)
     left: int | None = None
     aside: list[slice] = field(default_factory=list)
+    optimizers: SteppedParameters = field(default_factory=SteppedParameters)
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from . import machine
+from .placement import coordinate_of
 from .privacy import shown_value
 
 __all__ = ["run_info"]
@@ -47,6 +48,7 @@ def run_info(
             "launcher": lambda: "LocalTensorMode" if simulated else _launcher(),
             "backend": _backend,
             "mesh": lambda: _mesh(models),
+            "mesh_coordinates": lambda: _mesh_coordinates(models, rank if simulated else None),
             "seed": torch.initial_seed,
             "cuda_seed": _cuda_seed,
             "deterministic": _deterministic,
@@ -113,15 +115,28 @@ def _launcher() -> str:
     return "distributed" if _initialised() else "single process"
 
 
-def _mesh(models: Sequence[nn.Module]) -> dict[str, int]:
-    """Return the dimensions of the device meshes of the parameters, by name."""
-    dims: dict[str, int] = {}
+def _meshes(models: Sequence[nn.Module]) -> Iterator[tuple[Sequence[str], Any]]:
+    """Yield the device mesh of each parameter that has one, with the names of its dimensions."""
     for _, parameter in _named_parameters(models):
         mesh: Any = getattr(parameter, "device_mesh", None)
         if mesh is not None:
-            names = mesh.mesh_dim_names or [f"dim{i}" for i in range(mesh.ndim)]
-            dims.update(zip(names, map(int, mesh.shape), strict=True))
+            yield mesh.mesh_dim_names or [f"dim{i}" for i in range(mesh.ndim)], mesh
+
+
+def _mesh(models: Sequence[nn.Module]) -> dict[str, int]:
+    """Return the dimensions of the device meshes of the parameters, by name."""
+    dims: dict[str, int] = {}
+    for names, mesh in _meshes(models):
+        dims.update(zip(names, map(int, mesh.shape), strict=True))
     return dims
+
+
+def _mesh_coordinates(models: Sequence[nn.Module], rank: int | None) -> dict[str, int]:
+    """Return the place of a simulated rank along these dimensions; None: of this process."""
+    found: dict[str, int] = {}
+    for mesh, names in {mesh: names for names, mesh in _meshes(models)}.items():
+        found.update(zip(names, coordinate_of(mesh, rank) or (), strict=False))
+    return found
 
 
 # Arithmetic

@@ -56,6 +56,11 @@ class ModelState:
         results = self._statistics.results()
         return {name: format_digest(parts.digest(rank, results)) for name, parts in self._parts.items()}
 
+    def placements(self, rank: int = 0) -> dict[str, dict[str, Any]]:
+        """Return name → placement of the DTensors (docs/log-format.md), of a simulated rank as for `digests`."""
+        known = list(self._parts.items())[:_MAX_PARAMETERS]
+        return {name: found for name, parts in known if (found := parts.placement(rank)) is not None}
+
     def as_json(self, rank: int = 0) -> dict[str, Any]:
         """Return name → [digest, L2 norm, mean]; null for norm and mean of a tensor without finite elements."""
         results = self._statistics.results()
@@ -108,6 +113,8 @@ class StepStart:
         if digests:
             out["parameters_digest"] = combined_text(digests.items())
             out["parameter_digests"] = dict(list(digests.items())[:_MAX_PARAMETERS])
+        if placements := self.parameters.placements(rank):
+            out["parameter_placements"] = placements
         if buffers:
             out["buffer_digests"] = dict(list(buffers.items())[:_MAX_PARAMETERS])
         if batch:

@@ -102,6 +102,14 @@ class TestFullyShardedData:
                 "mesh": {"dp": 2}, "placements": ["Shard(0)"], "shape": [32, 32], "offsets": [16 * rank, 0],
             }  # fmt: skip
 
+    def test_the_head_has_the_placement_of_every_parameter_and_the_place_of_the_rank(self, two_ranks: TwoRanks) -> None:
+        for rank, log in enumerate(two_ranks.logs(FSDP)):
+            placed = {name: entry["placement"] for name, entry in stepped(log).items()}
+            told = log.run["parameter_placements"]
+            assert {name: told[name] for name in placed} == placed
+            assert told.keys() == log.run["parameter_digests"].keys()
+            assert log.run["mesh_coordinates"] == {"dp": rank}
+
     def test_the_sketches_of_the_shards_add_up_to_the_whole(self, two_ranks: TwoRanks, examples: Examples) -> None:
         parts = [stepped(log) for log in two_ranks.logs(FSDP)]
         whole = stepped(examples.log("--micro-batches 2"))
@@ -109,6 +117,16 @@ class TestFullyShardedData:
         for name, entry in whole.items():
             total = [sum(pair) for pair in zip(*(sketch(part[name]) for part in parts), strict=True)]
             assert total == pytest.approx(sketch(entry), rel=1e-4, abs=1e-4)
+
+
+def test_every_rank_names_its_place_and_its_machine(two_ranks: TwoRanks, examples: Examples) -> None:
+    simulated = examples.captured("--parallel tp --local-tensor 2 --layers 1").logs.values()
+    for variant, logs in (("--parallel fsdp2+tp", two_ranks.logs("--parallel fsdp2+tp")), ("simulated", simulated)):
+        told = [log.run["mesh_coordinates"] for log in logs]
+        first = {"dp": 0} if variant != "simulated" else {}
+        assert told == [{**first, "tp": 0}, {**first, "tp": 1}]
+        assert len({log.run["host"] for log in logs}) == 1
+    assert "parameter_placements" not in examples.log().run
 
 
 def products(log: Log, micro_batch: str) -> list[tuple[str, list[str]]]:
