@@ -110,6 +110,7 @@ class Collectives:
             leaf = pending.leaf
             if leaf.part is not None:
                 leaf.part_slot = self._measuring.measure_part(pending.tensor, state, leaf.part)
+                leaf.pieces = self._measuring.measure_pieces(pending.tensor, state, leaf.part)
             leaf.slot = self._measuring.measure(pending.tensor, state)
 
     def finish(self) -> None:

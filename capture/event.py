@@ -28,6 +28,7 @@ class Leaf:
         input: the input's index, if changed in place.
         part: of the vector that a collective exchanges; None for other operations.
         part_slot: its statistics with the sketch at the part's positions.
+        pieces: statistics of the part's pieces.
     """
 
     shape: tuple[int, ...]
@@ -37,6 +38,7 @@ class Leaf:
     input: int = -1
     part: Part | None = None
     part_slot: Slot = None
+    pieces: tuple[Slot, ...] = ()
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Input:
         written: written to, and not fresh memory.
         part: of the vector that a collective exchanges, at whose positions the sketch was taken; None for other
             operations.
+        pieces: statistics of the part's pieces.
     """
 
     slot: Slot
@@ -58,6 +61,7 @@ class Input:
     identity: tuple[int, int] | None = None
     written: bool = False
     part: Part | None = None
+    pieces: tuple[Slot, ...] = ()
 
 
 @dataclass(slots=True)

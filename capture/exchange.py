@@ -39,6 +39,7 @@ class Part:
         runs: number of equal runs that the tensor consists of.
         stride: from run to run.
         only: index of the only member whose tensor is part of it; None for all.
+        pieces: number of pieces, one for each member in order, whose content is noted one by one; 0 for none.
     """
 
     group: ProcessGroup
@@ -49,6 +50,7 @@ class Part:
     runs: int = 1
     stride: int = 0
     only: int | None = None
+    pieces: int = 0
 
     def counts(self, rank: int | None) -> bool:
         """Return True if a simulated rank's tensor is part of the vector; None: this process's."""
@@ -129,6 +131,8 @@ _FUNCTIONAL: Mapping[str, _Form] = {
     "reduce_scatter_tensor_coalesced": ("inputs", _RESULTS, _SCATTER),
     "all_to_all_single": ("input", _RESULTS, _ALL_TO_ALL),
 }
+_MAX_PIECES = 64
+"""Members of the largest group whose pieces are noted one by one, which costs a second pass over the tensor."""
 _UNKNOWN: _Form = (None, None, _ALIKE)
 _BY_MEMBER = frozenset({"output_lists"})
 """Lists of lists whose outer one is that of the members, not that of the vectors."""
@@ -158,34 +162,38 @@ class Exchange:
             for argument, side in zip((gives, receives), sides, strict=True)
         )
         splits = {size for argument in _SPLITS for size in arguments.get(argument) or ()}
+        self._divided = sides in (_GATHER, _SCATTER)
         self._even = len(splits) < 2 and _is_even(given, received, together=sides is _ALL_TO_ALL)
         only = root if name in _ONE_GIVES else None
-        parts: list[Part | None] = [_part(group, sides[0], tensor, even=self._even, only=only) for tensor in given]
+        parts: list[Part | None] = [self._part_of(tensor, sides[0], only) for tensor in given]
         self.given: list[Part | None] = []
         for argument, value in arguments.items():
             self.given += parts if argument == gives else [None] * len(flat_tensors(value))
-        self._received = [self._part_of(tensor) for tensor in received]
+        self._received = [self._part_of(tensor, self._side, self._only) for tensor in received]
 
     def received(self, results: Sequence[torch.Tensor]) -> list[Part]:
         """Return the part of each tensor that the call returned or, where it returns none, wrote to."""
         if self._results:
             value = results[0] if len(results) == 1 else results
-            return [self._part_of(tensor) for tensor in _tensors(value, self._side)]
+            return [self._part_of(tensor, self._side, self._only) for tensor in _tensors(value, self._side)]
         return self._received
 
-    def _part_of(self, tensor: _Tensor) -> Part:
-        return _part(self._group, self._side, tensor, even=self._even, only=self._only)
+    def _part_of(self, tensor: _Tensor, side: _Side, only: int | None) -> Part:
+        part, members = _part(self._group, side, tensor, even=self._even, only=only), len(self._group.ranks)
+        several = self._divided and side is _Side.WHOLE and not tensor.listed and 1 < members <= _MAX_PIECES
+        return replace(part, pieces=members) if several and tensor.numel % members == 0 else part
 
 
 class _Tensor(NamedTuple):
     """A tensor of a call: its vector (None for the only one), its number among the pieces of it, its elements.
 
-    The number is -1 for a tensor with the pieces of all members.
+    The number is -1 for a tensor with the pieces of all members in an all-to-all. `listed`: one of a list of pieces.
     """
 
     vector: int | None
     piece: int
     numel: int
+    listed: bool = False
 
 
 def _tensors(value: Any, side: _Side, argument: str = "") -> list[_Tensor]:
@@ -194,6 +202,7 @@ def _tensors(value: Any, side: _Side, argument: str = "") -> list[_Tensor]:
     if isinstance(value, torch.Tensor):
         return [_Tensor(None, -1 if by_piece else 0, plain(value).numel())]
     found: list[tuple[int, int, torch.Tensor]] = []
+    listed = not all(isinstance(item, torch.Tensor) for item in value)
     for outer, item in enumerate(value):
         if isinstance(item, torch.Tensor):
             found.append((0, outer, item) if by_piece else (outer, 0, item))
@@ -202,7 +211,9 @@ def _tensors(value: Any, side: _Side, argument: str = "") -> list[_Tensor]:
         else:
             found += [(outer, inner, tensor) for inner, tensor in enumerate(item)]
     several = any(vector for vector, _, _ in found)
-    return [_Tensor(vector if several else None, piece, plain(tensor).numel()) for vector, piece, tensor in found]
+    return [
+        _Tensor(vector if several else None, piece, plain(tensor).numel(), listed) for vector, piece, tensor in found
+    ]
 
 
 def _is_even(given: Sequence[_Tensor], received: Sequence[_Tensor], *, together: bool) -> bool:
@@ -215,7 +226,7 @@ def _is_even(given: Sequence[_Tensor], received: Sequence[_Tensor], *, together:
 
 
 def _part(group: ProcessGroup, side: _Side, tensor: _Tensor, *, even: bool, only: int | None) -> Part:
-    members, (vector, piece, numel) = len(group.ranks), tensor
+    members, (vector, piece, numel, _) = len(group.ranks), tensor
     part = Part(group, vector, numel, None, only=only)
     if not even:
         return part

@@ -119,6 +119,7 @@ class Portion:
         at: position of its first element, None if unknown.
         numel: number of its elements.
         content: its statistics, with the sketch at the vector's positions; None if it was not read.
+        pieces: the statistics of its pieces, one for each member, where they are noted one by one.
     """
 
     input: int | None = None
@@ -127,6 +128,7 @@ class Portion:
     at: int | None = None
     numel: int
     content: Content | None = None
+    pieces: Sequence[Content | None] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -364,6 +366,14 @@ def _portion(portion: Portion) -> dict[str, Any]:
         fields |= {"l1": content.l1, "l2": content.l2, "mean": content.mean}
         if portion.at is not None and content.sketch is not None:
             fields["sketch"] = b64encode(content.sketch).decode()
+    pieces = [piece for piece in portion.pieces if piece is not None and piece.digest is not None]
+    if pieces and len(pieces) == len(portion.pieces):
+        length = portion.numel // len(pieces)
+        means = [piece.mean for piece in pieces]
+        fields["pieces"] = [
+            [format_digest(piece.digest), None if mean is None else mean * length]
+            for piece, mean in zip(pieces, means, strict=True)
+        ]
     return {name: value for name, value in fields.items() if value is not None}
 
 

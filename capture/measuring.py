@@ -89,6 +89,13 @@ class Measuring:
             state.measured[layout] = (version, slot, False, None)
         return slot
 
+    def measure_pieces(self, tensor: torch.Tensor, state: StorageState | None, part: Part) -> tuple[Slot, ...]:
+        """Return the slots of the pieces that a part consists of, without sketches; none for simulated ranks."""
+        base = plain(tensor)
+        if state is None or not part.pieces or local_tensors(tensor) is not None or not base.is_contiguous():
+            return ()
+        return tuple(self._take(piece, part, False) for piece in base.view(-1).chunk(part.pieces))
+
     def _take(self, tensor: torch.Tensor, place: Any, sketch: bool) -> Slot:
         """Measure a tensor of a DTensor's spec, or a part."""
         measure, of_own = self.statistics.measure, not isinstance(place, Part)
@@ -115,9 +122,10 @@ class Measuring:
     def restart(self, events: Iterable[Event]) -> None:
         """Forget all statistics and writes but those of some events."""
         events = list(events)
-        slots = [given.slot for event in events for given in event.inputs]
+        given = [given for event in events for given in event.inputs]
+        slots = [slot for each in given for slot in (each.slot, *each.pieces)]
         leaves = [leaf for event in events for leaf in (*event.outputs, *event.mutated)]
-        slots += [slot for leaf in leaves for slot in (leaf.slot, leaf.part_slot)]
+        slots += [slot for leaf in leaves for slot in (leaf.slot, leaf.part_slot, *leaf.pieces)]
         self.statistics.restart([number for slot in slots for number in _numbers(slot)])
         self.storages.restart({id(event) for event in events})
 

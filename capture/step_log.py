@@ -117,35 +117,54 @@ def records(
             phase=place.phase,
             mutated=mutated,
             group=None if event.call is None else event.call.as_json(rank),
-            given=_given(event, before, rank),
+            given=_given(event, before, summaries, rank),
             received=_received(event, summaries, rank),
             recompute=place.recompute,
             micro_batch=micro_batches[place.forward_pass],
         )
 
 
-def _given(event: Event, before: Sequence[Summary | None], rank: int | None) -> list[Portion]:
+def _given(
+    event: Event, before: Sequence[Summary | None], summaries: Mapping[int, Summary], rank: int | None
+) -> list[Portion]:
     """Return the parts that a rank gave to a collective."""
     return [
-        _portion(given.part, rank, content, slot=k)
+        _portion(given.part, rank, content, given.pieces, summaries, slot=k)
         for k, (given, content) in enumerate(zip(event.inputs, before, strict=True))
         if given.part is not None and given.part.counts(rank)
     ]
 
 
 def _received(event: Event, summaries: Mapping[int, Summary], rank: int | None) -> list[Portion]:
-    """Return the parts that a rank received, besides a first output whose own sketch is at the same positions."""
+    """Return the parts that a rank received, besides a first output that says it all."""
     leaves = [*enumerate(event.outputs), *((None, leaf) for leaf in event.mutated)]
     return [
-        _portion(leaf.part, rank, _summary(leaf.part_slot, summaries, rank), slot=leaf.input, output=k)
+        _portion(
+            leaf.part,
+            rank,
+            _summary(leaf.part_slot, summaries, rank),
+            leaf.pieces,
+            summaries,
+            slot=leaf.input,
+            output=k,
+        )
         for k, leaf in leaves
         if leaf.part is not None
         and leaf.part.counts(rank)
-        and not (k == 0 and leaf.part.runs == 1 and leaf.part.first(rank) == 0)
+        and not (k == 0 and leaf.part.runs == 1 and leaf.part.first(rank) == 0 and not leaf.pieces)
     ]
 
 
-def _portion(part: Part, rank: int | None, content: Summary | None, *, slot: int, output: int | None = None) -> Portion:
+def _portion(
+    part: Part,
+    rank: int | None,
+    content: Summary | None,
+    pieces: Sequence[Slot],
+    summaries: Mapping[int, Summary],
+    *,
+    slot: int,
+    output: int | None = None,
+) -> Portion:
     return Portion(
         input=slot if output is None else None,
         output=output,
@@ -153,6 +172,7 @@ def _portion(part: Part, rank: int | None, content: Summary | None, *, slot: int
         at=part.first(rank),
         numel=part.numel,
         content=content,
+        pieces=[_summary(piece, summaries, rank) for piece in pieces],
     )
 
 

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
-from .event import Event, Input
+from .event import Event, Input, Slot
 from .exchange import Exchange
 from .frames import Frame, parse_traceback
 from .graph_nodes import Replayed, of_meta
@@ -221,18 +221,20 @@ class StepTracer(DebugMode):
             call.arriving += brought
             if not brought:
                 self._collectives.used(state)
-        slot = None
+        slot: Slot = None
+        pieces: tuple[Slot, ...] = ()
         part = None if call.exchange is None else call.exchange.given[position]
         if event.kept and not kind.is_wait and not overwritten and not state.uninitialised:
             if part is None:
                 slot = measuring.measure(tensor, state, sketch=False)
             else:
                 slot = measuring.measure_part(tensor, state, part)
+                pieces = measuring.measure_pieces(tensor, state, part)
         # fresh memory is no parameter, buffer or copy of one
         written = position in call.written and not state.uninitialised
         named = written or event.place.phase in _NAMED
         identity = (state.number, plain(tensor).storage_offset()) if named else None
-        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written, part)
+        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written, part, pieces)
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1

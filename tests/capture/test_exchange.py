@@ -98,6 +98,28 @@ def test_they_add_up_in_every_way_to_divide_work(two_ranks: TwoRanks, variant: s
         assert_adds_up(members, 1e-5)
 
 
+def test_pieces_are_those_of_the_members(two_ranks: TwoRanks) -> None:
+    """Those of an all-gather's result are the members' inputs; those of a reduce-scatter add up to their results."""
+    judged = []
+    for variant in CAPTURED:
+        for members in calls(two_ranks.logs(variant)):
+            given, taken = ([entry for member in members for entry in member.parts[side]] for side in ("in", "out"))
+            kind = members[0].row.op
+            if "gather" in kind:
+                own = [entry["digest"] for entry in given]
+                assert all([digest for digest, _ in entry["pieces"]] == own for entry in taken)
+            elif "reduce_scatter" in kind:
+                for k, member in enumerate(members):
+                    counts = dict(field.split("=") for field in member.row.fields["Counts"].split())
+                    total = float(member.row.fields["Mean"]) * int(counts["numel"])
+                    size = sum(entry["l1"] for entry in given)
+                    assert sum(entry["pieces"][k][1] for entry in given) == pytest.approx(total, abs=1e-6 * size)
+            else:
+                continue
+            judged.append(kind)
+    assert {"_allgather_base_", "_reduce_scatter_base_", "all_gather_into_tensor"} <= set(judged)
+
+
 def test_a_message_says_with_whom_and_is_counted_by_both_alike(two_ranks: TwoRanks) -> None:
     first, second = two_ranks.logs("send")
     for one, other, peer in ((first, second, 1), (second, first, 0)):
