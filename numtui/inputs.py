@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
+from matchers.runs.run import LOG_NAME, FoundLog, find_logs
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ DEFAULT_RULES = Path("overrides.yaml")
 
 _WEIGHTS = b"Format: numtui weights"
 """First bytes of a log of weights over steps."""
-_LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _WEIGHTS_NAME = re.compile(r"rank_(\d+)_weights\.log(\.gz)?")
-_STEP_NAME = re.compile(r"step_(\d+)")
 _GENERIC_NAME = re.compile(r"step_\d+|numerics|rank_\d+_(activations|weights)|activations|\.|/")
 """Components of a path that name a place within a run, not the run."""
 
@@ -96,15 +95,6 @@ class OpenRequest:
     def single(self) -> bool:
         """True when a single log is open."""
         return not self.path_b
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A log in the folder of a run; `step` is None where the folder has one captured step only."""
-
-    path: Path
-    rank: int
-    step: int | None
 
 
 def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
@@ -185,7 +175,7 @@ def log_of_step(weights: str, step: int) -> str | None:
     from matchers.logs.head import captured_step
 
     with suppress(OSError):
-        for log in _search(Path(weights).parent):
+        for log in find_logs(Path(weights).parent):
             if log.rank == int(named[1]):
                 with suppress(OSError, LogError):
                     if (log.step if log.step is not None else captured_step(str(log.path))) == step:
@@ -255,7 +245,7 @@ def demo_logs(pair: str) -> tuple[str, str]:
     raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
 
 
-def _look(path: str, name: re.Pattern[str] = _LOG_NAME) -> list[_Found] | None:
+def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
     """Return the logs of this name in a folder; None for a readable file or standard input."""
     if path == STDIN:
         with suppress(OSError):  # closed: the reader says so
@@ -270,7 +260,7 @@ def _look(path: str, name: re.Pattern[str] = _LOG_NAME) -> list[_Found] | None:
             raise InputError(f"{path}: cannot be read (permission denied)")
         return None
     try:
-        logs = _search(Path(path), name)
+        logs = find_logs(Path(path), name)
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     if not logs and name is _WEIGHTS_NAME:
@@ -285,27 +275,8 @@ def _look(path: str, name: re.Pattern[str] = _LOG_NAME) -> list[_Found] | None:
     return logs
 
 
-def _search(folder: Path, name: re.Pattern[str] = _LOG_NAME) -> list[_Found]:
-    """Return the logs of a run by step and rank, from the folder, from `numerics/`, and from `step_S/` of either."""
-    found: dict[tuple[int, int], _Found] = {}
-    for base in (folder, folder / "numerics"):
-        if not base.is_dir():
-            continue
-        places: list[tuple[Path, int | None]] = [(base, None)]
-        places += [(d, int(m[1])) for d in sorted(base.iterdir()) if (m := _STEP_NAME.fullmatch(d.name)) and d.is_dir()]
-        for place, step in places:
-            # Sorted: the plain file comes before its own .gz, and wins.
-            for path in sorted(place.iterdir()):
-                if (m := name.fullmatch(path.name)) and path.is_file():
-                    at = (-1 if step is None else step, int(m[1]))
-                    found.setdefault(at, _Found(path, int(m[1]), step))
-        if found:
-            break
-    return [found[at] for at in sorted(found)]
-
-
 def _rank_in_name(path: str) -> int | None:
-    match = _LOG_NAME.fullmatch(Path(path).name)
+    match = LOG_NAME.fullmatch(Path(path).name)
     return int(match[1]) if match else None
 
 
@@ -323,14 +294,14 @@ def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: i
     raise InputError(f"no rank in common: {have}; name the two logs themselves")
 
 
-def _of_rank(logs: list[_Found], rank: int, folder: str) -> list[_Found]:
+def _of_rank(logs: list[FoundLog], rank: int, folder: str) -> list[FoundLog]:
     chosen = [f for f in logs if f.rank == rank]
     if not chosen:
         raise InputError(f"{folder} has no log of rank {rank}, only of rank {_and(sorted({f.rank for f in logs}))}")
     return chosen
 
 
-def _choose_step(one: list[_Found], other: list[_Found], a: str, b: str) -> int | None:
+def _choose_step(one: list[FoundLog], other: list[FoundLog], a: str, b: str) -> int | None:
     """Return the step to compare; None when each side has exactly one log, whatever its step."""
     if len(one) == len(other) == 1:
         return None
@@ -341,11 +312,11 @@ def _choose_step(one: list[_Found], other: list[_Found], a: str, b: str) -> int 
     raise InputError(f"several captured steps; name one of each side ({told})")
 
 
-def _with_step(logs: list[_Found], step: int | None) -> str:
+def _with_step(logs: list[FoundLog], step: int | None) -> str:
     return str(next(f.path for f in logs if step is None or f.step == step))
 
 
-def _places(logs: list[_Found]) -> list[str]:
+def _places(logs: list[FoundLog]) -> list[str]:
     return [str(f.path.parent) for f in logs]
 
 

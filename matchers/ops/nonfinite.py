@@ -10,7 +10,7 @@ from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 
-__all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "where_broken_begins"]
+__all__ = ["broken", "broken_kind", "broken_text", "counted_text", "reads_broken", "where_broken_begins"]
 
 
 def broken(log: OpLog) -> tuple[Bool, Bool]:
@@ -76,7 +76,10 @@ def broken_kind(log: OpLog, row: int) -> str:
 def broken_text(log: OpLog, row: int) -> str:
     """`NaN`, or with counts `3 NaN and 1 Inf of 4,096 numbers`; empty if the output is finite."""
     total, nan, inf, _ = (int(x) for x in log.counts[:, row])
-    if total >= 0 and nan + inf > 0:
-        parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
-        return f"{' and '.join(parts)} of {total:,} numbers"
-    return broken_kind(log, row)
+    return counted_text(total, nan, inf) if total >= 0 and nan + inf > 0 else broken_kind(log, row)
+
+
+def counted_text(total: int, nan: int, inf: int) -> str:
+    """`3 NaN and 1 Inf of 4,096 numbers`."""
+    parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
+    return f"{' and '.join(parts)} of {total:,} numbers"

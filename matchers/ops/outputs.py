@@ -5,22 +5,20 @@ The log holds them as one JSON object each, parsed on request.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.json_values import hex_digest, integers, number, parsed
 from matchers.ops.placement import Part, parse_placement, part_of
 from matchers.ops.shapes import dimensions
 
 __all__ = ["Result", "first_output", "further_output", "mutated", "records_changes", "results", "unchanged"]
 
 _NO_DIGEST = int(NO_DIGEST)
-_HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def first_output(log: OpLog, row: int) -> Result:
 
 def further_output(log: OpLog, row: int, k: int) -> Result | None:
     """The k-th output (from 1); None if the log has none, or an unreadable one."""
-    return _result(_parse(log.texts(f"Output {k}").raw(row)), f"output {k}")
+    return _result(parsed(log.texts(f"Output {k}").raw(row)), f"output {k}")
 
 
 def mutated(log: OpLog, row: int) -> dict[int, Result]:
@@ -89,7 +87,7 @@ def mutated(log: OpLog, row: int) -> dict[int, Result]:
 @lru_cache(128)
 def _mutated(raw: bytes, parameters: str) -> dict[int, Result]:
     """As `mutated`, from the text of the field and the names of the parameters; each is asked for several times."""
-    entries = _parse(raw)
+    entries = parsed(raw)
     out: dict[int, Result] = {}
     for entry in entries if isinstance(entries, list) else ():
         slot = entry.get("input") if isinstance(entry, dict) else None
@@ -155,50 +153,24 @@ def unchanged(log: OpLog, row: int, slot: int) -> Result:
     )
 
 
-def _parse(raw: bytes) -> Any:
-    try:
-        return json.loads(raw) if raw else None
-    except (ValueError, RecursionError):
-        return None
-
-
 def _result(entry: Any, name: str) -> Result | None:
     if not isinstance(entry, Mapping):
         return None
-    local = _integers(entry.get("shape"))
-    numel, nan, inf, _ = _integers(entry.get("counts"), 4) or (-1,) * 4
+    local = integers(entry.get("shape"))
+    numel, nan, inf, _ = integers(entry.get("counts"), 4) or (-1,) * 4
     dtype, sketch, placement = entry.get("dtype"), entry.get("sketch"), entry.get("placement")
     return Result(
         name=name,
         shape=local,
         dtype=dtype if isinstance(dtype, str) else "",
-        l1=_number(entry.get("l1")),
-        l2=_number(entry.get("l2")),
-        min=_number(entry.get("min")),
-        max=_number(entry.get("max")),
+        l1=number(entry.get("l1")),
+        l2=number(entry.get("l2")),
+        min=number(entry.get("min")),
+        max=number(entry.get("max")),
         numel=numel,
         nan=nan,
         inf=inf,
-        digest=_digest(entry.get("digest")),
+        digest=hex_digest(entry.get("digest")),
         sketch=sketch if isinstance(sketch, str) and sketch.isascii() else "",
         part=None if local is None else part_of(placement if isinstance(placement, dict) else None, local),
     )
-
-
-def _integers(value: object, length: int | None = None) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not all(type(x) is int for x in value):
-        return None
-    return tuple(value) if length in (None, len(value)) else None
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:  # JSON has integers of any size
-        return math.nan
-
-
-def _digest(value: object) -> int | None:
-    return int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else None

@@ -1,0 +1,42 @@
+"""Values of the JSON in a log's fields, which is untrusted text."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+__all__ = ["hex_digest", "integers", "number", "parsed"]
+
+_HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
+
+
+def parsed(raw: bytes | str) -> Any:
+    """The value of a field; None if it is empty or broken."""
+    try:
+        return json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def integers(value: object, length: int | None = None) -> tuple[int, ...] | None:
+    """A list of integers, of this length if one is given; None for anything else."""
+    if not isinstance(value, list) or not all(type(x) is int for x in value):
+        return None
+    return tuple(value) if length in (None, len(value)) else None
+
+
+def number(value: object) -> float:
+    """A number; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # JSON has integers of any size
+        return math.nan
+
+
+def hex_digest(value: object) -> int | None:
+    """A digest of up to 16 hexadecimal digits; None for anything else."""
+    return int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else None

@@ -1,0 +1,238 @@
+"""Calls of collectives, and of sends and receives: of one rank, and joined over the members of a group."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from matchers.arrays import Float64
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.json_values import hex_digest, integers, number, parsed
+from matchers.ops.nonfinite import broken
+from matchers.ops.shapes import dimensions
+from matchers.verdict.sketches import PROJECTIONS, decode_sketches
+
+__all__ = ["ONE_RESULT", "Call", "Group", "Part", "calls_of", "groups_of"]
+
+_KINDS = {
+    "all_reduce": ("all_reduce", "all_reduce_", "all_reduce_coalesced", "allreduce_", "allreduce_coalesced_"),
+    "all_gather": (
+        *("all_gather_into_tensor", "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "allgather_"),
+        *("_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
+    ),
+    "reduce_scatter": (
+        *("reduce_scatter_tensor", "reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced", "reduce_scatter_"),
+        *("_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"),
+    ),
+    "all_to_all": ("all_to_all_single", "alltoall_base_", "alltoall_"),
+    "broadcast": ("broadcast", "broadcast_"),
+    "reduce": ("reduce_",),
+    "scatter": ("scatter_",),
+    "gather": ("gather_",),
+    "barrier": ("barrier",),
+    "send": ("send",),
+    "receive": ("recv_", "recv_any_source_"),
+}
+ONE_RESULT = ("all_reduce", "all_gather", "broadcast")
+"""Collectives whose result is the same on all members."""
+_KIND = {name: kind for kind, names in _KINDS.items() for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor that a rank gives to a collective, or gets from it.
+
+    Attributes:
+        at: position of its first element in the collective's buffer; -1 if unknown.
+        tensor: index of the buffer, where one call has several.
+        digest: None if unknown.
+        l1, l2, total: norms, and the sum of the elements; NaN if unknown.
+        sketch: float64[16] at the positions in the buffer (docs/sketch.md); NaN if unknown.
+        numel: -1 if unknown.
+        pieces: (digest, sum of the elements) of the piece of each member; empty if unknown.
+    """
+
+    at: int
+    tensor: int
+    digest: int | None
+    l1: float
+    l2: float
+    total: float
+    sketch: Float64
+    numel: int
+    pieces: tuple[tuple[int | None, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One rank's part in a collective, a send or a receive.
+
+    Attributes:
+        kind: `all_reduce`, `all_gather`, `reduce_scatter`, …, in the words of torch.distributed.
+        reduces: `sum`, `avg`, … of a reduction; empty if unknown.
+        group: the members, global ranks.
+        name: of the process group; empty if the log has none.
+        nth: number of earlier collectives of the group; of messages, of those with the same peer and direction.
+        peer: the other rank of a send or receive, -1 else.
+        numel: elements of the result; -1 if unknown.
+        dtype: of the result.
+        complete: the result was read.
+        finite: it has no NaN or Inf.
+        given, got: the tensors; empty if the log does not describe them.
+    """
+
+    rank: int
+    row: int
+    kind: str
+    reduces: str
+    group: tuple[int, ...]
+    name: str
+    nth: int
+    peer: int
+    numel: int
+    dtype: str
+    complete: bool
+    finite: bool
+    given: tuple[Part, ...]
+    got: tuple[Part, ...]
+
+    @property
+    def does(self) -> str:
+        """`all_reduce (avg)`: the collective in words."""
+        return f"{self.kind} ({self.reduces})" if self.reduces else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group: its calls by rank, in order; none of a member that calls nothing."""
+
+    ranks: tuple[int, ...]
+    name: str
+    calls: Mapping[int, Sequence[Call]]
+
+    @property
+    def whole(self) -> bool:
+        """True if the log of each member is there."""
+        return all(rank in self.calls for rank in self.ranks)
+
+    def joined(self) -> Iterator[tuple[Call, ...]]:
+        """Yield the calls of all members with the same number, in the order of the group."""
+        if self.whole:
+            yield from zip(*(self.calls[rank] for rank in self.ranks), strict=False)
+
+
+def calls_of(log: OpLog, rank: int) -> tuple[Call, ...]:
+    """Return the calls of a log, in order; records without a group, or one of another form, are left out."""
+    found = []
+    odd = np.logical_or(*broken(log))
+    for row, text in log.texts("Group").items():
+        kind = _KIND.get(log.op_name(row))
+        group = _object(text)
+        ranks = integers(group.get("ranks"))
+        if kind is None or not ranks:
+            continue
+        given, got = _parts(log, row, kind)
+        reduces, name = group.get("op"), group.get("name")
+        nth, peer = group.get("nth"), group.get("peer")
+        # a norm that is NaN is that of a tensor of NaN, or of one that was not read
+        has_result = log.outputs.count[row] > 0 and (not math.isnan(log.outputs[row][0]) or log.counts[0, row] > 0)
+        found.append(
+            Call(
+                rank=rank,
+                row=row,
+                kind=kind,
+                reduces=reduces.lower() if isinstance(reduces, str) else "",
+                group=ranks,
+                name=name if isinstance(name, str) else "",
+                nth=nth if type(nth) is int else -1,
+                peer=peer if type(peer) is int else -1,
+                numel=math.prod(dimensions(log.shape_text(row))) if log.shape[row] >= 0 else -1,
+                dtype=log.dtype_text(row),
+                complete=bool(has_result) or bool(log.texts("Mutated").raw(row)) or kind in ("send", "barrier"),
+                finite=not odd[row],
+                given=given,
+                got=got,
+            )
+        )
+    return tuple(sorted(found, key=lambda call: call.row))
+
+
+def groups_of(calls: Mapping[int, Iterable[Call]], *, messages: bool = False) -> list[Group]:
+    """Join the calls of all ranks by process group.
+
+    Args:
+        messages: the sends and receives instead of the collectives; a group is then a pair of ranks.
+    """
+    by_group: dict[tuple[tuple[int, ...], str], dict[int, list[Call]]] = defaultdict(dict)
+    for rank, of_rank in calls.items():
+        for call in of_rank:
+            if (call.peer >= 0) == messages:
+                members = tuple(sorted((rank, call.peer))) if messages else call.group
+                by_group[members, call.name].setdefault(rank, []).append(call)
+    for (members, _), found in by_group.items():
+        for rank in set(members) & set(calls):
+            found.setdefault(rank, [])
+    return [Group(ranks, name, found) for (ranks, name), found in by_group.items()]
+
+
+def _parts(log: OpLog, row: int, kind: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """What a record gives and gets; a first output that the field `Exchanged` does not list lies at position 0."""
+    exchanged = _object(log.texts("Exchanged").get(row, ""))
+    given, got = (exchanged.get(name) for name in ("in", "out"))
+    outputs = [entry for entry in (got if isinstance(got, list) else ()) if isinstance(entry, dict)]
+    first = () if any(entry.get("output") == 0 for entry in outputs) else _first_output(log, row)
+    known = bool(exchanged) or kind in ONE_RESULT
+    return _entries(given), (*(first if known else ()), *_entries(outputs))
+
+
+def _first_output(log: OpLog, row: int) -> tuple[Part, ...]:
+    if not log.outputs.count[row]:
+        return ()
+    l1, l2, _, _, mean = log.stats[:, row].tolist()
+    digests = log.digests[row]
+    numel = int(log.counts[0, row])
+    digest = int(digests[0]) if len(digests) and digests[0] != NO_DIGEST else None
+    sketch = decode_sketches([log.texts("Sketch").raw(row)])[0]
+    l1 = float(log.outputs[row][0])
+    return (Part(0, 0, digest, l1, l2, mean * numel if numel >= 0 else math.nan, sketch, numel),)
+
+
+def _entries(value: object) -> tuple[Part, ...]:
+    return tuple(part for entry in (value if isinstance(value, list) else ()) if (part := _part(entry)) is not None)
+
+
+def _part(entry: object) -> Part | None:
+    if not isinstance(entry, dict):
+        return None
+    at, tensor, numel = (entry.get(name) for name in ("at", "tensor", "numel"))
+    digest, sketch = entry.get("digest"), entry.get("sketch")
+    l1, l2, mean = (number(entry.get(name)) for name in ("l1", "l2", "mean"))
+    many = numel if type(numel) is int else -1
+    return Part(
+        at=at if type(at) is int else -1,
+        tensor=tensor if type(tensor) is int else 0,
+        digest=hex_digest(digest),
+        l1=l1,
+        l2=l2,
+        total=mean * number(many) if many >= 0 else math.nan,
+        sketch=decode_sketches([sketch])[0]
+        if isinstance(sketch, str) and sketch.isascii()
+        else np.full(PROJECTIONS, np.nan),
+        numel=many,
+        pieces=_pieces(entry.get("pieces")),
+    )
+
+
+def _pieces(value: object) -> tuple[tuple[int | None, float], ...]:
+    pairs = value if isinstance(value, list) else []
+    return tuple((hex_digest(pair[0]), number(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2)
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    value = parsed(text)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,114 @@
+"""Check one run against itself: read the logs of all ranks, make the checks, put the first cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from matchers.cache_folder import CacheFolder
+from matchers.errors import LogError
+from matchers.logs.cache import read_cached
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import Progress
+from matchers.runs.collective_results import check_collective_results
+from matchers.runs.data import check_data
+from matchers.runs.finding import Check, CheckedRun, Finding, Made, Unmade
+from matchers.runs.finite import check_finite, check_recompute
+from matchers.runs.gradients import Gradients, check_odd_one_out
+from matchers.runs.order import in_order
+from matchers.runs.rank_logs import RankLogs
+from matchers.runs.replicas import Replication, check_replicas
+from matchers.runs.replicated import check_replicated_stays
+from matchers.runs.run import Run
+from matchers.runs.same_collectives import check_same_collectives
+from matchers.runs.same_program import check_same_program
+from matchers.runs.trained import check_after_step, check_trained, without_gradient
+
+__all__ = ["check_logs", "check_run"]
+
+
+def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress | None = None) -> CheckedRun:
+    """Read the logs of a run and check it.
+
+    A log that cannot be read is a rank that is missing.
+
+    Raises:
+        LogError: none can be read.
+    """
+    logs: dict[int, OpLog] = {}
+    unreadable: dict[int, str] = {}
+    for done, (rank, path) in enumerate(run.paths.items()):
+        if progress is not None:
+            progress(f"reading rank {rank}", done / (len(run.paths) + 1))
+        try:
+            logs[rank] = read_cached(path, cache)
+        except LogError as error:
+            unreadable[rank] = str(error)
+    if not logs:
+        raise LogError(next(iter(unreadable.values())))
+    if progress is not None:
+        progress("checking", len(run.paths) / (len(run.paths) + 1))
+    return check_logs(_described(run, logs, unreadable), logs)
+
+
+def check_logs(run: Run, logs: Mapping[int, OpLog]) -> CheckedRun:
+    """Check a run whose logs were read."""
+    ranks = RankLogs(run, logs)
+    said = list(_checks(ranks))
+    findings = [one for one in said if isinstance(one, Finding)]
+    unmade = [one for one in said if isinstance(one, Unmade)]
+    made: dict[tuple[Check, str], int] = {}
+    for one in said:
+        if isinstance(one, Made):
+            made[one.check, one.what] = made.get((one.check, one.what), 0) + one.many
+    return CheckedRun(
+        run=run,
+        findings=in_order(findings),
+        made=tuple(Made(check, many, what) for (check, what), many in sorted(made.items())),
+        unmade=tuple(dict.fromkeys(unmade)),
+        notes=tuple(without_gradient(ranks)),
+    )
+
+
+def _checks(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
+    gradients = Gradients(ranks)
+    yield from check_data(ranks, gradients)
+    replication = Replication(ranks, gradients)
+    yield from check_replicas(ranks, replication)
+    yield from check_same_collectives(ranks)
+    yield from check_same_program(ranks)
+    yield from check_finite(ranks)
+    yield from check_collective_results(ranks)
+    yield from check_recompute(ranks)
+    yield from check_replicated_stays(ranks)
+    yield from check_trained(ranks, gradients)
+    yield from check_odd_one_out(gradients)
+    yield from check_after_step(ranks, replication, gradients)
+
+
+def _described(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str]) -> Run:
+    """The run with what its logs say of it."""
+    infos = {rank: log.header.run for rank, log in logs.items()}
+    sizes = [size for info in infos.values() if type(size := info.get("world_size")) is int]
+    world = max(sizes, default=None)
+    cut = {rank: log.header.incomplete or "it is cut off" for rank, log in logs.items() if log.complete is False}
+    mesh = next((mesh for info in infos.values() if isinstance(mesh := info.get("mesh"), dict)), {})
+    coordinates = {rank: _numbers(info.get("mesh_coordinates")) for rank, info in infos.items()}
+    missing = tuple(rank for rank in range(min(world or 0, _MAX_WORLD)) if rank not in run.paths)
+    steps = {step for info in infos.values() if type(step := info.get("step")) is int}
+    return replace(
+        run,
+        step=steps.pop() if len(steps) == 1 else run.step,
+        world_size=world,
+        mesh=_numbers(mesh),
+        coordinates=coordinates if all(coordinates.values()) else {},
+        missing=missing if len(run.paths) > 1 else (),
+        cut={**cut, **unreadable},
+    )
+
+
+_MAX_WORLD = 1 << 16
+
+
+def _numbers(value: object) -> dict[str, int]:
+    return {str(name): n for name, n in value.items() if type(n) is int} if isinstance(value, dict) else {}

@@ -1,0 +1,149 @@
+"""The result of a collective is that of what its members gave.
+
+Sketches and sums are linear: those of what the members give add up to that of what they get, up to the rounding of the
+terms. Outputs of an all-reduce, all-gather or broadcast have equal bits on all members.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from matchers.arrays import Float64
+from matchers.runs.calls import ONE_RESULT, Call, Group, Part, groups_of
+from matchers.runs.finding import Check, Finding, Made, Unmade
+from matchers.runs.rank_logs import RankLogs, together
+
+__all__ = ["check_collective_results"]
+
+_CHECK = Check.COLLECTIVES_COMPUTE
+_OF_ROOT = ("reduce", "gather", "scatter")
+"""Collectives in which one member alone gives or gets; not judged."""
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_COARSE = 0.25
+"""Spacing of 8-bit floats just above 1: E4M3 has 2⁻³, E5M2 2⁻²."""
+_SLACK = 4.0
+"""Times the bound of the rounding error n·ε·Σ‖x‖, because a sketch estimates a distance to about a third."""
+_FLOOR = 1e-9
+"""Relative rounding of the sketches themselves, sums of float64."""
+
+
+def check_collective_results(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
+    """Yield the collectives whose result is not that of their inputs."""
+    made = unknown = 0
+    for group in groups_of(ranks.calls):
+        for calls in group.joined():
+            if len({call.kind for call in calls}) > 1 or not all(call.complete for call in calls):
+                break  # the numbers of the calls do not belong together from here on
+            wrong, size, known = _judged(calls)
+            made += known
+            unknown += not known and calls[0].kind != "barrier"
+            if wrong:
+                yield _finding(ranks, calls, wrong, size)
+    for pair in groups_of(ranks.calls, messages=True):
+        for sent, received in _messages(pair):
+            known = bool(sent.given and received.got)
+            made += known
+            unknown += not known
+            if known and _other_bits(sent.given, received.got):
+                yield _finding(ranks, (received, sent), (received.rank,), math.nan)
+    if made:
+        yield Made(_CHECK, made, "collectives")
+    if unknown:
+        yield Unmade(_CHECK, f"{unknown:,} collectives: the logs do not have their inputs")
+
+
+def _finding(ranks: RankLogs, calls: Sequence[Call], wrong: tuple[int, ...], size: float) -> Finding:
+    call = next(call for call in calls if call.rank in wrong)
+    other = next((call for call in calls if call.rank not in wrong), None)
+    group = calls[0].group
+    what = (
+        "differs between members" if calls[0].kind in ONE_RESULT and math.isnan(size) else "is not that of its inputs"
+    )
+    return Finding(
+        check=_CHECK,
+        text=f"result of {call.does} {what}",
+        subject=ranks.logs[call.rank].keys[call.row],
+        ranks=wrong,
+        group=group,
+        dimension=ranks.dimension(group),
+        places=tuple(ranks.place(one.rank, one.row) for one in (call, other) if one is not None),
+        size=size,
+    )
+
+
+def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
+    """(ranks with a wrong result, relative error, could be judged) of one collective."""
+    kind = calls[0].kind
+    if kind in _OF_ROOT or not all(call.finite for call in calls):
+        return (), math.nan, False
+    known = kind in ONE_RESULT and all(call.got and call.got[0].digest is not None for call in calls)
+    if known:
+        sets = together({call.rank: tuple(part.digest for part in call.got) for call in calls})
+        if len(sets) > 1:
+            odd = sets[1:] if len(sets[0]) > len(sets[1]) else sets
+            return tuple(sorted(rank for ranks in odd for rank in ranks)), math.nan, True
+    given, got = _sums([call.given for call in calls]), _sums([call.got for call in calls])
+    if given is None or got is None or kind == "broadcast":
+        return (), math.nan, known and kind == "broadcast"
+    (sum_in, size), (sum_out, _) = given, got
+    if kind in ONE_RESULT:
+        sum_out = sum_out / len(calls)
+    if calls[0].reduces == "avg":
+        sum_in, size = sum_in / len(calls), size / len(calls)
+    elif calls[0].reduces not in ("", "sum"):
+        return (), math.nan, False
+    off = float(np.sqrt(np.mean((sum_in - sum_out) ** 2)))
+    epsilon = _EPSILON.get(calls[0].dtype, _COARSE if "float8" in calls[0].dtype else 0.0) if "reduce" in kind else 0.0
+    if off <= (_SLACK * len(calls) * epsilon + _FLOOR) * size:
+        return (), math.nan, True
+    return _to_blame(calls), off / size if size else math.inf, True
+
+
+def _to_blame(calls: Sequence[Call]) -> tuple[int, ...]:
+    """The ranks whose part of the result is wrong, as far as the pieces tell; otherwise all."""
+    every = tuple(call.rank for call in calls)
+    if len(calls[0].group) != len(calls) or any(len(call.given) != 1 or len(call.got) != 1 for call in calls):
+        return every
+    if calls[0].kind == "all_gather" and all(len(call.got[0].pieces) == len(calls) for call in calls):
+        wrong = [
+            [piece[0] != member.given[0].digest for piece, member in zip(call.got[0].pieces, calls, strict=True)]
+            for call in calls
+        ]
+        members = [call.rank for at, call in enumerate(calls) if all(row[at] for row in wrong)]
+        return tuple(members) or tuple(call.rank for call, row in zip(calls, wrong, strict=True) if any(row)) or every
+    if calls[0].kind == "reduce_scatter" and all(len(call.given[0].pieces) == len(calls) for call in calls):
+        terms = len(calls) if calls[0].reduces == "avg" else 1
+        off = [
+            abs(sum(of.given[0].pieces[at][1] for of in calls) / terms - call.got[0].total)
+            for at, call in enumerate(calls)
+        ]
+        worst = max(off)
+        return tuple(call.rank for call, by in zip(calls, off, strict=True) if by > worst / 10) if worst > 0 else every
+    return every
+
+
+def _sums(parts: Sequence[Sequence[Part]]) -> tuple[Float64, float] | None:
+    """The sum of the members' sketches, and of their L2 norms; None if one of them is not known."""
+    if not all(parts):
+        return None
+    every = [part for of_rank in parts for part in of_rank]
+    total = np.sum([part.sketch for part in every], axis=0)
+    size = sum(part.l2 if math.isfinite(part.l2) else 0.0 for part in every)
+    return (total, size) if np.isfinite(total).all() else None
+
+
+def _messages(pair: Group) -> Iterator[tuple[Call, Call]]:
+    """Yield each message as it was sent, and as it was received."""
+    for sender, receiver in permutations(pair.calls, 2):
+        sent = [call for call in pair.calls[sender] if call.kind == "send"]
+        received = [call for call in pair.calls[receiver] if call.kind == "receive" and call.complete]
+        yield from zip(sent, received, strict=False)
+
+
+def _other_bits(given: Sequence[Part], got: Sequence[Part]) -> bool:
+    pairs = [(x.digest, y.digest) for x, y in zip(given, got, strict=False)]
+    return any(x != y for x, y in pairs if x is not None and y is not None)

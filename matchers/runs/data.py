@@ -1,0 +1,93 @@
+"""Ranks that share a batch read the same one, all others different ones.
+
+Ranks over which gradients are reduced read different batches; those that reduce activations in the forward pass share
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
+from matchers.runs.gradients import Gradients
+from matchers.runs.rank_logs import RankLogs, together
+
+__all__ = ["check_data"]
+
+_CHECK = Check.DATA
+_MOST = 2 / 3
+"""Minimum fraction of gradients that are reduced over ranks with different batches."""
+
+
+def check_data(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made | Unmade]:
+    """Yield ranks that read one batch twice, or share the work on a batch and read different ones."""
+    if len(ranks.logs) < 2:
+        yield Unmade(_CHECK, "one rank reads one batch")
+        return
+    if not all(ranks.batch.values()):
+        yield Unmade(_CHECK, "the logs do not have the batch of each rank")
+        return
+    sharing, apart = _groups(ranks, gradients)
+    if not sharing and not apart:
+        yield Unmade(_CHECK, "it is not known which ranks share a batch")
+        return
+    yield Made(_CHECK, len(set(ranks.batch.values())), "batches")
+    for group in sharing:
+        if len(sets := together({rank: ranks.batch[rank] for rank in group})) > 1:
+            odd = sets[1:] if len(sets[0]) > len(sets[1]) else sets
+            wrong = tuple(sorted(rank for found in odd for rank in found))
+            yield _finding(ranks, "batch differs on ranks that share one", wrong, group)
+    for group in apart:
+        for found in together({rank: ranks.batch[rank] for rank in group}):
+            if len(found) > 1:
+                yield _finding(ranks, "batch read twice: these ranks reduce gradients together", found, group)
+
+
+def _groups(ranks: RankLogs, gradients: Gradients) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Groups whose members read the same batch, and groups whose members read different ones.
+
+    Most gradients are reduced over the latter, which may reduce statistics of their batches in the forward pass, too.
+    """
+    reduced = {
+        members
+        for rank in ranks.logs
+        for way in gradients.ways(rank).values()
+        for _, members in way.reductions
+        if len(members) > 1
+    }
+    known = set(ranks.logs)
+    parallel = {group for group in {*reduced, *ranks.sharing} if _over_most(ranks, gradients, group)}
+    sharing = [group for group in ranks.sharing if group not in parallel]
+    apart = sorted(
+        group
+        for group in reduced
+        if not _overlaps(group, sharing) and (group in parallel or not _overlaps(group, ranks.perhaps_sharing))
+    )
+    return [group for group in sharing if known >= {*group}], [group for group in apart if known >= {*group}]
+
+
+def _over_most(ranks: RankLogs, gradients: Gradients, group: Sequence[int]) -> bool:
+    """True if most gradients of the members are reduced over the group."""
+    ways = [way for rank in group if rank in ranks.logs for way in gradients.ways(rank).values()]
+    over = sum(any({*group} <= {*members} for _, members in way.reductions) for way in ways)
+    return bool(ways) and over >= _MOST * len(ways)
+
+
+def _overlaps(group: Sequence[int], others: Iterable[Sequence[int]]) -> bool:
+    return any(len({*group} & {*other}) > 1 for other in others)
+
+
+def _finding(ranks: RankLogs, text: str, wrong: Sequence[int], group: Sequence[int]) -> Finding:
+    rank = wrong[0]
+    log = ranks.logs[rank]
+    row = next((row for row in range(len(log)) if len(log.input_digests[row])), -1)
+    return Finding(
+        check=_CHECK,
+        stage=Stage.BEFORE,
+        text=text,
+        subject="batch",
+        ranks=tuple(wrong),
+        group=tuple(group),
+        dimension=ranks.dimension(group),
+        places=(ranks.place(rank, row),) if row >= 0 else (),
+    )

@@ -1,0 +1,93 @@
+"""The first NaN or Inf of all ranks, and recomputed operations that do not repeat the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from matchers.arrays import Int64
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.collectives import communicating, unfinished
+from matchers.ops.nonfinite import broken, broken_text, counted_text, where_broken_begins
+from matchers.ops.outputs import mutated
+from matchers.ops.recomputation import Mismatch, recompute_mismatches
+from matchers.runs.finding import Check, Finding, Made, Unmade
+from matchers.runs.rank_logs import RankLogs
+
+__all__ = ["check_finite", "check_recompute"]
+
+
+def check_finite(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
+    """Yield operations that make NaN or Inf of finite values; the same operation on several ranks is one finding.
+
+    What a collective brings from another rank begins there.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    read = 0
+    for rank, log in ranks.logs.items():
+        read += int(np.count_nonzero(~np.isnan(log.outputs.first()) | (log.counts[0] >= 0)))
+        for row in _beginnings(log, ranks.flows[rank])[:1].tolist():
+            found.setdefault(log.keys[row], []).append((rank, row))
+    for key, places in found.items():
+        rank, row = places[0]
+        yield Finding(
+            check=Check.FINITE,
+            text=f"{_told(ranks.logs[rank], row)} made of finite values",
+            subject=key,
+            ranks=tuple(rank for rank, _ in places),
+            places=tuple(ranks.place(*place) for place in places[:2]),
+        )
+    if read:
+        yield Made(Check.FINITE, read, "operations")
+    else:
+        yield Unmade(Check.FINITE, "the logs have no values")
+
+
+def _beginnings(log: OpLog, flow: Ragged) -> Int64:
+    """Rows that make NaN of finite values, or Inf that comes as far as a gradient: that of a mask does not."""
+    nan, inf = broken(log)
+    for row in log.texts("Mutated"):  # operations on lists, and received messages, return nothing
+        for result in mutated(log, row).values():
+            nan[row] |= result.nan > 0
+            inf[row] |= result.inf > 0
+    odd = nan | inf
+    late = np.isin(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
+    begins = np.zeros(len(log), bool)
+    begins[where_broken_begins(flow, np.flatnonzero(odd & (nan | late)), odd)] = True
+    communicates = communicating(log) & ~unfinished(log)
+    # what a collective brings from another rank begins there, and shows up here in what holds it
+    brought = np.maximum.accumulate(odd & communicates)
+    return np.flatnonzero(begins & ~unfinished(log) & ~brought)
+
+
+def _told(log: OpLog, row: int) -> str:
+    """`3 NaN of 4,096 numbers`, of the first result that has any."""
+    changed = (result for result in mutated(log, row).values() if result.nan > 0 or result.inf > 0)
+    return broken_text(log, row) or next((counted_text(one.numel, one.nan, one.inf) for one in changed), "NaN or Inf")
+
+
+def check_recompute(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
+    """Yield recomputed operations with other bits than in the forward pass; the same on several ranks is one."""
+    found: dict[tuple[str, str], list[tuple[int, Mismatch]]] = {}
+    copies = 0
+    for rank, log in ranks.logs.items():
+        copies += int(np.count_nonzero(log.recompute))
+        for mismatch in recompute_mismatches(log):
+            if mismatch.undone < 0:
+                found.setdefault((log.keys[mismatch.row], mismatch.text), []).append((rank, mismatch))
+    for (key, text), places in found.items():
+        rank, mismatch = places[0]
+        yield Finding(
+            check=Check.RECOMPUTE,
+            text=f"recomputed copy differs: {text}",
+            subject=key,
+            ranks=tuple(rank for rank, _ in places),
+            places=(ranks.place(rank, mismatch.row), ranks.place(rank, mismatch.original)),
+            size=mismatch.error,
+        )
+    if copies:
+        yield Made(Check.RECOMPUTE, copies, "recomputed operations")
+    else:
+        yield Unmade(Check.RECOMPUTE, "nothing is marked as recomputed")

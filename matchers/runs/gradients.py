@@ -1,0 +1,290 @@
+"""The way of each gradient from the backward pass to the optimizer: how it was reduced over ranks, and scaled."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.collectives import is_collective
+from matchers.ops.last_contents import GRADIENT
+from matchers.ops.outputs import mutated
+from matchers.runs.calls import Call
+from matchers.runs.finding import Check, Finding, Made, Unmade, listed
+from matchers.runs.rank_logs import RankLogs, connected
+
+__all__ = ["Gradients", "Way", "check_odd_one_out"]
+
+_COPIES = frozenset({"clone", "_to_copy", "contiguous", "view", "reshape", "wait_tensor", "alias", "detach"})
+_TAKES_SECOND = frozenset({"copy_", "add_"})
+"""Of a gradient that is accumulated, the way of what came last is followed."""
+_BUCKETS = frozenset({"cat", "stack", "chunk_cat"})
+_ON_LISTS = ("_foreach_mul", "_foreach_div", "_amp_foreach")
+_SCALES = frozenset({"mul", "mul_", "div", "div_"})
+_NUMBER = re.compile(r"\d+")
+_MAX_STEPS = 64
+_SAME_SCALE = 0.05
+"""Relative difference from which two scales differ: rounding in bfloat16 stays far below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a gradient came to the optimizer, on one rank.
+
+    Attributes:
+        reductions: (`all_reduce` or `reduce_scatter`, the ranks), in order; a mean is a sum and a scale.
+        scale: the factor by which operations on the way have scaled it; NaN if unknown.
+        source: the row that it began at, an operation of the backward pass or a bucket; -1 if it could not be followed
+            so far.
+        read: the row of the optimizer that reads it.
+        digest: of the gradient as it was reduced, or made if it was not; before it was clipped. None if unknown.
+    """
+
+    reductions: tuple[tuple[str, tuple[int, ...]], ...]
+    scale: float
+    source: int
+    read: int
+    digest: int | None
+
+    def scaled_like(self, other: Way) -> bool:
+        """True if both were scaled alike, or if it is unknown."""
+        known = math.isfinite(self.scale) and math.isfinite(other.scale)
+        return not known or math.isclose(self.scale, other.scale, rel_tol=_SAME_SCALE)
+
+    @property
+    def told(self) -> str:
+        """The way in words: `summed over 4 ranks, scaled by 0.25`."""
+        told = [f"reduced over ranks {listed(ranks)}" for _, ranks in self.reductions] or ["not reduced"]
+        if math.isfinite(self.scale) and not math.isclose(self.scale, 1.0, rel_tol=_SAME_SCALE):
+            told.append(f"scaled by {self.scale:.3g}")
+        return ", ".join(told)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients of all ranks."""
+
+    ranks: RankLogs
+    _ways: dict[int, dict[str, Way]] = field(default_factory=dict, repr=False)
+
+    def ways(self, rank: int) -> Mapping[str, Way]:
+        """The ways on one rank, by the name of the parameter."""
+        if rank not in self._ways:
+            calls = {call.row: call for call in self.ranks.calls[rank]}
+            tracer = _Tracer(self.ranks.logs[rank], self.ranks.flows[rank], calls)
+            self._ways[rank] = {name: tracer.way(*read) for name, read in tracer.reads.items()}
+        return self._ways[rank]
+
+    @cached_property
+    def kinds(self) -> Sequence[tuple[str, ...]]:
+        """Parameters that are placed alike: as DTensors, else equal on the same sets of ranks."""
+        found: dict[object, list[str]] = {}
+        for role in self.ranks.roles:
+            for name in self.ranks.start[role.reference]:
+                found.setdefault((role.ranks, self._kind(role.ranks, name)), []).append(name)
+        return [tuple(names) for names in found.values()]
+
+    def _kind(self, ranks: Sequence[int], name: str) -> object:
+        placement = self.ranks.table(ranks[0], "parameter_placements").get(name)
+        if isinstance(placement, dict):
+            return f"{placement.get('mesh')} {placement.get('placements')}"
+        digests = [self.ranks.start[rank].get(name) for rank in ranks]
+        first: dict[object, int] = {}
+        return tuple(first.setdefault(digest, at) for at, digest in enumerate(digests))
+
+    @cached_property
+    def _usual(self) -> Mapping[str, Sequence[tuple[int, ...]]]:
+        """By parameter, the sets of ranks over which the gradients of its kind are all-reduced."""
+        found: dict[str, Sequence[tuple[int, ...]]] = {}
+        for names in self.kinds:
+            groups: set[tuple[int, ...]] = set()
+            for rank in self.ranks.logs:
+                ways = [way.reductions for name in names if (way := self.ways(rank).get(name)) is not None]
+                usual, many = Counter(ways).most_common(1)[0] if ways else ((), 0)
+                if 2 * many > len(ways):
+                    groups |= {members for kind, members in usual if kind == "all_reduce"}
+            for name in names:
+                found[name] = connected(groups)
+        return found
+
+    def reduced_over(self, name: str) -> list[tuple[int, ...]]:
+        """The sets of ranks over which the gradients of this kind of parameter are all-reduced."""
+        return list(self._usual.get(name, ()))
+
+
+class _Tracer:
+    """Follows gradients back from the optimizer in one log."""
+
+    def __init__(self, log: OpLog, makers: Ragged, calls: Mapping[int, Call]):
+        self._log, self._makers, self._calls = log, makers, calls
+        self._names = {row: text.split(";") for row, text in log.texts("Parameter").items()}
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[str, int, int]]:
+        """Parameter → (name, row, slot) of the first operation of the optimizer that reads its gradient."""
+        found: dict[str, tuple[str, int, int]] = {}
+        for row in sorted(self._names):
+            if self._log.phase[row] == Phase.OPTIMIZER:
+                for slot, name in enumerate(self._names[row]):
+                    if name.endswith(GRADIENT):
+                        found.setdefault(name.removesuffix(GRADIENT), (name, row, slot))
+        return found
+
+    def way(self, name: str, row: int, slot: int) -> Way:
+        """Follow a gradient, by its own name, back from where it is read."""
+        log, first = self._log, row
+        reductions: list[tuple[str, tuple[int, ...]]] = []
+        scale, size, result, reader = 1.0, -1, -1, -1
+        content = self._digest(row, slot)
+        if is_collective(log.op_name(row)):
+            # the optimizer itself reduces it, and what it then reads is the result
+            content = int(log.digests[row][0]) if len(log.digests[row]) else None
+            slot, maker = -1, row
+        else:
+            maker = self._maker(row, slot)
+        reduced: int | None = None
+        for _ in range(_MAX_STEPS):
+            if maker < 0:
+                break
+            op, call, many = log.op_name(maker), self._calls.get(maker), len(log.inputs[maker])
+            if is_collective(op) and result < 0:
+                result, reader = maker, row
+                reduced = content if reduced is None else reduced
+            if call is not None:
+                reductions.append((call.kind, call.group))
+                scale /= len(call.group) if call.reduces == "avg" else 1
+                size = call.numel * (len(call.group) if call.kind == "reduce_scatter" else 1)
+                slot = many - 1 if op.endswith("_") else 0
+            elif size >= 0 and int(log.counts[0, maker]) not in (size, -1):
+                break  # one of the tensors that a bucket was made of
+            elif op in _TAKES_SECOND:
+                slot = 1 if self._maker(maker, 1) >= 0 else 0
+            elif op in _COPIES:
+                slot = 0
+            elif op in _BUCKETS and result >= 0:
+                slot, size, result = self._place_in_bucket(result, reader, many), -1, -1
+                if slot < 0:
+                    break
+            elif op.startswith(_ON_LISTS):
+                slot = self._same_slot(maker, name, content)
+                scale *= _ratio(self._l1_after(maker, slot), self._l1(maker, slot))
+            elif op in _SCALES and self._is_scaled(maker):
+                slot = 0
+                scale *= _ratio(float(log.outputs[maker][0]), self._l1(maker, 0))
+            else:
+                break
+            if slot < 0:
+                maker = -1
+                break
+            content, row, maker = self._digest(maker, slot), maker, self._maker(maker, slot)
+        reductions.reverse()
+        return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced)
+
+    def _place_in_bucket(self, result: int, reader: int, many: int) -> int:
+        """The tensor of a bucket that a gradient was: its place among those that are read from the reduced bucket."""
+        readers = np.unique(self._makers.row[self._makers.value == result])
+        return int(np.searchsorted(readers, reader)) if len(readers) == many else 0 if many == 1 else -1
+
+    def _maker(self, row: int, slot: int) -> int:
+        makers = self._makers[row]
+        return int(makers[slot]) if 0 <= slot < len(makers) else -1
+
+    def _l1(self, row: int, slot: int) -> float:
+        inputs = self._log.inputs[row]
+        return float(inputs[slot]) if 0 <= slot < len(inputs) else math.nan
+
+    def _digest(self, row: int, slot: int) -> int | None:
+        digests = self._log.input_digests[row]
+        return int(digests[slot]) if slot < len(digests) and digests[slot] != NO_DIGEST else None
+
+    def _same_slot(self, row: int, name: str, content: int | None) -> int:
+        """The slot of an operation on lists that has this gradient: by its name, else by what it holds afterwards."""
+        names = self._names.get(row, [])
+        if name in names:
+            return names.index(name)
+        return next((k for k, result in mutated(self._log, row).items() if result.digest == content), -1)
+
+    def _l1_after(self, row: int, slot: int) -> float:
+        result = mutated(self._log, row).get(slot)
+        return math.nan if result is None else result.l1
+
+    def _is_scaled(self, row: int) -> bool:
+        """True for a product with a scalar: the second input, if it is a tensor, was made of a single number."""
+        if len(self._log.inputs[row]) < 2:
+            return True
+        other = self._maker(row, 1)
+        return other >= 0 and int(self._log.counts[0, other]) == 1
+
+
+def _ratio(after: float, before: float) -> float:
+    return after / before if before else math.nan
+
+
+def check_odd_one_out(gradients: Gradients) -> Iterator[Finding | Made | Unmade]:
+    """Yield the parameters whose gradient is reduced or scaled otherwise than most of their kind.
+
+    The scale is compared among gradients that are reduced over the same ranks; the ranks among shards that are placed
+    alike, else among parameters of one name but for the numbers in it, since activations may be divided in other ways.
+    """
+    ranks = gradients.ranks
+    odd: dict[str, list[tuple[int, Way, Way, int]]] = {}
+    followed: set[str] = set()
+    for names in gradients.kinds:
+        for rank in ranks.logs:
+            ways = {name: way for name in names if (way := gradients.ways(rank).get(name)) is not None}
+            followed |= set(ways)
+            placement = ranks.table(rank, "parameter_placements").get(names[0])
+            shards = isinstance(placement, dict) and "Shard" in str(placement.get("placements"))
+            for name, usual, many in _odd(ways, shards=shards):
+                odd.setdefault(name, []).append((rank, ways[name], usual, many))
+    for name, on in odd.items():
+        rank, way, usual, many = on[0]
+        group = tuple(sorted({member for _, w, *_ in on for _, members in w.reductions for member in members}))
+        unlike = way.reductions == usual.reductions
+        yield Finding(
+            check=Check.ODD_ONE_OUT,
+            text=f"gradient {'scaled unlike' if unlike else 'reduced over other ranks than'} {many:,} others",
+            subject=name,
+            ranks=tuple(rank for rank, *_ in on),
+            group=group,
+            dimension=ranks.dimension(group),
+            places=(ranks.place(rank, way.source if way.source >= 0 else way.read),),
+            size=abs(way.scale / usual.scale - 1) if unlike else math.nan,
+            notes=(f"it is {way.told}; the others are {usual.told}",),
+        )
+    if followed:
+        yield Made(Check.ODD_ONE_OUT, len(followed), "gradients")
+    else:
+        yield Unmade(Check.ODD_ONE_OUT, "the logs do not name the gradients that the optimizer reads")
+
+
+def _odd(ways: Mapping[str, Way], *, shards: bool) -> Iterator[tuple[str, Way, int]]:
+    """Yield (parameter, the way of most, how many those are) for parameters that differ from most."""
+    alike: dict[object, dict[str, Way]] = {}
+    for name, way in ways.items():
+        alike.setdefault(way.reductions, {})[name] = way
+    for of in alike.values():
+        yield from _minority(of, Way.scaled_like)
+    named: dict[object, dict[str, Way]] = {}
+    for name, way in ways.items():
+        named.setdefault("" if shards else _NUMBER.sub("#", name), {})[name] = way
+    for of in named.values():
+        whole = {name: way for name, way in of.items() if way.source >= 0}
+        if whole:
+            yield from _minority(whole, lambda one, other: one.reductions == other.reductions)
+
+
+def _minority(ways: Mapping[str, Way], like: Callable[[Way, Way], bool]) -> Iterator[tuple[str, Way, int]]:
+    many = {name: sum(like(way, other) for other in ways.values()) for name, way in ways.items()}
+    usual = max(ways, key=lambda name: many[name])
+    if many[usual] > max(2, len(ways) / 2):
+        for name, way in ways.items():
+            if not like(way, ways[usual]):
+                yield name, ways[usual], many[usual]

@@ -1,0 +1,117 @@
+"""Ranks with one role run the same operations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import communicating
+from matchers.ops.op_names import rows_named
+from matchers.runs.finding import Check, Finding, Made, Unmade
+from matchers.runs.rank_logs import RankLogs, Role
+
+__all__ = ["check_same_program"]
+
+
+_DATA_DECIDES = frozenset({"nonzero", "masked_select", "topk", "bincount", "histc", "_unique2", "unique_dim"})
+"""Operations whose result says what the modules below them are to do, such as experts."""
+
+
+def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
+    """Yield operations that a minority of the ranks of one role runs or leaves out, and results that it does not use.
+
+    Where many ranks differ, or a rank has a batch of another size, the data decides what is run (experts, lengths), and
+    there is nothing to say.
+    """
+    compared = 0
+    for role in ranks.roles:
+        if len(role.ranks) < 2:
+            continue
+        compared += len(ranks.logs[role.reference])
+        size = _batch_sizes(ranks, role.reference)
+        odd = {rank: of for rank, of in _deviations(ranks, role).items() if _batch_sizes(ranks, rank) == size}
+        if 2 * len(odd) < len(role.ranks):
+            yield from (_odd_program(ranks, role, rank, *of) for rank, of in odd.items())
+        yield from _unused_results(ranks, role)
+    if compared:
+        yield Made(Check.SAME_PROGRAM, compared, "operations")
+    else:
+        yield Unmade(Check.SAME_PROGRAM, "no two ranks have one role")
+
+
+def _deviations(ranks: RankLogs, role: Role) -> dict[int, tuple[list[int], list[int]]]:
+    """Rank → (its rows that few ranks have, rows of the reference that few ranks lack), where there are any."""
+    added: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    left_out: dict[int, list[int]] = defaultdict(list)
+    for rank in role.odd:
+        log, partner = ranks.logs[rank], role.partner[rank]
+        if rank in ranks.cut:
+            continue
+        for row in np.flatnonzero(partner < 0).tolist():
+            left_out[row].append(rank)
+        theirs = partner[partner >= 0]
+        for row in np.setdiff1d(np.arange(len(log)), theirs).tolist():
+            added[int(np.searchsorted(theirs, row)), log.op_name(row)].append((rank, row))
+    found: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for places in added.values():
+        if 2 * len({rank for rank, _ in places}) < len(role.ranks):
+            for rank, row in places:
+                if not _data_decides(ranks.logs[rank], row):
+                    found[rank][0].append(row)
+    for row, on in left_out.items():
+        if 2 * len(on) < len(role.ranks) and not _data_decides(ranks.logs[role.reference], row):
+            for rank in on:
+                found[rank][1].append(row)
+    return dict(found)
+
+
+def _data_decides(log: OpLog, row: int) -> bool:
+    """True for an operation below a module that chooses by the data what to do."""
+    module = f"{log.module_name(row)}."
+    choosing = set(log.module[rows_named(log, _DATA_DECIDES)].tolist())
+    return any(module.startswith(f"{log.modules[k]}.") for k in choosing)
+
+
+def _batch_sizes(ranks: RankLogs, rank: int) -> str:
+    found = ranks.logs[rank].header.run.get("batch")
+    return str([tensor.get("shape") for tensor in found if isinstance(tensor, dict)] if isinstance(found, list) else [])
+
+
+def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:
+    """Yield results of collectives that no operation reads on a minority of the ranks."""
+    rows = np.flatnonzero(communicating(ranks.logs[role.reference]))
+    read = {}
+    for rank in role.ranks:
+        makers = ranks.flows[rank].value
+        readers = np.append(np.bincount(makers[makers >= 0], minlength=len(ranks.logs[rank])), 1)
+        read[rank] = readers[role.partner[rank][rows]] > 0
+    for at, row in enumerate(rows.tolist()):
+        unread = tuple(rank for rank in role.ranks if not read[rank][at])
+        if unread and 2 * len(unread) < len(role.ranks) and not set(unread) & set(ranks.cut):
+            other = next(rank for rank in role.ranks if rank not in unread)
+            places = [(rank, int(role.partner[rank][row])) for rank in (unread[0], other)]
+            yield Finding(
+                check=Check.SAME_PROGRAM,
+                text="result of a collective not used here, used on other ranks",
+                subject=ranks.logs[role.reference].keys[row],
+                ranks=unread,
+                group=role.ranks,
+                places=tuple(ranks.place(*place) for place in places),
+            )
+            return
+
+
+def _odd_program(ranks: RankLogs, role: Role, rank: int, added: Sequence[int], left_out: Sequence[int]) -> Finding:
+    places = [ranks.place(rank, row) for row in added[:1]] + [ranks.place(role.reference, row) for row in left_out[:1]]
+    told = [f"{len(added):,} more operations" if added else "", f"{len(left_out):,} fewer" if left_out else ""]
+    return Finding(
+        check=Check.SAME_PROGRAM,
+        text=f"{' and '.join(filter(None, told))} than on ranks of one role",
+        subject=places[0].key,
+        ranks=(rank,),
+        group=role.ranks,
+        places=tuple(places),
+    )
