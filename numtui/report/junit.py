@@ -7,14 +7,13 @@ condition) and the first causes come first, so that the page opens with the reas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TextIO
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
 from matchers.logs.op_log import Phase
 from matchers.status import Status
+from numtui.report.junit_xml import MAX_TEXT, Case, write_suites
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS
 from numtui.report.parts import RowFacts
@@ -26,7 +25,6 @@ __all__ = ["write"]
 _MAX_CAUSES: Final = 20
 _MAX_ROWS: Final = 5
 """Rows listed in the failure of one module; the rest is counted."""
-_MAX_TEXT: Final = 400
 
 _NOT_JUDGED: Final = (
     Status.PENDING,
@@ -40,83 +38,43 @@ _NOT_JUDGED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A test case: `failure` is a line, `details` the text under it; `skipped` says why nothing was judged."""
-
-    name: str
-    failure: str = ""
-    details: str = ""
-    skipped: str = ""
-
-
 def write(report: Report, out: TextIO) -> None:
     """Write the report."""
     suites = [("gate", _gate(report)), ("first causes", _causes(report)), *_modules(report)]
-    suites = [(name, cases) for name, cases in suites if cases]
-    names = " <-> ".join(report.options.names)
-    out.write('<?xml version="1.0" encoding="UTF-8"?>\n')
-    out.write(
-        f"<testsuites name={_quoted(f'numtui: {names}')} {_totals([case for _, cases in suites for case in cases])}>\n"
-    )
-    for name, cases in suites:
-        out.write(f"  <testsuite name={_quoted(name)} {_totals(cases)}>\n")
-        if name == "gate" and report.rules_note:
-            told = f'<property name="rules" value={_quoted(report.rules_note)}/>'
-            out.write(f"    <properties>{told}</properties>\n")
-        out.writelines(_xml(name, case) for case in cases)
-        out.write("  </testsuite>\n")
-    out.write("</testsuites>\n")
+    properties = {"rules": report.rules_note} if report.rules_note else {}
+    write_suites(f"numtui: {' <-> '.join(report.options.names)}", suites, out, properties)
 
 
-def _totals(cases: list[_Case]) -> str:
-    failed, skipped = sum(bool(c.failure) for c in cases), sum(bool(c.skipped) for c in cases)
-    # No real time: two reports of the same logs must be equal.
-    return f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="{skipped}" time="0"'
-
-
-def _xml(suite: str, case: _Case) -> str:
-    head = f'    <testcase classname={_quoted(suite)} name={_quoted(case.name)} time="0"'
-    if case.failure:
-        told = f"<failure message={_quoted(case.failure)} type={_quoted(suite)}>{escape(case.details)}</failure>"
-        return f"{head}>{told}</testcase>\n"
-    return f"{head}><skipped message={_quoted(case.skipped)}/></testcase>\n" if case.skipped else f"{head}/>\n"
-
-
-def _quoted(text: str) -> str:
-    return quoteattr(safe_text(text, _MAX_TEXT))
-
-
-def _gate(r: Report) -> list[_Case]:
+def _gate(r: Report) -> list[Case]:
     cases = []
     for condition in dict.fromkeys((*r.options.fail_on, *(f.condition for f in r.failures))):
-        texts = [safe_text(f.text, _MAX_TEXT) for f in r.failures if f.condition == condition]
+        texts = [safe_text(f.text, MAX_TEXT) for f in r.failures if f.condition == condition]
         name = f"{condition}: {CONDITIONS[condition]}"
-        cases.append(_Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
+        cases.append(Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
     return cases
 
 
-def _causes(r: Report) -> list[_Case]:
+def _causes(r: Report) -> list[Case]:
     """Return a case per first cause, those that explain most first; the rows of one source line are one cause."""
     causes = r.comparison.consequences.starts
     failing = [rows for starts in causes if (rows := [row for row in starts if r.failing[row]])]
     cases = [_cause(r, rows) for rows in failing[:_MAX_CAUSES]]
     if len(failing) > _MAX_CAUSES:
         more = f"{plural(len(failing) - _MAX_CAUSES, 'more first cause')}"
-        cases.append(_Case(more, more, "the other report formats list all of them"))
+        cases.append(Case(more, more, "the other report formats list all of them"))
     return cases
 
 
-def _cause(r: Report, rows: list[int]) -> _Case:
+def _cause(r: Report, rows: list[int]) -> Case:
     first = r.row(rows[0])
     details = [_told(first), *(_told(r.row(row, explained=False)) for row in rows[1:_MAX_ROWS])]
     if len(rows) > _MAX_ROWS:
         details.append(f"… and {len(rows) - _MAX_ROWS:,} more")
     many = f" and {plural(len(rows) - 1, 'more row')} at the same place" if len(rows) > 1 else ""
-    return _Case(safe_text(first.keys(str), _MAX_TEXT) + many, first.sentence, "\n".join(details))
+    return Case(safe_text(first.keys(str), MAX_TEXT) + many, first.sentence, "\n".join(details))
 
 
-def _modules(r: Report) -> Iterator[tuple[str, list[_Case]]]:
+def _modules(r: Report) -> Iterator[tuple[str, list[Case]]]:
     """Yield a suite per phase, with a case per module in the order of first dispatch."""
     c = r.comparison
     has_a = c.row_a >= 0
@@ -139,12 +97,12 @@ def _module(
     name: str,
     rows: np.ndarray[tuple[int], np.dtype[np.int64]],
     judged: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> _Case:
+) -> Case:
     name = name or "<none>"
     failing = rows[r.failing[rows]]
     if len(failing) == 0:
         return (
-            _Case(name) if judged[rows].any() else _Case(name, skipped=f"none of {plural(len(rows), 'row')} was judged")
+            Case(name) if judged[rows].any() else Case(name, skipped=f"none of {plural(len(rows), 'row')} was judged")
         )
     causes = failing[r.comparison.cause[failing]]
     kind = plural(len(causes), "first cause") if len(causes) else "no first cause among them"
@@ -152,11 +110,11 @@ def _module(
     told = [_told(r.row(row, explained=bool(r.comparison.cause[row]))) for row in shown]
     if len(failing) > len(shown):
         told.append(f"… and {len(failing) - len(shown):,} more")
-    return _Case(name, f"{len(failing):,} of {plural(len(rows), 'row')}: {kind}", "\n".join(told))
+    return Case(name, f"{len(failing):,} of {plural(len(rows), 'row')}: {kind}", "\n".join(told))
 
 
 def _told(row: RowFacts) -> str:
     facts = [row.status.label, *([f"error {row.error}"] if row.error else []), row.shape, row.dtype, row.location]
     lines = [f"{side} line {line}" for side, line in (("a", row.line_a), ("b", row.line_b)) if line]
     text = f"{row.keys(str)}: {', '.join(filter(None, [*facts, *lines]))}"
-    return safe_text(f"{text}: {row.sentence}" if row.sentence else text, 3 * _MAX_TEXT)
+    return safe_text(f"{text}: {row.sentence}" if row.sentence else text, 3 * MAX_TEXT)
