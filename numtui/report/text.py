@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TextIO
@@ -12,6 +11,7 @@ from numtui.report.model import Report
 from numtui.report.next_steps import next_steps
 from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.recomputation import MismatchFacts
+from numtui.report.text_lines import BOLD, MAX_SENTENCE, RED, Paint, wrapped
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
@@ -29,34 +29,19 @@ _MAX_NEXT = 3
 _MAX_KEY = 100
 _MAX_WARNING = 1500
 _MAX_HARMLESS = 12
-_MAX_SENTENCE = 600
-_WIDTH = 118
-"""Line width. Longer sentences and lists are wrapped; keys and paths are never broken."""
-
-_RED, _BOLD, _OFF = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
 def write_text(report: Report, out: TextIO, *, color: bool = False) -> None:
     """Write the report: counts, first causes, and all caveats."""
-    paint = _Paint(color)
+    paint = Paint(color)
     out.writelines(f"{line}\n" for line in _lines(report, paint))
 
 
-class _Paint:
-    """Wraps text in ANSI colours, or returns it unchanged."""
-
-    def __init__(self, color: bool) -> None:
-        self._color = color
-
-    def __call__(self, code: str, text: str) -> str:
-        return f"{code}{text}{_OFF}" if self._color else text
-
-
-def _lines(r: Report, paint: _Paint) -> Iterator[str]:
+def _lines(r: Report, paint: Paint) -> Iterator[str]:
     yield from _sides(r, paint)
     yield ""
     if r.warning:
-        yield from (paint(_BOLD, line) for line in _wrapped(r.warning, "", "", longest=_MAX_WARNING))
+        yield from (paint(BOLD, line) for line in wrapped(r.warning, "", "", longest=_MAX_WARNING))
         yield ""
     yield from _result(r, paint)
     for section in (
@@ -77,13 +62,13 @@ def _lines(r: Report, paint: _Paint) -> Iterator[str]:
         lines = list(section)
         if lines:
             yield ""
-            yield paint(_BOLD, lines[0])
+            yield paint(BOLD, lines[0])
             yield from lines[1:]
 
 
-def _sides(r: Report, paint: _Paint) -> Iterator[str]:
+def _sides(r: Report, paint: Paint) -> Iterator[str]:
     names = [safe_text(n, 40) for n in r.options.names]
-    yield paint(_BOLD, f"numtui: {names[0]} <-> {names[1]}")
+    yield paint(BOLD, f"numtui: {names[0]} <-> {names[1]}")
     width = max(map(len, names))
     for name, log in zip(names, r.logs, strict=True):
         yield f"  {log.side}  {name:<{width}}  {log.operations:>9,} operations  {safe_text(log.path)}"
@@ -94,20 +79,20 @@ def _sides(r: Report, paint: _Paint) -> Iterator[str]:
         yield f"  captured in {log.side}: {safe_text(log.captured, 300) or 'not stated'}"
 
 
-def _result(r: Report, paint: _Paint) -> Iterator[str]:
+def _result(r: Report, paint: Paint) -> Iterator[str]:
     # Both may name a module.
-    yield safe_text(r.extent, _MAX_SENTENCE)
-    result = safe_text(r.result, _MAX_SENTENCE)
-    yield paint(_RED, result) if r.alarming else result
+    yield safe_text(r.extent, MAX_SENTENCE)
+    result = safe_text(r.result, MAX_SENTENCE)
+    yield paint(RED, result) if r.alarming else result
     if r.judged_by:
         yield f"Judged with {safe_text(r.judged_by, 300)}"
     if r.known:
         yield r.known
     if r.rules_note:
-        yield from _wrapped(f"Note: {r.rules_note}", "", "  ")
+        yield from wrapped(f"Note: {r.rules_note}", "", "  ")
     for status, n in r.counts:
         line = f"  {n:>9,}  {status.label:<11} {MEANING[status]}"
-        yield paint(_RED, line) if status.red else line
+        yield paint(RED, line) if status.red else line
 
 
 def _first_difference(r: Report) -> Iterator[str]:
@@ -117,7 +102,7 @@ def _first_difference(r: Report) -> Iterator[str]:
     yield f"  {_keys(found.row)}"
     yield f"     {_facts(found.row)}"
     for reason in found.reasons:
-        yield from _wrapped(_plain(reason), "     ", "     ")
+        yield from wrapped(_plain(reason), "     ", "     ")
 
 
 def _realignments(r: Report) -> Iterator[str]:
@@ -127,12 +112,12 @@ def _realignments(r: Report) -> Iterator[str]:
         return
     yield "Mispaired runs (fix: a in the explorer, or numtui suggest)"
     for found in runs[:_MAX_REALIGNMENTS]:
-        yield from _wrapped(found.explanation, "  ", "  ")
+        yield from wrapped(found.explanation, "  ", "  ")
     if len(runs) > _MAX_REALIGNMENTS:
         yield f"  ... and {len(runs) - _MAX_REALIGNMENTS:,} more"
 
 
-def _causes(r: Report, paint: _Paint) -> Iterator[str]:
+def _causes(r: Report, paint: Paint) -> Iterator[str]:
     causes, total = r.causes(_MAX_CAUSES), r.cause_count
     told = [(cause.row, cause.follows) for cause in causes]
     title = "First causes"
@@ -142,11 +127,11 @@ def _causes(r: Report, paint: _Paint) -> Iterator[str]:
         return
     yield title
     for number, (row, follows) in enumerate(told, 1):
-        yield f"  {number}. {paint(_RED, _keys(row))}"
+        yield f"  {number}. {paint(RED, _keys(row))}"
         yield f"     {_facts(row)}"
-        yield from _wrapped(row.sentence, "     ", "     ")
+        yield from wrapped(row.sentence, "     ", "     ")
         if follows:
-            yield from _wrapped(follows, "     ", "     ")
+            yield from wrapped(follows, "     ", "     ")
     if total > len(told):
         yield f"  ... and {total - len(told):,} more"
     left = r.comparison.consequences.unexplained if causes else 0
@@ -168,7 +153,7 @@ def recompute_lines(groups: Sequence[tuple[MismatchFacts, int, str]], *, sides: 
         side = f"{found.side}  " if sides else ""
         place = f"   {safe_text(found.location, _MAX_KEY)}" if found.location else ""
         yield f"  {side}{safe_text(found.key, _MAX_KEY)}{more}{place}"
-        yield from _wrapped(_plain(f"{told} (error {found.error})" if found.error else told), "     ", "     ")
+        yield from wrapped(_plain(f"{told} (error {found.error})" if found.error else told), "     ", "     ")
     if len(groups) > _MAX_MISMATCHES:
         yield f"  ... and {len(groups) - _MAX_MISMATCHES:,} more"
 
@@ -179,7 +164,7 @@ def _certificate(r: Report) -> Iterator[str]:
         return
     yield "Compared"
     for sentence in r.certificate:
-        yield from _wrapped(sentence, "  ", "  ")
+        yield from wrapped(sentence, "  ", "  ")
 
 
 def _beginnings(r: Report) -> Iterator[str]:
@@ -236,7 +221,7 @@ def _families(r: Report) -> Iterator[str]:
     told = [f"{f.name} ({f.extent})" for f in shown]
     if len(families) > len(shown):
         told.append(f"{len(families) - len(shown)} more")
-    yield from _wrapped(", ".join(told), "  ", "  ")
+    yield from wrapped(", ".join(told), "  ", "  ")
 
 
 def _excluded(r: Report) -> Iterator[str]:
@@ -245,7 +230,7 @@ def _excluded(r: Report) -> Iterator[str]:
     yield "Not captured"
     for what, ops in zip(("both", "only a", "only b"), r.excluded, strict=True):
         if ops:
-            yield from _wrapped(", ".join(ops), f"  {what + ':':<8}", " " * 10)
+            yield from wrapped(", ".join(ops), f"  {what + ':':<8}", " " * 10)
 
 
 def _harmless(r: Report) -> Iterator[str]:
@@ -255,7 +240,7 @@ def _harmless(r: Report) -> Iterator[str]:
         return
     yield "Harmless differences between the runs"
     for text in notes[:_MAX_HARMLESS]:
-        yield from _wrapped(text, "  ", "    ")
+        yield from wrapped(text, "  ", "    ")
     if len(notes) > _MAX_HARMLESS:
         yield f"  ... and {len(notes) - _MAX_HARMLESS:,} more"
 
@@ -301,15 +286,3 @@ def _next(r: Report) -> Iterator[str]:
     for step in islice(next_steps(r), _MAX_NEXT) if r.red else ():
         yield f"Next: {safe_text(shlex.join(step.command))}"
         yield f"  ({safe_text(step.why)})"
-
-
-def _wrapped(text: str, first: str, rest: str, longest: int = _MAX_SENTENCE) -> list[str]:
-    """Wrap a sentence or list to `_WIDTH`, with an indent for the first and for the other lines."""
-    return textwrap.wrap(
-        safe_text(text, longest),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
