@@ -17,18 +17,17 @@ from numtui.cli.arguments import (
     add_expectation,
     add_log_options,
     add_logs,
-    add_output,
     file_argument,
     requested,
     requested_of_one,
 )
 from numtui.cli.output import ExitCode, briefly, complain, deliver
+from numtui.cli.report_options import add_report_options, form_of, listed, targets_of
 from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.paths import typed_path
-from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, SUFFIXES, ReportOptions, Target, format_of
+from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, ReportOptions, Target
 from numtui.terminal.tty import wants_color
-from numtui.text.safe import safe_text
 
 if TYPE_CHECKING:
     from numtui.report.model import Report
@@ -52,72 +51,28 @@ exit codes:
 
 def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
-    formats, conditions = ("\n".join(f"     {k:<18} {v}" for k, v in t.items()) for t in (FORMATS, CONDITIONS))
-    parser = add_command(commands, "diff", _run, _DESCRIPTION.format(formats=formats, conditions=conditions), help="")
+    description = _DESCRIPTION.format(formats=listed(FORMATS), conditions=listed(CONDITIONS))
+    parser = add_command(commands, "diff", _run, description, help="")
     add_logs(parser, or_one=True)
     add_log_options(parser)
     add_expectation(parser)
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        metavar="FORM",
-        help="the form (default: by the ending of -o, else text)",
-    )
-    add_output(parser)
-    file_argument(
-        parser,
-        "--also",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write a second report to FILE, in the form its name ends in; as often as wanted",
-    )
-    parser.add_argument(
-        "--fail-on",
-        metavar="CONDITION",
-        type=_conditions,
-        action="extend",
-        help=f"conditions for exit code 1, comma-separated (default: {','.join(FAIL_ON)})",
-    )
+    add_report_options(parser, CONDITIONS, FAIL_ON)
     file_argument(parser, "--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
 
 
-def _conditions(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in CONDITIONS:
-            raise argparse.ArgumentTypeError(f"{safe_text(name, 40)!r} is none of {', '.join(CONDITIONS)}")
-    return names
-
-
 def _run(args: argparse.Namespace) -> int:
-    form = args.format or ("text" if args.output is None else _form_of(args.output))
+    form = form_of(args)
     if args.b is None:
         return _of_one(args, form)
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _of_weights(args, form)
     return report(
         requested(args),
-        [Target(form, args.output), *(_also(name) for name in args.also)],
+        targets_of(args),
         fail_on=tuple(dict.fromkeys(args.fail_on or FAIL_ON)),
         allow=None if args.allow is None else typed_path(args.allow),
     )
-
-
-def _form_of(path: Path) -> str:
-    """Return the form for the name of `-o`: text without an ending."""
-    form = format_of(str(path))
-    if form is None and path.suffix:
-        raise InputError(f"-o {path}: {path.suffix} is no known form ({', '.join(SUFFIXES)}); --format says which")
-    return form or "text"
-
-
-def _also(name: str) -> Target:
-    form = format_of(name)
-    if form is None:
-        raise InputError(f"--also {name}: the form follows from the ending: {', '.join(SUFFIXES)}")
-    return Target(form, typed_path(name))
 
 
 def _of_one(args: argparse.Namespace, form: str) -> int:
