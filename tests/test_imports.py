@@ -69,7 +69,7 @@ def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
 
 
 def test_the_explorer_imports_no_torch() -> None:
-    imports = "import numtui.tui.app, numtui.tui.weights_app, json, sys"
+    imports = "import numtui.tui.app, numtui.tui.overview_app, numtui.tui.screens.weights, json, sys"
     loaded = modules_after(f"{imports}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded
     assert "torch" not in loaded

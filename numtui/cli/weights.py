@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matchers.errors import InputError, UserError
+from matchers.errors import InputError
 from numtui.cli.arguments import (
     WEIGHT_FORMATS,
     Commands,
@@ -20,11 +18,11 @@ from numtui.cli.arguments import (
     file_argument,
     on_screen,
 )
-from numtui.cli.explore import configured, explore
+from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
+from numtui.cli.overview import has_screen, show
 from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_weights, run_names
 from numtui.terminal.progress import ProgressLine
-from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 
 if TYPE_CHECKING:
     from matchers.weights.log import WeightLog
@@ -58,15 +56,15 @@ def add_parser(commands: Commands) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     paths = resolve_weights(args.logs, rank=args.rank)
-    if args.format or args.output or not is_terminal(sys.stdout) or is_dumb_terminal() or not reopen_keyboard():
+    if args.format or args.output or not has_screen():
         return report_weights(paths, args.format or "text", args.output, against=args.against)
     return _show(_read(paths, args.against), args)
 
 
 def _show(matrix: Matrix, args: argparse.Namespace) -> int:
-    """Show the matrix, and between times the explorer; return the exit code."""
+    """Show the matrix; return the exit code."""
     from numtui.session.weights import WeightsCursor
-    from numtui.tui.weights_app import run_weights
+    from numtui.tui.screens.weights import WeightsScreen
 
     name_a = matrix.names[matrix.reference]
     request = OpenRequest(path_a="", path_b="", name_a=name_a, name_b="", rules_path=DEFAULT_RULES)
@@ -74,18 +72,7 @@ def _show(matrix: Matrix, args: argparse.Namespace) -> int:
     cursor = WeightsCursor(matrix)
     if partly := [name for name, log in zip(matrix.names, matrix.logs, strict=True) if log.cut_off or log.problems]:
         cursor.message = f"only partly readable: {', '.join(partly)}"
-    while True:
-        code, chosen = run_weights(cursor, request)
-        if chosen is None:
-            return code or _exit_code(matrix)
-        name_b = matrix.names[cursor.run]
-        try:
-            code = explore(replace(request, path_a=chosen[0], path_b=chosen[1], name_b=name_b))
-        except UserError as error:
-            cursor.message = str(error)
-        else:
-            if code > ExitCode.TROUBLE:  # a signal
-                return code
+    return show(cursor, lambda: WeightsScreen(cursor), request) or _exit_code(matrix)
 
 
 def report_weights(paths: Sequence[str], form: str, output: Path | None, *, against: str | None = None) -> int:

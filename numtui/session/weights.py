@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from matchers.weights.compare import Divergence, StepSummary
 from matchers.weights.matrix import Matrix
+from numtui.inputs import OpenRequest
 from numtui.report.weights_words import logs_of_step
 
 __all__ = ["ParameterDifference", "WeightsCursor"]
@@ -92,6 +93,14 @@ class WeightsCursor:
             self._listed = {at: [ParameterDifference(name, tuple(of)) for name, of in parts.items()]}
         return self._listed[at]
 
-    def logs(self) -> tuple[str, str] | None:
-        """Return the logs of operations of this step, of the reference and of this run; None unless both exist."""
-        return logs_of_step(self.matrix, self.run, self.step)
+    def opening(self, request: OpenRequest) -> OpenRequest | None:
+        """Return the request for the logs of operations of this step, of the reference and of this run.
+
+        None, and a message, unless both exist.
+        """
+        logs = logs_of_step(self.matrix, self.run, self.step)
+        if logs is None:
+            step = self.step
+            self.message = f"step {step} has no operation logs in both folders: numtui capture --steps {step}"
+            return None
+        return replace(request, path_a=logs[0], path_b=logs[1], name_b=self.matrix.names[self.run])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from numtui.cli.main import main
 from numtui.inputs import OpenRequest
 from numtui.session.weights import WeightsCursor
 from numtui.text.lines import line_width
-from numtui.tui.weights_app import WeightsApp
+from numtui.tui.overview_app import OverviewApp
+from numtui.tui.screens.overview import OverviewScreen
+from numtui.tui.screens.weights import WeightsScreen
 from numtui.views.weights import weights_lines
 from tests.matchers.weights.test_weights import Change, moved
 from tests.numtui.report.test_weights import EARLIER, LATER, operations, run
@@ -38,8 +40,8 @@ def cursor_of(steps: int = 3, **changes: Change) -> WeightsCursor:
 
 
 @asynccontextmanager
-async def opened(cursor: WeightsCursor) -> AsyncIterator[tuple[Pilot[None], WeightsApp]]:
-    app = WeightsApp(cursor, REQUEST)
+async def opened(cursor: WeightsCursor) -> AsyncIterator[tuple[Pilot[None], OverviewApp]]:
+    app = OverviewApp(lambda: WeightsScreen(cursor), REQUEST)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         yield pilot, app
@@ -68,7 +70,8 @@ async def test_the_earliest_cell_is_chosen_and_enter_opens_the_logs_of_a_step() 
         await press(pilot, "?")
         assert "earliest different cell of all runs" in screen(pilot)
         await press(pilot, "q", "j", "f", "enter")
-        assert app.chosen == logs
+        assert app.chosen is not None
+        assert (app.chosen.path_a, app.chosen.path_b, app.chosen.name_b) == (*logs, "run_c")
         assert app.return_code == 0
 
 
@@ -133,9 +136,10 @@ def test_the_command_goes_to_the_explorer_and_back(monkeypatch: pytest.MonkeyPat
     logs = operations("run_a", 2), operations("run_b", 2)
     seen: list[object] = []
 
-    def shown(cursor: WeightsCursor, asked: OpenRequest) -> tuple[int, tuple[str, str] | None]:
-        seen.append(cursor.message)
-        return 0, cursor.logs() if len(seen) == 1 else None
+    def shown(screen: Callable[[], OverviewScreen], asked: OpenRequest) -> tuple[int, OpenRequest | None]:
+        overview = screen().overview
+        seen.append(overview.message)
+        return 0, overview.opening(asked) if len(seen) == 1 else None
 
     def explored(asked: OpenRequest) -> int:
         seen.append((asked.path_a, asked.path_b, asked.name_a, asked.name_b))
@@ -143,8 +147,8 @@ def test_the_command_goes_to_the_explorer_and_back(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("TERM", "xterm")
     for name in ("is_terminal", "reopen_keyboard"):
-        monkeypatch.setattr(f"numtui.cli.weights.{name}", lambda *_: True)
-    monkeypatch.setattr("numtui.cli.weights.explore", explored)
-    monkeypatch.setattr("numtui.tui.weights_app.run_weights", shown)
+        monkeypatch.setattr(f"numtui.cli.overview.{name}", lambda *_: True)
+    monkeypatch.setattr("numtui.cli.overview.explore", explored)
+    monkeypatch.setattr("numtui.tui.overview_app.run_overview", shown)
     assert main(["weights", *runs]) == 1
     assert seen == ["", (*logs, "run_a", "run_b"), "cannot be read"]
