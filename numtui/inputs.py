@@ -56,6 +56,7 @@ class OpenRequest:
         path_a, path_b: readable logs, found and checked; `path_b` is empty to open a single log. A log from
             standard input is in a file already.
         name_a, name_b: names of the sides on the screen.
+        row: record of side a on which the explorer puts the cursor; None for the place of the last session.
         rules_path: the rule file; the explorer reads it if it exists, and saves to it.
         rules_given: the user named that path (else it is the default).
         auto_rules: reports apply the rule file of the default path if it exists (else only one that the user named).
@@ -76,6 +77,7 @@ class OpenRequest:
     name_a: str
     name_b: str
     rules_path: Path
+    row: int | None = None
     rules_given: bool = False
     auto_rules: bool = False
     expect: str | None = None

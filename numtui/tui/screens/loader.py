@@ -136,9 +136,12 @@ class LogLoader:
             session.adopt(loaded.comparison, loaded.file)
             self._greet()
             if session.store is not None:
-                if told := session.resume(session.store.known):
+                told = session.resume(session.store.known)
+                if told and self.request.row is None:
                     screen.say(told)
                 screen.resize_inspector()
+            if (row := self.request.row) is not None and row < len(session.comparison.a):
+                session.listing.go(int(session.comparison.at_a[row]))
         screen.warn(session.comparison.comparability.sentence, rule_trouble(session))
         screen.draw()
         if not self._again:

@@ -288,6 +288,22 @@ async def test_the_inspector_leads_to_the_producer_and_back(tmp_path: Path) -> N
         assert "j k choose input" not in screen(pilot)
 
 
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(("asked_for", "shown"), [(0, 0), (9, 9), (10**6, 5)])
+async def test_a_record_that_is_asked_for_goes_before_the_place_of_the_last_session(
+    tmp_path: Path, single: bool, asked_for: int, shown: int
+) -> None:
+    """Also the first record; one that the log does not have leaves the cursor where it was, at 5."""
+    first, *others = training_step()
+    both = request(tmp_path, ops_b=[first, op("extra/op_0_neg"), *others])
+    asked = replace(both, path_b="", name_b="") if single else both
+    async with opened(asked) as (_, explorer):
+        explorer.session.listing.go(int(explorer.session.comparison.at_a[5]))
+        explorer.session.store_session()
+    async with opened(replace(asked, row=asked_for)) as (_, explorer):
+        assert explorer.session.comparison.row_a[explorer.session.listing.cursor] == shown
+
+
 async def test_leaving_with_unsaved_rules_asks(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         await press(pilot, "n", "x", "enter", "q")
