@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONDITIONS",
+    "CONDITIONS_OF_RUN",
     "FAIL_ON",
+    "FAIL_ON_OF_RUN",
     "FORMATS",
     "OF_ONE_LOG",
     "SUFFIXES",
@@ -70,6 +72,18 @@ OF_ONE_LOG = ("diverged", "incomplete", "recompute-mismatch")
 
 FAIL_ON = ("diverged", "incomplete", "not-compared")
 """The conditions unless the user names others. Where nothing was compared, a comparison fails in any case."""
+
+CONDITIONS_OF_RUN = MappingProxyType(
+    {
+        "finding": "a check does not hold",
+        "not-checked": "no check could be made",
+        "incomplete": "a check could not be made, or a rank's log is missing or cut off",
+    }
+)
+"""Conditions on which a run that is checked by itself can fail, with their meaning."""
+
+FAIL_ON_OF_RUN = ("finding", "not-checked")
+"""Those unless the user names others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,11 @@ runs only that script and style, whatever a log contains.
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any, Final, TextIO
 
 import numpy as np
@@ -29,6 +27,7 @@ from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
 from numtui.report.html.names import add_names
+from numtui.report.html.page import packaged, source_hash
 from numtui.report.html.results import add_results
 from numtui.report.html.summary import coverage, logs, overview, rules, summary, text
 from numtui.report.model import Report
@@ -115,10 +114,10 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
     add_results(block, report.comparison)
     view = view or View()
     block.head["page"] = _page(report, view)
-    style, script = _file("report.css"), _script()
+    style, script = packaged("report.css"), _script()
     names = " ↔ ".join(safe_text(name, 60) for name in report.options.names)
     # The script opens no connection and loads nothing, and nothing else runs.
-    only = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    only = f"script-src '{source_hash(script)}'; style-src '{source_hash(style)}'"
     policy = f"default-src 'none'; {only}; base-uri 'none'; form-action 'none'"
     parts = {
         "policy": policy,
@@ -135,7 +134,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "script": script,
     }
     # In one pass, so that no inserted text is searched for placeholders.
-    out.write(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("template.html")))
+    out.write(re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], packaged("template.html")))
 
 
 def _page(r: Report, view: View) -> dict[str, Any]:
@@ -217,14 +216,5 @@ def _status(status: Status) -> dict[str, Any]:
 @cache
 def _script() -> str:
     """Join all scripts in one scope."""
-    parts = "\n".join(_file(f"js/{name}.js") for name in _SCRIPTS)
+    parts = "\n".join(packaged(f"js/{name}.js") for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
-
-
-@cache
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"

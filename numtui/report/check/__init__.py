@@ -1,0 +1,1 @@
+"""Reports on a run that was checked against itself (`numtui check`), a module per form."""

@@ -1,0 +1,70 @@
+"""HTML report on a checked run: one page without scripts, in the look of the page of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final, TextIO
+
+from matchers.runs.finding import Finding
+from numtui import __version__
+from numtui.report.check.model import CheckReport
+from numtui.report.check.words import log_line, result, run_words, size, subjects, summaries, where
+from numtui.report.html.page import packaged, source_hash
+from numtui.report.html.summary import text
+
+__all__ = ["write"]
+
+_MAX_FINDINGS: Final = 500
+_MAX_SENTENCES: Final = 500
+
+
+def write(report: CheckReport, out: TextIO) -> None:
+    """Write the page."""
+    out.writelines(f"{line}\n" for line in _lines(report))
+
+
+def _lines(r: CheckReport) -> Iterator[str]:
+    style = packaged("report.css")
+    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    yield '<!doctype html>\n<html lang="en" class="static">\n<head>\n<meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="referrer" content="no-referrer">'
+    yield f"<title>{text(f'numtui check: {r.title}')}</title>\n<style>{style}</style>\n</head>\n<body>"
+    red = ' class="red"' if r.checked.findings or r.checked.nothing else ""
+    yield f'<header><h1>{text(run_words(r.run))}</h1><p id="result"{red}>{result(r.checked)}</p></header>\n<main>'
+    findings = r.checked.findings
+    if findings:
+        yield "<h2>Findings</h2>\n<ol>"
+        yield from (_finding(r, finding) for finding in findings[:_MAX_FINDINGS])
+        yield f"</ol>{_more(len(findings) - _MAX_FINDINGS)}"
+    yield "<h2>Checks</h2>\n<table><tr><th>check</th><th>result</th><th>made on</th></tr>"
+    for each in summaries(r.checked):
+        red = ' class="red"' if each.findings else ""
+        yield f"<tr><td>{text(each.claim)}</td><td{red}>{each.verdict}</td><td>{escape(each.extent)}</td></tr>"
+    yield "</table>"
+    yield from _list("Not checked", r.not_checked)
+    yield from _list("Notes", r.checked.notes)
+    yield f"<p><small>numtui {text(__version__)}</small></p>\n</main>\n</body>\n</html>"
+
+
+def _finding(r: CheckReport, finding: Finding) -> str:
+    told = [f"<strong>{text(finding.text)}</strong>", f"<code>{escape(subjects(finding))}</code>"]
+    told.append(escape(", ".join(filter(None, (where(finding), size(finding))))))
+    for place in finding.places[:2]:
+        key, line, location = text(place.key), escape(log_line(r.run, place)), text(place.location)
+        told.append(f"rank {place.rank}: <code>{key}</code> {location}<br><small>{line}</small>")
+    told += map(text, finding.notes)
+    return f"<li>{'<br>'.join(told)}</li>"
+
+
+def _list(heading: str, sentences: Sequence[str]) -> Iterator[str]:
+    if sentences:
+        yield f"<h2>{heading}</h2>\n<ul>"
+        yield from (f"<li>{text(sentence)}</li>" for sentence in sentences[:_MAX_SENTENCES])
+        yield f"</ul>{_more(len(sentences) - _MAX_SENTENCES)}"
+
+
+def _more(n: int) -> str:
+    return f"<p>… and {n:,} more</p>" if n > 0 else ""
