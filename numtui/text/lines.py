@@ -30,6 +30,7 @@ __all__ = [
     "width_of",
     "window",
     "wrap",
+    "wrap_line",
 ]
 
 
@@ -135,3 +136,14 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Wrap a sentence to lines of `width` cells."""
     lines = textwrap.wrap(safe_text(text, MAX_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
     return lines or [""]
+
+
+def wrap_line(line: Line, width: int) -> list[Line]:
+    """Wrap a line to `width` cells: its last piece is broken, with a hanging indent."""
+    if not line or line_width(line) <= width:
+        return [line]
+    *head, (text, role) = line
+    start = line_width(head)
+    indent = start + len(text) - len(text.lstrip())
+    first, *rest = wrap(text.strip(), max(width - indent - 1, 20))
+    return [[*head, (" " * (indent - start) + first, role)], *([(" " * indent + part, role)] for part in rest)]

@@ -11,7 +11,7 @@ from numtui.action import Action, help_of, key_label
 from numtui.actions import ACTIONS, first_keys
 from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
-from numtui.text.lines import Line, fit, line_width, wrap
+from numtui.text.lines import Line, fit, wrap_line
 from numtui.text.safe import safe_text
 from numtui.tui.screens.modal import Modal
 from numtui.tui.widgets.lines import WHEEL_LINES, Lines
@@ -51,7 +51,7 @@ class Pager(Modal[None]):
 
     def draw(self) -> None:
         """Draw the visible lines."""
-        self._wrapped = [part for line in self._lines for part in _wrapped(line, self.size.width)]
+        self._wrapped = [part for line in self._lines for part in wrap_line(line, self.size.width)]
         self._hits = self._having(self._text)
         self._top = min(max(self._top, 0), max(len(self._wrapped) - self._room, 0))
         below = len(self._wrapped) - self._top - self._room
@@ -136,17 +136,6 @@ class Pager(Modal[None]):
 
 class _PagerText(Lines):
     """Lines of the text."""
-
-
-def _wrapped(line: Line, width: int) -> list[Line]:
-    """Wrap a long line: its last piece is broken, with a hanging indent."""
-    if not line or line_width(line) <= width:
-        return [line]
-    *head, (text, role) = line
-    start = line_width(head)
-    indent = start + len(text) - len(text.lstrip())
-    first, *rest = wrap(text.strip(), max(width - indent - 1, 20))
-    return [[*head, (" " * (indent - start) + first, role)], *([(" " * indent + part, role)] for part in rest)]
 
 
 _SIGNS = """\
