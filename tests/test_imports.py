@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from numtui.report.options import FORMATS
+from tests.checked import odd_run
 from tests.matchers.weights.test_weights import log
 
-COMMANDS = ["", "diff", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check", "completion"]
+COMMANDS = [
+    *("", "diff", "check", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check"),
+    *("cache", "completion"),
+]
 
 _RUN = """
 import json, sys
@@ -54,6 +58,13 @@ def test_a_report_on_weights_imports_no_screen(tmp_path: Path) -> None:
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 
 
+def test_a_checked_run_imports_no_screen(tmp_path: Path) -> None:
+    run = odd_run(tmp_path / "run")
+    loaded = modules_after_commands(*(["check", run, "--format", form] for form in FORMATS))
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
 def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
     overrides = tmp_path / "o.csv"
     overrides.write_text("a, b\n")
@@ -69,8 +80,9 @@ def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
 
 
 def test_the_explorer_imports_no_torch() -> None:
-    imports = "import numtui.tui.app, numtui.tui.overview_app, numtui.tui.screens.weights, json, sys"
-    loaded = modules_after(f"{imports}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
+    screens = ("tui.app", "tui.overview_app", "tui.screens.check", "tui.screens.weights")
+    imports = ", ".join(f"numtui.{name}" for name in screens)
+    loaded = modules_after(f"import {imports}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)")
     assert "textual" in loaded
     assert "torch" not in loaded
 

@@ -36,6 +36,7 @@ __all__ = [
     "add_expectation",
     "add_log_options",
     "add_logs",
+    "add_no_cache",
     "add_output",
     "add_rank",
     "add_screen",
@@ -43,6 +44,7 @@ __all__ = [
     "on_screen",
     "requested",
     "requested_of_one",
+    "whole_number",
 ]
 
 WEIGHT_FORMATS = ("text", "json", "jsonl")
@@ -98,15 +100,20 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name-a", metavar="NAME", help="name of side a")
     parser.add_argument("--name-b", metavar="NAME", help="name of side b")
+    add_no_cache(parser)
+    add_rank(parser)
+
+
+def add_no_cache(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-cache`."""
     parser.add_argument(
         "--no-cache", action="store_true", help="read and compare anew, and keep nothing (also: NUMTUI_CACHE=0)"
     )
-    add_rank(parser)
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
     """Add `--rank`."""
-    parser.add_argument("--rank", type=_rank, metavar="N", help="rank to read from run folders")
+    parser.add_argument("--rank", type=whole_number, metavar="N", help="rank to read from run folders")
 
 
 def add_expectation(parser: argparse.ArgumentParser) -> None:
@@ -161,9 +168,14 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-session", action="store_true", help="do not resume the last session or save this one")
 
 
-def _rank(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Return a rank or a step of the command line.
+
+    Raises:
+        ArgumentTypeError: it is no number from 0 on.
+    """
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"a rank is a number from 0 on, not {safe_text(text, 40)!r}")
+        raise argparse.ArgumentTypeError(f"a number from 0 on is expected, not {safe_text(text, 40)!r}")
     return int(text)
 
 

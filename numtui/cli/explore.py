@@ -44,6 +44,7 @@ commands:
   numtui A B             open the explorer (without a terminal: the text report)
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
+  numtui check RUN       check one run against itself, across its ranks
   numtui weights RUN …   show at which step the weights of runs diverge
   numtui capture -- X.py record a training script's steps (needs torch)
   numtui suggest A B     print the known kinds of drift, and rules for them
