@@ -1,5 +1,6 @@
-"""Bugs to plant: each is a field that the code of one layer, or of the training loop, reads."""
+"""Bugs to plant, the layouts in which each can exist, and the rank that has it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Fields of `LayerConfig` that differ in the layer that has the bug.
@@ -12,10 +13,43 @@ LAYER_BUGS: dict[str, dict[str, object]] = {
     "permuted-heads": {"rotate_heads": 1},
     "detached-keys": {"detach_keys": True},
     "inf-softmax": {"naive_softmax": True},
+    "counter": {"counted": True},
 }
-# Not in a layer: the loop and the communication read `Settings.has_bug`.
-LOOP_BUGS = ("weight-decay-off", "accumulation-scale", "stale-gather")
-BUGS = (*LAYER_BUGS, *LOOP_BUGS)
+# Not in a layer: the loop reads `Settings.has_bug`.
+LOOP_BUGS = ("weight-decay-off", "accumulation-scale", "rng-not-restored")
+# Of ranks, of what they share and how they communicate: the values of --parallel with which each can exist.
+RANK_BUGS: dict[str, Sequence[str]] = {
+    "flipped-bit": ("ddp", "tp", "fsdp2+tp"),
+    "not-broadcast": ("ddp",),
+    "not-reduced": ("ddp", "fsdp2", "tp", "fsdp2+tp"),
+    "wrong-group": ("ddp", "fsdp2+tp"),
+    "sum-not-mean": ("ddp", "fsdp2", "tp", "fsdp2+tp"),
+    "same-batch": ("ddp", "fsdp2", "fsdp2+tp"),
+    "other-batch": ("tp", "fsdp2+tp"),
+    "tp-dropout": ("tp", "fsdp2+tp"),
+    "corrupt-reduce-scatter": ("fsdp2", "fsdp2+tp"),
+    "stale-gather": ("fsdp2", "fsdp2+tp"),
+    "skipped-collective": ("ddp", "fsdp2", "fsdp2+tp"),
+    "left-out": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
+    "nan": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
+}
+# What megatron.py must be given for a bug to exist.
+MEGATRON_BUGS: dict[str, Sequence[str]] = {
+    "flipped-bit": ("--dp",),
+    "not-broadcast": ("--dp",),
+    "not-reduced": ("--dp",),
+    "wrong-group": ("--dp", "--tp"),
+    "sum-not-mean": ("--dp",),
+    "same-batch": ("--dp",),
+    "other-batch": ("--tp",),
+    "tp-dropout": ("--tp", "--dropout"),
+    "corrupt-reduce-scatter": ("--tp", "--sequence-parallel"),
+    "stale-gather": ("--tp", "--sequence-parallel"),
+    "skipped-collective": ("--tp",),
+    "left-out": (),
+    "nan": (),
+}
+BUGS = (*LAYER_BUGS, *LOOP_BUGS, *RANK_BUGS)
 
 
 @dataclass(frozen=True)
@@ -32,3 +66,32 @@ class Bug:
         if name not in BUGS or (layer and not layer.isdecimal()):
             raise ValueError(text)
         return cls(name, int(layer) if layer else None)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The bug of a run as one of its ranks sees it.
+
+    Attributes:
+        name: Empty without one.
+        layer: Index of its layer.
+        rank: Global rank that has it, where a single one has.
+        own_rank: Global rank of this process.
+    """
+
+    name: str
+    layer: int
+    rank: int
+    own_rank: int
+
+    def has(self, name: str) -> bool:
+        """Return True if this bug is planted on any rank."""
+        return self.name == name
+
+    def here(self, name: str) -> bool:
+        """Return True if this rank has this bug."""
+        return self.name == name and self.own_rank == self.rank
+
+    def parameter(self, name: str) -> str:
+        """Return the full name of a parameter of the bug's layer."""
+        return f"layers.{self.layer}.{name}"

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +25,15 @@ def micro_batch(seed: int, step: int, index: int, size: tuple[int, int], vocab: 
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
+def matrix(seed: int, name: str, shape: Sequence[int]) -> Tensor:
+    """Draw a matrix of (…, outputs, inputs), or a stack of (inputs, outputs), from a generator seeded by its name."""
+    generator = torch.Generator().manual_seed(derived_seed(seed, "weights", name))
+    return torch.randn(shape, generator=generator) * shape[1] ** -0.5
+
+
 def initialise(model: nn.Module, seed: int) -> None:
-    """Fill matrices from generators seeded by their names; vectors belong to the norms and stay one."""
+    """Draw all matrices; vectors belong to the norms and stay one."""
     for name, parameter in model.named_parameters():
-        if parameter.dim() < 2:
-            continue
-        generator = torch.Generator().manual_seed(derived_seed(seed, "weights", name))
-        # Experts are stacks of (inputs, outputs), linear layers (outputs, inputs).
-        inputs = parameter.shape[1]
-        values = torch.randn(parameter.shape, generator=generator) * inputs**-0.5
-        with torch.no_grad():
-            parameter.copy_(values)
+        if parameter.dim() > 1:
+            with torch.no_grad():
+                parameter.copy_(matrix(seed, name, parameter.shape))
