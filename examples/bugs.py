@@ -33,6 +33,7 @@ RANK_BUGS: dict[str, Sequence[str]] = {
     "left-out": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
     "nan": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
 }
+FLOAT32_BUGS = ("flipped-bit", "corrupt-reduce-scatter")
 # What megatron.py must be given for a bug to exist.
 MEGATRON_BUGS: dict[str, Sequence[str]] = {
     "flipped-bit": ("--dp",),
@@ -79,10 +80,10 @@ class Planted:
         own_rank: Global rank of this process.
     """
 
-    name: str
-    layer: int
-    rank: int
-    own_rank: int
+    name: str = ""
+    layer: int = 0
+    rank: int = 0
+    own_rank: int = 0
 
     def has(self, name: str) -> bool:
         """Return True if this bug is planted on any rank."""
@@ -95,3 +96,12 @@ class Planted:
     def parameter(self, name: str) -> str:
         """Return the full name of a parameter of the bug's layer."""
         return f"layers.{self.layer}.{name}"
+
+
+NO_BUG = Planted()
+
+
+def planted(bug: Bug | None, layers: int, wanted_rank: int, own_rank: int, world_size: int) -> Planted:
+    """Return the bug as `own_rank` sees it: in the middle layer unless it names one, at most on the last rank."""
+    layer = layers // 2 if bug is None or bug.layer is None else bug.layer
+    return Planted(bug.name if bug else "", layer, min(wanted_rank, world_size - 1), own_rank)

@@ -9,7 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 
-def apply(model: Any, kind: str, style: str) -> None:
+def apply(model: Any, kind: str, style: str, *, restore_rng: bool = True) -> None:
     """Checkpoint each layer of `model`.
 
     Args:
@@ -17,10 +17,11 @@ def apply(model: Any, kind: str, style: str) -> None:
         kind: `none`; `full`; `selective`, which keeps the results of matrix products and recomputes the rest.
         style: `wrapper` puts a module around each layer, `function` and `function-reentrant` call it through
             `torch.utils.checkpoint.checkpoint`.
+        restore_rng: Recompute with the random numbers of the forward pass.
     """
     if kind == "none":
         return
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if restore_rng else {"preserve_rng_state": False}
     if kind == "selective":
         kept = [torch.ops.aten.mm.default, torch.ops.aten.bmm.default]
         options["context_fn"] = partial(create_selective_checkpoint_contexts, kept)

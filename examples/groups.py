@@ -52,9 +52,14 @@ class Group:
     def reduce_scatter(self, x: Tensor) -> Tensor:
         if self.size == 1:
             return x
-        part = x.new_empty(x.shape[0] // self.size, *x.shape[1:])
-        reduce_scatter_single(part, x.contiguous(), group=self.group)
+        part, work = self.start_reduce_scatter(x)
+        work.wait()
         return part
+
+    def start_reduce_scatter(self, x: Tensor) -> tuple[Tensor, Any]:
+        """Return the part, and the work that fills it."""
+        part = x.new_empty(x.shape[0] // self.size, *x.shape[1:])
+        return part, reduce_scatter_single(part, x.contiguous(), group=self.group, async_op=True)
 
     def split(self, x: Tensor, dim: int = 0) -> Tensor:
         """Keep this rank's part."""
@@ -90,6 +95,7 @@ class Group:
 
 
 def same(x: Tensor) -> Tensor:
+    """Return `x`."""
     return x
 
 

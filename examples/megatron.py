@@ -1,17 +1,16 @@
 # mypy: allow-subclassing-any
 """Train a small GPT in Megatron-LM's manner: plain tensors, process groups and collectives of its own, no DTensor.
 
-`torchrun --nproc_per_node 4 examples/megatron.py --tp 2 --sequence-parallel`
+`torchrun --nproc_per_node 4 examples/megatron.py --tp 2 --dp 2`
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import faults
 import torch
-from bugs import MEGATRON_BUGS, Bug, Planted
+from bugs import MEGATRON_BUGS, Bug, Planted, planted
 from data import derived_seed, matrix, micro_batch
 from groups import Group, RandomStates, joined_ranks, same
 from state import digest
@@ -42,10 +41,11 @@ class Matrix(nn.Module):
         sizes[split] //= tp.size
         self.weight = nn.Parameter(torch.empty(sizes))
         self.weight.divided_dim = split
-        into, out_of = (
-            (tp.gather_sequence, tp.reduce_scatter_sequence) if sequence else (tp.copy_to_region, tp.reduce_from_region)
-        )
-        self.into, self.out_of = (into, same) if split == 0 else (same, out_of)
+        self.into = self.out_of = same
+        if split == 0:
+            self.into = tp.gather_sequence if sequence else tp.copy_to_region
+        else:
+            self.out_of = tp.reduce_scatter_sequence if sequence else tp.reduce_from_region
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out_of(functional.linear(self.into(x), self.weight))
@@ -121,7 +121,7 @@ class GPT(nn.Module):
         self.embedding = Embedding(settings, tp)
         self.dropout = Dropout(settings.dropout, nullcontext)
         self.enter = tp.scatter_sequence if settings.sequence_parallel else same
-        groups = [faults.of_group(tp, bug) if index == bug.layer else tp for index in range(settings.layers)]
+        groups = [faults.layer_group(tp, bug) if index == bug.layer else tp for index in range(settings.layers)]
         self.layers = nn.ModuleList(Layer(settings, group, states) for group in groups)
         self.norm = nn.LayerNorm(settings.dim)
         self.output = Matrix(settings.dim, settings.vocab, tp, split=0, sequence=settings.sequence_parallel)
@@ -197,8 +197,7 @@ def train(settings: argparse.Namespace, tp: Group, dp: Group, bug: Planted) -> N
             inputs, targets = micro_batch(
                 token_seed, step, batch_index, (settings.batch, settings.seq_len), settings.vocab
             )
-            starved = bug.here("nan") and step == settings.bug_step
-            with faults.zero_by_zero(model.layers[bug.layer]) if starved else nullcontext():
+            with faults.empty_mean(model.layers[bug.layer], bug, now=step == settings.bug_step):
                 logits = model(inputs.t())
             part = functional.cross_entropy(logits.flatten(0, 1), targets.t().flatten()) / settings.micro_batches
             part.backward()
@@ -211,32 +210,24 @@ def train(settings: argparse.Namespace, tp: Group, dp: Group, bug: Planted) -> N
         print(f"state {digest(model, optimizer)}", flush=True)
 
 
-NUMBERS = (
-    *(("layers", 2), ("dim", 32), ("heads", 4), ("vocab", 64), ("dropout", 0.0)),
-    *(("seq-len", 16), ("batch", 2), ("micro-batches", 1), ("steps", 3), ("seed", 42), ("threads", 1)),
-    *(("lr", 1e-3), ("weight-decay", 0.1), ("clip", 1.0)),
-    *(("tp", 1), ("dp", 1), ("bucket", 0), ("timeout", 60), ("bug-rank", 2), ("bug-step", 1)),
-)
+MODEL = (("layers", 2), ("dim", 32), ("heads", 4), ("vocab", 64), ("dropout", 0.0))
+DATA = (("seq-len", 16), ("batch", 2), ("micro-batches", 1), ("steps", 3), ("seed", 42), ("threads", 1))
+OPTIMIZER = (("lr", 1e-3), ("weight-decay", 0.1), ("clip", 1.0))
+RANKS = (("tp", 1), ("dp", 1), ("timeout", 60), ("bug-rank", 2), ("bug-step", 1))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; exit with a message if it contradicts itself."""
-    parser = argparse.ArgumentParser(
-        description="Train a small GPT over tensor- and data-parallel ranks. --bucket is the least number of gradients "
-        "that are averaged together; 0 averages each parameter's alone.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    for name, default in NUMBERS:
-        parser.add_argument(f"--{name}", type=type(default), default=default)
-    parser.add_argument(
-        "--sequence-parallel", action="store_true", help="norms and residuals of slices of the sequence"
-    )
+    parser = argparse.ArgumentParser(description="Train a small GPT over tensor- and data-parallel ranks.")
+    for name, default in (*MODEL, *DATA, *OPTIMIZER, *RANKS):
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default: {default}")
+    parser.add_argument("--bucket", type=int, default=0, help="least number of gradients to average at once")
+    parser.add_argument("--sequence-parallel", action="store_true", help="norms and residuals on slices of sequences")
     parser.add_argument("--print-state", action="store_true", help="end with a digest of all that training changed")
     parser.add_argument("--bug", type=Bug.parse, metavar="NAME[@LAYER]", help=", ".join(MEGATRON_BUGS))
     settings = parser.parse_args(arguments)
-    if settings.dim % settings.heads or any(
-        n % settings.tp for n in (settings.heads, settings.vocab, settings.seq_len)
-    ):
+    divided = (settings.heads, settings.vocab, settings.seq_len)
+    if settings.dim % settings.heads or any(size % settings.tp for size in divided):
         parser.error("--dim must be a multiple of --heads, and --heads, --vocab and --seq-len of --tp")
     if settings.bug:
         given = [option for option in ("--tp", "--dp") if vars(settings)[option[2:]] > 1]
@@ -244,6 +235,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         lacking = [option for option in MEGATRON_BUGS.get(settings.bug.name, ("train.py",)) if option not in given]
         if lacking:
             parser.error(f"--bug {settings.bug.name} needs {' and '.join(lacking)}")
+        if (settings.bug.layer or 0) >= settings.layers:
+            parser.error(f"--bug: there is no layer {settings.bug.layer}")
     return settings
 
 
@@ -253,9 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(True)
     with joined_ranks(settings.tp, settings.dp, settings.timeout) as (tp, dp):
-        name, layer = (settings.bug.name, settings.bug.layer) if settings.bug else ("", None)
-        layer = settings.layers // 2 if layer is None else layer
-        bug = Planted(name, layer, min(settings.bug_rank, tp.size * dp.size - 1), tp.ranks[tp.rank])
+        bug = planted(settings.bug, settings.layers, settings.bug_rank, tp.ranks[tp.rank], tp.size * dp.size)
         train(settings, tp, dp, bug)
 
 

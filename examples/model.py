@@ -17,6 +17,7 @@ class LayerConfig:
 
     experts: int = 0
     top_k: int = 2
+    dropout: float = 0.0
     rope_base: float = 10_000.0
     norm_eps: float = 1e-5
     softmax_scale: float = 1.0
@@ -24,6 +25,7 @@ class LayerConfig:
     negate_attention: bool = False
     rotate_heads: int = 0
     detach_keys: bool = False
+    counted: bool = False
     bf16_down_projection: bool = False
 
 
@@ -37,6 +39,7 @@ class ModelConfig:
     vocab: int
     seq_len: int
     tied: bool = False
+    unused: bool = False
     layers: tuple[LayerConfig, ...] = field(default=(LayerConfig(),))
 
     @property
@@ -118,6 +121,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, dim) to the same; under tensor parallelism it sees its own heads only."""
+        x = functional.dropout(x, self.layer.dropout)
         heads = (*x.shape[:-1], -1, self.head_dim)
         q, k, v = self.wq(x).view(heads), self.wk(x).view(heads), self.wv(x).view(heads)
         q, k = self.rope(q), self.rope(k)
@@ -152,12 +156,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
+        self.dropout = layer.dropout
         self.w1 = Linear(config.dim, config.hidden)
         self.w2 = Linear(config.hidden, config.dim, torch.bfloat16 if layer.bf16_down_projection else None)
         self.w3 = Linear(config.dim, config.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, dim) to the same."""
+        x = functional.dropout(x, self.dropout)
         return self.w2(functional.silu(self.w1(x)) * self.w3(x))
 
 
@@ -166,6 +172,8 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
+        self.calls: Tensor | None
+        self.register_buffer("calls", torch.zeros(()) if layer.counted else None, persistent=False)
         self.attention_norm = RMSNorm(config.dim, layer.norm_eps)
         self.attention = Attention(config, layer)
         self.feed_forward_norm = RMSNorm(config.dim, layer.norm_eps)
@@ -177,6 +185,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, dim) to the same."""
+        if self.calls is not None:
+            # A layer that is recomputed counts twice, and the second time computes something else.
+            self.calls += 1
+            x = x * (1 + 0.01 * self.calls)
         x = x + self.attention(self.attention_norm(x))
         return x + self.feed_forward(self.feed_forward_norm(x))
 
@@ -195,6 +207,8 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Block(config, layer) for layer in config.layers)
         self.norm = RMSNorm(config.dim, 1e-5)
         self.output = Linear(config.dim, config.vocab)
+        if config.unused:
+            self.unused = Linear(config.dim, config.vocab)
         if config.tied:
             self.output.weight = self.embedding.weight
         self.call_layer: Callable[[nn.Module, Tensor], Tensor] = call

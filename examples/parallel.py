@@ -4,11 +4,13 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from bugs import NO_BUG, Planted
+from parallel_faults import reduce_apart, reduce_wrongly, replace_collectives
 from settings import Settings
-from stale import StaleAllGather
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -20,6 +22,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -30,6 +33,7 @@ class World:
     `simulated`: one process simulates all ranks, and each tensor stands for one per rank.
     """
 
+    bug: Planted = NO_BUG
     simulated: bool = False
     data_mesh: Any = None
     tensor_mesh: Any = None
@@ -43,6 +47,11 @@ class World:
     def data_rank(self) -> int:
         return self.data_mesh.get_local_rank() if self.data_mesh else 0
 
+    @property
+    def tensor_size(self) -> int:
+        """Number of ranks that share the matrices of a layer."""
+        return self.tensor_mesh.size() if self.tensor_mesh else 1
+
     def sum(self, value: Tensor) -> Tensor:
         """Sum over the ranks that see different data."""
         if self.data_mesh:
@@ -54,7 +63,7 @@ class World:
 def open_world(settings: Settings) -> Iterator[World]:
     """Join the other ranks, real (gloo, under `torchrun`) or simulated, and leave them at the end."""
     if settings.parallel == "none":
-        yield World()
+        yield World(settings.planted(0, 1))
         return
     simulated = settings.local_tensor or settings.fake_world
     if simulated:
@@ -62,7 +71,7 @@ def open_world(settings: Settings) -> Iterator[World]:
 
         dist.init_process_group("fake", rank=0, world_size=simulated, store=FakeStore())
     elif "RANK" in os.environ:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=timedelta(seconds=settings.timeout))
     else:
         raise SystemExit("--parallel: start it with torchrun, or with --fake-world or --local-tensor")
     with ExitStack() as stack:
@@ -71,21 +80,21 @@ def open_world(settings: Settings) -> Iterator[World]:
             from torch.distributed._local_tensor import LocalTensorMode
 
             stack.enter_context(LocalTensorMode(settings.local_tensor))
-        yield _meshes(settings, dist.get_world_size())
+        yield _meshes(settings, settings.planted(dist.get_rank(), dist.get_world_size()), dist.get_world_size())
 
 
-def _meshes(settings: Settings, size: int) -> World:
+def _meshes(settings: Settings, bug: Planted, size: int) -> World:
     tensor_size = {"tp": size, "fsdp2+tp": min(2, size)}.get(settings.parallel, 1)
     if size % tensor_size or settings.kv_heads % tensor_size or settings.seq_len % tensor_size:
         raise SystemExit(f"--kv-heads, --seq-len and the number of ranks must be multiples of {tensor_size}")
     if settings.parallel == "tp":
         mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
-        return World(simulated=settings.local_tensor > 0, tensor_mesh=mesh)
+        return World(bug, simulated=settings.local_tensor > 0, tensor_mesh=mesh)
     if settings.parallel == "fsdp2+tp":
         shape = (size // tensor_size, tensor_size)
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))
-        return World(data_mesh=mesh["dp"], tensor_mesh=mesh["tp"])
-    return World(data_mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("dp",)))
+        return World(bug, data_mesh=mesh["dp"], tensor_mesh=mesh["tp"])
+    return World(bug, data_mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("dp",)))
 
 
 def split_matrices(model: Any, world: World) -> None:
@@ -116,6 +125,8 @@ def split_matrices(model: Any, world: World) -> None:
     for layer in model.layers:
         parallelize_module(layer, world.tensor_mesh, layer_plan, src_data_rank=None)
     parallelize_module(model, world.tensor_mesh, model_plan, src_data_rank=None)
+    if not world.data_mesh:
+        reduce_wrongly(model.layers[world.bug.layer].attention_norm, world.bug, world.tensor_size)
 
 
 def _give_each_rank_a_copy(model: nn.Module) -> None:
@@ -135,21 +146,30 @@ def _give_each_rank_a_copy(model: nn.Module) -> None:
 def divide_data(model: Any, settings: Settings, world: World) -> Any:
     """Return the module to call so that gradients are summed over the ranks that see different data."""
     if settings.parallel == "ddp":
-        replicated = DistributedDataParallel(model, device_mesh=world.data_mesh)
+        if world.bug.name in ("not-reduced", "wrong-group", "sum-not-mean"):
+            reduce_apart(model, world.bug)
+        replicated = DistributedDataParallel(
+            model,
+            device_mesh=world.data_mesh,
+            init_sync=not world.bug.has("not-broadcast"),
+            find_unused_parameters=settings.unused,
+        )
         # DDP refuses a bucket annotation other than its private type; a lambda has none.
-        hook = lambda group, bucket: _sum_gradients(group, bucket)  # noqa: E731, PLW0108
+        reduce = _keep_gradients if world.bug.here("skipped-collective") else _sum_gradients
+        hook = lambda group, bucket: reduce(group, bucket)  # noqa: E731, PLW0108
         replicated.register_comm_hook(world.data_mesh.get_group(), hook)
         return replicated
     if settings.parallel.startswith("fsdp2"):
-        for index, layer in enumerate(model.layers):
+        for layer in model.layers:
             fully_shard(layer, mesh=world.data_mesh)
-            if settings.has_bug("stale-gather") and index == settings.bug_layer:
-                layer.set_custom_all_gather(StaleAllGather())
         fully_shard(model, mesh=world.data_mesh)
+        odd = model.layers[world.bug.layer]
+        replace_collectives(odd, world.bug, world.tensor_mesh.get_group() if world.tensor_mesh else None)
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 # The loss is divided by the tokens of all ranks, so gradients are added up, not averaged.
-                module.set_gradient_divide_factor(1.0)
+                averaged = world.bug.has("sum-not-mean") and module is odd
+                module.set_gradient_divide_factor(float(world.data_size) if averaged else 1.0)
                 module.set_force_sum_reduction_for_comms(True)
     return model
 
@@ -165,6 +185,12 @@ def _sum_gradients(group: Any, bucket: Any) -> Any:
     """Sum gradients over the ranks: DDP's own reduction is the mean."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
+
+
+def _keep_gradients(_group: Any, bucket: Any) -> Any:
+    kept: Any = Future()
+    kept.set_result(bucket.buffer())
+    return kept
 
 
 def whole(value: Any) -> Any:

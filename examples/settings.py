@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bugs import BUGS, Bug
+from bugs import BUGS, FLOAT32_BUGS, RANK_BUGS, Bug, Planted, planted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class Settings:
     seq_len: int
     batch: int
     micro_batches: int
+    uneven: bool
     steps: int
     seed: int
     data_seed: int | None
@@ -31,6 +32,9 @@ class Settings:
     experts: int
     top_k: int
     tied: bool
+    dropout: float
+    freeze: str
+    unused: bool
     dtype: str
     ac: str
     ac_style: str
@@ -41,6 +45,8 @@ class Settings:
     fake_world: int
     bug: Bug | None
     bug_step: int
+    bug_rank: int
+    timeout: int
     print_state: bool
 
     @property
@@ -53,6 +59,10 @@ class Settings:
         """Layer of the planted bug: the middle one by default."""
         named = self.bug.layer if self.bug else None
         return self.layers // 2 if named is None else named
+
+    def planted(self, rank: int, world_size: int) -> Planted:
+        """Return the bug as this rank sees it."""
+        return planted(self.bug, self.layers, self.bug_rank, rank, world_size)
 
     def has_bug(self, name: str) -> bool:
         """Return True if this bug is planted in any layer."""
@@ -80,12 +90,16 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--experts", type=int, default=0, help="a mixture of this many experts in every second layer")
     model.add_argument("--top-k", type=_count, default=2, help="experts a token is sent to")
     model.add_argument("--tied", action="store_true", help="the output projection is the embedding")
+    model.add_argument("--dropout", type=float, default=0.0, help="of the inputs of attention and feed-forward")
+    model.add_argument("--freeze", default="", metavar="GLOB", help="parameters of these names are not trained")
+    model.add_argument("--unused", action="store_true", help="a second output projection, which nothing uses")
     model.add_argument("--dtype", choices=("float32", "bfloat16", "amp"), default="float32")
 
     training = parser.add_argument_group("training")
     training.add_argument("--seq-len", type=_count, default=64)
     training.add_argument("--batch", type=_count, default=2, help="sequences in a micro-batch of one process")
     training.add_argument("--micro-batches", type=_count, default=1, help="micro-batches of one process in a step")
+    training.add_argument("--uneven", action="store_true", help="the last rank's micro-batches have a sequence less")
     training.add_argument("--steps", type=_count, default=3)
     training.add_argument("--seed", type=int, default=42)
     training.add_argument("--data-seed", type=int, help="seed of the tokens alone (default: that of --seed)")
@@ -106,11 +120,13 @@ def _parser() -> argparse.ArgumentParser:
     execution.add_argument("--parallel", choices=("none", "ddp", "fsdp2", "tp", "fsdp2+tp"), default="none")
     execution.add_argument("--local-tensor", type=int, default=0, metavar="N", help="simulate N ranks in one process")
     execution.add_argument("--fake-world", type=int, default=0, metavar="N", help="rank 0 of N, without communication")
+    execution.add_argument("--timeout", type=_count, default=1800, help="seconds that a rank waits for the others")
     execution.add_argument("--print-state", action="store_true", help="end with a digest of all that training changed")
 
     bugs = parser.add_argument_group("planted bugs")
     bugs.add_argument("--bug", type=Bug.parse, metavar="NAME[@LAYER]", help=", ".join(BUGS))
-    bugs.add_argument("--bug-step", type=int, default=1, help="first step in which the weight decay is off")
+    bugs.add_argument("--bug-step", type=int, default=1, help="step of `nan`, first step of `weight-decay-off`")
+    bugs.add_argument("--bug-rank", type=int, default=2, help="rank that has it, if one has; at most the last")
     return parser
 
 
@@ -144,8 +160,22 @@ def _contradiction(settings: Settings) -> str | None:
         return "--fake-world needs --parallel"
     if settings.bug_layer >= settings.layers:
         return f"--bug: there is no layer {settings.bug_layer}"
-    if settings.has_bug("stale-gather") and not settings.parallel.startswith("fsdp2"):
-        return "--bug stale-gather needs an all-gather: --parallel fsdp2"
+    if settings.bug and settings.parallel not in RANK_BUGS.get(settings.bug.name, (settings.parallel,)):
+        return f"--bug {settings.bug.name} needs --parallel {' or '.join(RANK_BUGS[settings.bug.name])}"
+    if settings.bug and settings.bug.name in RANK_BUGS and (settings.local_tensor or settings.fake_world):
+        return f"--bug {settings.bug.name} is of a rank, and needs real ones"
+    if (settings.has_bug("tp-dropout") or settings.has_bug("rng-not-restored")) and not settings.dropout:
+        return "--bug tp-dropout and rng-not-restored need --dropout"
+    if (settings.has_bug("counter") or settings.has_bug("rng-not-restored")) and settings.ac == "none":
+        return "--bug counter and rng-not-restored need a recomputed layer: --ac full"
+    if settings.traced and (settings.freeze or (settings.dropout and settings.ac != "none")):
+        return "--traced differentiates every parameter, and restores no random state for --ac with --dropout"
+    if settings.has_bug("nan") and (settings.traced or settings.compile != "none"):
+        return "--bug nan is in one step, and a graph in all: neither --traced nor --compile"
+    if settings.bug and settings.bug.name in FLOAT32_BUGS and settings.dtype == "bfloat16":
+        return f"--bug {settings.bug.name} writes to float32 numbers"
+    if settings.uneven and settings.batch == 1:
+        return "--uneven needs --batch 2 or more"
     if settings.has_bug("detached-keys") and settings.parallel == "ddp":
         return "--bug detached-keys leaves a parameter without a gradient, for which DDP would wait: --parallel fsdp2"
     if settings.has_bug("accumulation-scale") and settings.micro_batches == 1:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from typing import Any
 
 import checkpointing
 import torch
 from bugs import LAYER_BUGS
-from data import initialise, micro_batch
+from data import derived_seed, initialise, micro_batch
+from faults import data_rank, empty_mean, flip_bit
 from loss import LOSSES
 from model import LayerConfig, ModelConfig, Transformer
 from parallel import World, divide_data, open_world, split_matrices, synchronised, whole
@@ -21,7 +23,10 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 def build(settings: Settings) -> Transformer:
     """Build the model of these settings, with weights that depend on the seed only."""
-    layers = [LayerConfig(experts=settings.experts * (i % 2), top_k=settings.top_k) for i in range(settings.layers)]
+    layers = [
+        LayerConfig(experts=settings.experts * (i % 2), top_k=settings.top_k, dropout=settings.dropout)
+        for i in range(settings.layers)
+    ]
     if settings.bug and settings.bug.name in LAYER_BUGS:
         fields: dict[str, Any] = LAYER_BUGS[settings.bug.name]
         layers[settings.bug_layer] = replace(layers[settings.bug_layer], **fields)
@@ -33,6 +38,7 @@ def build(settings: Settings) -> Transformer:
             vocab=settings.vocab,
             seq_len=settings.seq_len,
             tied=settings.tied,
+            unused=settings.unused,
             layers=tuple(layers),
         )
     )
@@ -43,9 +49,9 @@ def build(settings: Settings) -> Transformer:
     return model
 
 
-def make_optimizer(model: nn.Module, settings: Settings) -> Any:
+def make_optimizer(model: nn.Module, settings: Settings, left_out: nn.Parameter | None = None) -> Any:
     """Make AdamW, without weight decay for norms."""
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad and p is not left_out]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
@@ -78,16 +84,30 @@ def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Se
 
 def train(model: Transformer, settings: Settings, world: World) -> None:
     """Run the loop: micro-batches, gradient clipping, optimizer; print one line per step."""
+    bug = world.bug
+    if bug.has("not-broadcast"):
+        initialise(model, settings.seed + world.data_rank)
+    if settings.dropout:
+        # Ranks that share a layer's matrices have the same activations, and need the same mask.
+        torch.manual_seed(derived_seed(settings.seed, "dropout", world.data_rank, bug.here("tp-dropout")))
     split_matrices(model, world)
-    checkpointing.apply(model, settings.ac, settings.ac_style)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not fnmatch(name, settings.freeze))
+    checkpointing.apply(model, settings.ac, settings.ac_style, restore_rng=not bug.has("rng-not-restored"))
     if settings.compile != "none":
         for layer in model.layers:
             layer.compile(backend=settings.compile)
     called = divide_data(model, settings, world)
-    optimizer = make_optimizer(model, settings)
+    left_out = model.get_parameter(bug.parameter("attention.wq.weight")) if bug.here("left-out") else None
+    optimizer = make_optimizer(model, settings, left_out)
 
-    size = (settings.batch, settings.seq_len)
-    tokens = settings.batch * settings.seq_len * world.data_size
+    if bug.here("flipped-bit"):
+        owner = "attention_norm" if world.tensor_mesh else "attention.wq"
+        flip_bit(model.get_parameter(bug.parameter(f"{owner}.weight")))
+
+    last = world.data_rank == world.data_size - 1
+    size = (settings.batch - (settings.uneven and last), settings.seq_len)
+    tokens = (settings.batch * world.data_size - settings.uneven) * settings.seq_len
     if not settings.has_bug("accumulation-scale"):
         tokens *= settings.micro_batches
     run = make_step(model, called, settings, tokens)
@@ -96,9 +116,13 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
         optimizer.zero_grad()
         total = torch.zeros(())
         for index in range(settings.micro_batches):
-            batch_index = index * world.data_size + world.data_rank
-            inputs, targets = micro_batch(settings.token_seed, step, batch_index, size, settings.vocab)
-            with synchronised(called, last=index == settings.micro_batches - 1):
+            of_rank = data_rank(world.data_rank, world.data_size, bug, world.tensor_size)
+            seed = settings.token_seed + bug.here("other-batch")
+            inputs, targets = micro_batch(seed, step, index * world.data_size + of_rank, size, settings.vocab)
+            with (
+                synchronised(called, last=index == settings.micro_batches - 1),
+                empty_mean(model.layers[bug.layer], bug, now=step == settings.bug_step),
+            ):
                 total += run(inputs, targets)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         if settings.has_bug("weight-decay-off") and step >= settings.bug_step:

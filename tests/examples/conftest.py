@@ -1,8 +1,8 @@
-"""Runs of the training example in this process."""
+"""Runs of the training examples in this process."""
 
 import importlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +40,27 @@ Train = Callable[[str], Trained]
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
     """Train in this process, on a model that is small unless the arguments say otherwise."""
+    return _main("train", SMALL, monkeypatch, capsys)
+
+
+@pytest.fixture
+def megatron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Train:
+    """Train the model of megatron.py in this process, as one rank."""
+    return _main("megatron", ["--print-state"], monkeypatch, capsys)
+
+
+def _main(
+    script: str, always: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Train:
     torch = importlib.import_module("torch")
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    script = importlib.import_module("train")
+    module = importlib.import_module(script)
 
     def run(arguments: str) -> Trained:
         capsys.readouterr()
         with torch.random.fork_rng():
             try:
-                script.main([*SMALL, *arguments.split()])
+                module.main([*always, *arguments.split()])
             finally:
                 torch.use_deterministic_algorithms(False)
         return Trained.read(capsys.readouterr().out)

@@ -7,7 +7,9 @@ import pytest
 from tests.examples.conftest import Train
 
 
-@pytest.mark.parametrize("model", ["", "--experts 4", "--dtype bfloat16"])
+@pytest.mark.parametrize(
+    "model", ["", "--experts 4", "--dtype bfloat16", "--dropout 0.1", "--freeze *norm*", "--unused"]
+)
 def test_learns(train: Train, model: str) -> None:
     losses = train(f"--steps 12 --batch 4 --lr 3e-3 {model}").losses
     assert all(map(math.isfinite, losses))
@@ -24,7 +26,9 @@ def test_tokens_have_a_seed_of_their_own(train: Train) -> None:
     assert train("--data-seed 43").states != train("").states
 
 
-@pytest.mark.parametrize("model", ["", "--experts 4", "--tied --micro-batches 2 --loss chunked", "--dtype amp"])
+@pytest.mark.parametrize(
+    "model", ["", "--experts 4", "--tied --micro-batches 2 --loss chunked", "--dtype amp", "--dropout 0.1"]
+)
 @pytest.mark.parametrize(
     "execution",
     [
@@ -95,12 +99,63 @@ def test_an_infinity_in_the_softmax_ends_in_nan(train: Train) -> None:
     assert math.isnan(train("--bug inf-softmax --steps 1").losses[0])
 
 
+def test_what_is_frozen_or_unused_trains_nothing(train: Train) -> None:
+    assert train("--unused").losses == train("").losses
+    assert train("--freeze embedding.*").losses[0] == train("").losses[0]
+    assert train("--freeze embedding.*").losses[1] != train("").losses[1]
+
+
+def test_dropout_has_another_mask_in_each_step_and_run_of_another_seed(train: Train) -> None:
+    first, second = train("--dropout 0.1 --lr 0").losses
+    assert first != second
+    assert train("--dropout 0.1").losses[0] != train("").losses[0]
+
+
+def test_uneven_takes_a_sequence_from_the_last_rank(train: Train) -> None:
+    assert train("--batch 3 --uneven").losses == train("--batch 2").losses
+
+
+def test_left_out_shows_in_the_weights_only(train: Train) -> None:
+    planted, sound = train("--steps 1 --bug left-out"), train("--steps 1")
+    assert (planted.losses, planted.norms) == (sound.losses, sound.norms)
+    assert planted.states != sound.states
+
+
+def test_nan_comes_in_the_step_that_was_asked_for(train: Train) -> None:
+    planted, sound = train("--steps 3 --bug nan --bug-step 2"), train("--steps 3")
+    assert planted.losses[0] == sound.losses[0]
+    assert all(map(math.isnan, planted.losses[1:]))
+
+
+def test_random_state_that_is_not_restored_shows_in_the_first_gradients_only(train: Train) -> None:
+    recomputed = "--dropout 0.1 --ac full"
+    planted, sound = train(f"{recomputed} --bug rng-not-restored"), train(recomputed)
+    assert planted.losses[0] == sound.losses[0]
+    assert planted.norms[0] != sound.norms[0]
+
+
+def test_a_counter_is_read_when_the_layer_is_recomputed(train: Train) -> None:
+    """Selective checkpoints keep the products, full ones compute them anew: other gradients of one loss."""
+    full, selective = (train(f"--ac {kind} --bug counter") for kind in ("full", "selective"))
+    assert full.losses[0] == selective.losses[0]
+    assert full.norms[0] != selective.norms[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ("--bug nonsense", "invalid"),
         ("--bug rope-base@7", "no layer 7"),
         ("--bug stale-gather", "fsdp2"),
+        ("--bug flipped-bit", "ddp or tp"),
+        ("--parallel tp --local-tensor 2 --bug flipped-bit", "real"),
+        ("--bug counter", "--ac"),
+        ("--bug rng-not-restored --ac full", "--dropout"),
+        ("--traced --freeze *", "--traced"),
+        ("--traced --ac full --dropout 0.1", "--dropout"),
+        ("--compile aot_eager --bug nan", "--compile"),
+        ("--parallel ddp --dtype bfloat16 --bug flipped-bit", "float32"),
+        ("--uneven --batch 1", "--batch"),
         ("--bug accumulation-scale", "micro-batches"),
         ("--bug detached-keys --parallel ddp", "DDP"),
         ("--traced --ac full --ac-style function-reentrant", "reentrant"),
