@@ -95,3 +95,11 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
     from tests.two_ranks import start_two_ranks
 
     return start_two_ranks(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def runs_bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the logs of tests/bed_cases.py: runs of four ranks with planted faults."""
+    from tests.runs_bed import start_runs_bed
+
+    return start_runs_bed(tmp_path_factory)

@@ -25,6 +25,7 @@ _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "brows
 _COMPILED = (("capture", "test_statistics.py"), ("capture", "test_kernel_build.py"))
 _MARK_OF_FIXTURE = {
     "two_ranks": "torch",
+    "runs_bed": "torch",
     "path_with_numtui": "torch",
     "implementation": "torch",
     "chromium": "browser",
