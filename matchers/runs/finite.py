@@ -59,6 +59,9 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     communicates = communicating(log) & ~unfinished(log)
     # what a collective brings from another rank begins there, and shows up here in what holds it
     brought = np.maximum.accumulate(odd & communicates)
+    # a number that cannot be read is NaN, too
+    unread = np.searchsorted(log.line, [problem.line for problem in log.problems], "right") - 1
+    begins[unread[unread >= 0]] = False
     return np.flatnonzero(begins & ~unfinished(log) & ~brought)
 
 

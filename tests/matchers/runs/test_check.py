@@ -18,8 +18,8 @@ from matchers.runs.check import check_run
 from matchers.runs.finding import Check
 from matchers.runs.run import find_run
 from tests.builders import write_log
-from tests.matchers.runs.plans import plans
 from tests.matchers.runs.simulated import Layout, Plan, SimulatedRun, checked, simulate, write_run
+from tests.matchers.runs.strategies import plans
 
 FOUR = Layout(dp=2, tp=2)
 ALL = Plan(layout=FOUR, checkpoint=True, dropout=True)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from matchers.runs.finding import Check
 from tests.matchers.runs.lockstep import Array
-from tests.matchers.runs.plans import flipped, nan, plans, raised
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
+from tests.matchers.runs.strategies import flipped, nan, plans, raised
 
 SHARDED = Plan(layout=Layout(dp=3, sharded=True), layers=1)
 TP = Plan(layout=Layout(tp=3), layers=1)

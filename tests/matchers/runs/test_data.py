@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.runs.finding import Check, Stage
-from tests.matchers.runs.plans import plans
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
+from tests.matchers.runs.strategies import plans
 
 
 @pytest.mark.parametrize(

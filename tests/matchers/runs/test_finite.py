@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from matchers.runs.finding import Check
 from tests.builders import op
 from tests.matchers.runs.lockstep import Array
-from tests.matchers.runs.plans import nan, plans, raised
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
+from tests.matchers.runs.strategies import nan, plans, raised
 
 
 def infinite(values: Array) -> Array:

@@ -14,8 +14,8 @@ from matchers.runs.finding import Check, Stage
 from matchers.runs.gradients import Gradients, Way
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import find_run
-from tests.matchers.runs.plans import plans
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate, write_run
+from tests.matchers.runs.strategies import plans
 
 NAMES = tuple(f"layers.{k}.{kind}.weight" for k in (1, 0) for kind in ("w2", "w1", "norm"))
 
@@ -86,10 +86,9 @@ def test_a_way_in_words() -> None:
 def test_any_gradient_that_is_not_reduced_is_named(plan: Plan, data: st.DataObject) -> None:
     """And none that follows through the norm to which all are clipped."""
     assume(plan.layout.dp > 1 and not plan.layout.sharded)
-    names = [
-        name for stage in simulate(plan).parameters.values() for name in stage if not name.endswith("scale.weight")
-    ]
-    name = data.draw(st.sampled_from(sorted(set(names))), "name")
+    healthy = simulate(plan)
+    names = {name for rank in range(plan.layout.world) for name in healthy.parameters(rank)}
+    name = data.draw(st.sampled_from(sorted(names)), "name")
     run = simulate(plan, Faults(reduced={name: ()}))
     left = {info["end_state"][name][0] for info in run.info.values() if name in info["end_state"]}
     assume(len(left) > (1 if name.endswith("norm.weight") else plan.layout.tp))

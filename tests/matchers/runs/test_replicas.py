@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.runs.finding import Check, Stage
-from tests.matchers.runs.plans import flipped, plans, raised
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
+from tests.matchers.runs.strategies import flipped, plans, raised
 
 
 def holders(plan: Plan, name: str, rank: int) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def test_any_weight_that_was_changed_on_a_rank_is_named(plan: Plan, data: st.Dat
     healthy = simulate(plan)
     rank = data.draw(st.sampled_from(range(plan.layout.world)), "rank")
     names = [
-        name for name in healthy.parameters[rank] if plan.layout.dp > 1 or name.endswith(("w1.weight", "w2.weight"))
+        name for name in healthy.parameters(rank) if plan.layout.dp > 1 or name.endswith(("w1.weight", "w2.weight"))
     ]
     name = data.draw(st.sampled_from(names), "name")
     change = data.draw(st.sampled_from([flipped, raised]), "change")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from matchers.runs.finding import Check
-from tests.matchers.runs.plans import flipped, raised
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
+from tests.matchers.runs.strategies import flipped, raised
 
 TP = Layout(tp=2)
 

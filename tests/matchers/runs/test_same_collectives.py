@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from matchers.runs.finding import Check
 from tests.builders import Op
-from tests.matchers.runs.plans import plans
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
+from tests.matchers.runs.strategies import plans
 
 DP = Plan(layout=Layout(dp=3), layers=1)
 KEY = "layers.0.w1/op_3_allreduce_"

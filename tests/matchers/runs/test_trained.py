@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.runs.finding import Check
-from tests.matchers.runs.plans import plans
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
+from tests.matchers.runs.strategies import plans
 
 NAME = "layers.1.w1.weight"
 
@@ -17,10 +17,10 @@ NAME = "layers.1.w1.weight"
 @settings(max_examples=20)
 def test_any_parameter_that_is_left_out_of_an_optimizer_is_named(plan: Plan, data: st.DataObject) -> None:
     """On one rank or on all that hold it, and nothing that follows."""
-    start = simulate(plan).parameters
-    rank = data.draw(st.sampled_from(sorted(start)), "rank")
-    name = data.draw(st.sampled_from(sorted(start[rank])), "name")
-    holders = tuple(rank for rank, held in start.items() if name in held)
+    healthy, ranks = simulate(plan), range(plan.layout.world)
+    rank = data.draw(st.sampled_from(ranks), "rank")
+    name = data.draw(st.sampled_from(healthy.parameters(rank)), "name")
+    holders = tuple(rank for rank in ranks if name in healthy.parameters(rank))
     where = data.draw(st.sampled_from([(rank,), holders]), "where")
     assert said(simulate(plan, Faults(left_out=dict.fromkeys(where, (name,))))) == [(Check.TRAINED, name, where)]
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.matchers.runs.lockstep import Array
-from tests.matchers.runs.simulated import Layout, Plan
+from tests.matchers.runs.plan import Layout, Plan
 
 __all__ = ["flipped", "layouts", "nan", "plans", "raised"]
 
