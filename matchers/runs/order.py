@@ -41,9 +41,11 @@ def _causes(findings: Sequence[Finding]) -> list[Finding]:
     # what runs other operations on one rank has a reason, if another check has found it
     reasons = [set(one.ranks) for one in kept if one.check not in (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)]
     kept = [one for one in kept if one.check != Check.SAME_PROGRAM or not any(set(one.ranks) <= r for r in reasons)]
-    if any(one.check == Check.FINITE for one in kept):
+    if broken := {one.subject for one in kept if one.check == Check.FINITE}:
         # the way of a gradient is found by its values
         kept = [one for one in kept if one.check != Check.ODD_ONE_OUT]
+        # NaN is another result than that of the other rank
+        kept = [one for one in kept if one.check != Check.REPLICATED_STAYS or one.subject not in broken]
     if any(one.check in (Check.COLLECTIVES_COMPUTE, Check.RECOMPUTE) and not _of_input(one) for one in kept):
         # a copy reads what a collective has brought from there, or its original did
         kept = [one for one in kept if not _of_input(one)]

@@ -84,11 +84,10 @@ class RankLogs:
         found = set()
         for rank, calls in self.calls.items():
             phase = self.logs[rank].phase
-            found |= {
-                call.group
-                for call in calls
-                if "reduce" in call.kind and call.numel > more_than and phase[call.row] == Phase.FORWARD
-            }
+            for call in calls:
+                size = call.numel * (len(call.group) if call.kind == "reduce_scatter" else 1)
+                if "reduce" in call.kind and size > more_than and phase[call.row] == Phase.FORWARD:
+                    found.add(call.group)
         return tuple(sorted(group for group in found if len(group) > 1))
 
     def table(self, rank: int, name: str) -> Mapping[str, Any]:

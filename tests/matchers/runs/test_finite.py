@@ -42,6 +42,13 @@ def test_the_same_operation_on_several_ranks_is_one_finding() -> None:
     assert found.text == "1 NaN of 192 numbers made of finite values"
 
 
+@pytest.mark.parametrize("key", ["loss/op_0_sum", "layers.1.norm/op_1_sum"])
+def test_where_another_rank_makes_a_number_of_the_same(key: str) -> None:
+    """It is said once, and of the rank that makes NaN."""
+    run = simulate(Plan(layout=Layout(tp=2)), Faults(results={(1, key): nan}))
+    assert said(run) == [(Check.FINITE, key, (1,))]
+
+
 def test_of_two_ranks_the_one_that_makes_it() -> None:
     """Rank 2 gets it from the collective, and has it in all that follows."""
     run = simulate(Plan(layout=Layout(tp=3)), Faults(results={(1, "layers.0/op_0_relu"): nan}))
