@@ -32,14 +32,16 @@ def check_data(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made
         yield Unmade(_CHECK, "it is not known which ranks share a batch")
         return
     yield Made(_CHECK, len(set(ranks.batch.values())), "batches")
+    wrong: set[int] = set()
     for group in sharing:
         if len(sets := together({rank: ranks.batch[rank] for rank in group})) > 1:
             odd = sets[1:] if len(sets[0]) > len(sets[1]) else sets
-            wrong = tuple(sorted(rank for found in odd for rank in found))
-            yield _finding(ranks, "batch differs on ranks that share one", wrong, group)
+            found = tuple(sorted(rank for of in odd for rank in of))
+            wrong |= {*found}
+            yield _finding(ranks, "batch differs on ranks that share one", found, group)
     for group in apart:
         for found in together({rank: ranks.batch[rank] for rank in group}):
-            if len(found) > 1:
+            if len({*found} - wrong) > 1:
                 yield _finding(ranks, "batch read twice: these ranks reduce gradients together", found, group)
 
 

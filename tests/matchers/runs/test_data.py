@@ -33,14 +33,18 @@ def test_a_batch_that_is_read_twice(layout: Layout, read: dict[int, int], twice:
 @pytest.mark.parametrize(
     ("layout", "rank", "odd"),
     [
-        (Layout(tp=2), 1, (0, 1)),
-        (Layout(tp=3), 1, (1,)),
+        (Layout(dp=2, tp=2), 2, (2, 3)),
+        (Layout(dp=3, tp=3), 7, (7,)),
         (Layout(dp=2, tp=3), 4, (4,)),
-        (Layout(tp=3, sequence=True), 1, (1,)),
+        (Layout(dp=2, tp=3, sequence=True), 4, (4,)),
     ],
 )
-def test_a_batch_that_differs_on_ranks_that_share_one(layout: Layout, rank: int, odd: tuple[int, ...]) -> None:
-    (found,) = checked(simulate(Plan(layout=layout), Faults(batches={rank: 7}))).findings
+@pytest.mark.parametrize("batch", [0, 7])
+def test_a_batch_that_differs_on_ranks_that_share_one(
+    layout: Layout, rank: int, odd: tuple[int, ...], batch: int
+) -> None:
+    """Also if it is another group's, which thereby is read twice."""
+    (found,) = checked(simulate(Plan(layout=layout), Faults(batches={rank: batch}))).findings
     assert (found.check, found.stage, found.ranks) == (Check.DATA, Stage.BEFORE, odd)
     assert (found.text, found.dimension) == ("batch differs on ranks that share one", "tp")
 
