@@ -106,7 +106,8 @@ def _storms(seed: int, end: float, folder: Path) -> Iterator[tuple[int, str]]:
             storm(number, Work(own))
         except (AssertionError, OSError) as error:
             told = f"{type(error).__name__}: {error}"
-            yield 1, f"storm {number}: {told[:300]} … {told[300:][-3000:]}"
+            crashes = "".join(path.read_text(encoding="utf-8") for path in own.rglob("crash-*"))
+            yield 1, f"storm {number}: {told[:300]} … {told[300:][-3000:]}\n{crashes}"
         else:
             yield 1, ""
         shutil.rmtree(own)
