@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,16 @@ def test_one_bit_is_enough_where_all_members_have_one_result(plan: Plan, key: st
 def test_rounding_is_no_error() -> None:
     """Another order of the sum: a bit of a member's part."""
     assert said(simulate(SHARDED, Faults(results={(1, SCATTER): flipped}))) == []
+
+
+@pytest.mark.parametrize(("dtype", "wrong"), [("float64", 1e-6), ("float32", 1e-4), ("float16", 0.2)])
+def test_an_error_is_what_no_rounding_makes(dtype: str, wrong: float) -> None:
+    """Relative to the dtype: the same factor is found in one and not in another."""
+    plan = replace(SHARDED, dtype=dtype)
+    changed = {(1, SCATTER): lambda values: values * values.dtype.type(1 + wrong)}
+    assert said(simulate(plan, Faults(results=changed)))[:1] == [(Check.COLLECTIVES_COMPUTE, SCATTER, (1,))]
+    changed = {(1, SCATTER): lambda values: values * values.dtype.type(1 + wrong / 1000)}
+    assert said(simulate(plan, Faults(results=changed))) == []
 
 
 def test_a_sum_that_is_wrong_on_all_members_alike() -> None:

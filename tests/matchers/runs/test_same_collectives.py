@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -136,6 +137,24 @@ def test_what_the_others_wait_for_is_what_one_left_out() -> None:
     assert (first.check, first.ranks) == (Check.SAME_COLLECTIVES, (1,))
     assert first.notes == ("the log of rank 0 is cut off: RuntimeError: Timed out",)
     assert found.run.cut == dict.fromkeys(range(3), "RuntimeError: Timed out")
+
+
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("change", [without, twice])
+def test_of_two_members_the_one_that_other_groups_are_unlike(rank: int, change: Callable[..., SimulatedRun]) -> None:
+    run = simulate(Plan(layout=Layout(dp=2, tp=2), layers=1))
+    first = checked(change(run, rank, "layers.0.w2/op_1_allreduce_")).findings[0]
+    assert (first.check, first.ranks) == (Check.SAME_COLLECTIVES, (rank,))
+    assert first.text.startswith(f"rank {rank} skips" if change is without else f"rank {rank} calls")
+
+
+def test_other_groups_may_do_other_things() -> None:
+    """The stages of a pipeline: all members of one call once more, or once less."""
+    for change in (without, twice):
+        run = simulate(Plan(layout=Layout(tp=2, pp=2), layers=2))
+        for rank in (2, 3):
+            change(run, rank, "layers.2.w2/op_1_allreduce_")
+        assert said(run) == []
 
 
 def test_a_log_that_ends_early_leaves_nothing_out() -> None:
