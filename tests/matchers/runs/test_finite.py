@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from matchers.runs.finding import Check
 from tests.builders import op
-from tests.matchers.runs.lockstep import Array
+from tests.matchers.runs.lockstep import Array, Change
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import nan, plans, raised
 
@@ -56,14 +56,15 @@ def test_of_two_ranks_the_one_that_makes_it() -> None:
     assert said(run) == [(Check.FINITE, "layers.0/op_0_relu", (1,))]
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(dp=2), Layout(dp=2, tp=2)])
-def test_an_operation_on_a_list_that_makes_nan(layout: Layout) -> None:
+@pytest.mark.parametrize(("change", "told"), [(nan, "1 NaN of "), (infinite, "1 Inf of ")])
+@pytest.mark.parametrize("layout", [Layout(), Layout(dp=2, tp=2)])
+def test_an_operation_on_a_list_that_makes_nan(layout: Layout, change: Change, told: str) -> None:
     """It returns nothing: what it has changed is what it made."""
     key = "optimizer/op_0__foreach_add_"
-    changed = {(rank, key): nan for rank in range(layout.world)}
+    changed = {(rank, key): change for rank in range(layout.world)}
     (found,) = checked(simulate(Plan(layout=layout), Faults(results=changed))).findings
     assert (found.check, found.subject, found.ranks) == (Check.FINITE, key, tuple(range(layout.world)))
-    assert found.text.startswith("1 NaN of ")
+    assert found.text.startswith(told)
 
 
 def test_infinite_values_of_a_mask_are_meant() -> None:

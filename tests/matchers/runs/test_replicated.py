@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matchers.runs.finding import Check
+from tests.builders import op
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import flipped, raised
 
@@ -27,6 +28,24 @@ def test_random_numbers_that_differ_where_values_are_equal(layout: Layout, rank:
 @pytest.mark.parametrize("layout", [TP, Layout(dp=2, tp=2), Layout(tp=2, sequence=True), Layout(dp=2, sharded=True)])
 def test_random_numbers_on_divided_values_may_differ(layout: Layout) -> None:
     assert said(simulate(Plan(layout=layout, dropout=True))) == []
+
+
+def test_random_numbers_on_weights_may_differ_between_batches() -> None:
+    """Weights are equal on ranks with different batches, and each draws its own mask of them."""
+    run = simulate(Plan(layout=Layout(dp=2)))
+    for rank, ops in run.logs.items():
+        drawn, weight = f"{rank + 1:016x}", run.info[rank]["parameter_digests"]["layers.0.w1.weight"]
+        ops[0:0] = [
+            op("noise/op_0_bernoulli_", 3.0 + rank, extra={"Digest": drawn}),
+            op(
+                "noise/op_1_mul",
+                5.0 + rank,
+                inputs=[7.25, 9.0 + 3 * rank],
+                producers=["", "noise/op_0_bernoulli_"],
+                extra={"Digest": f"{rank + 5:016x}", "Input digests": f"{weight}, {drawn}"},
+            ),
+        ]
+    assert said(run) == []
 
 
 @pytest.mark.parametrize("change", [flipped, raised])

@@ -41,6 +41,14 @@ def test_where_as_many_ranks_do_it_as_do_not(layout: Layout, ranks: tuple[int, .
     assert said(added(simulate(Plan(layout=layout)), *ranks)) == []
 
 
+def test_where_most_ranks_run_programs_of_their_own() -> None:
+    """The data decides then, as which experts get tokens."""
+    run = simulate(Plan(layout=Layout(dp=3)))
+    for rank, name in ((1, "var"), (2, "std")):
+        run.logs[rank].insert(3, op(f"metrics/op_0_{name}", 3.0))
+    assert said(run) == []
+
+
 def test_stages_of_a_pipeline_run_other_operations() -> None:
     run = simulate(Plan(layout=Layout(dp=3, pp=2)))
     assert len({len(ops) for ops in run.logs.values()}) == 2, "one stage has the loss"
