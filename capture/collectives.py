@@ -18,7 +18,7 @@ from .calls import place_of
 from .event import Event, Leaf
 from .exchange import Exchange
 from .measuring import Measuring
-from .process_groups import GroupCall, is_done, process_group, reduction
+from .process_groups import GroupCall, has_failed, is_done, process_group, reduction
 from .storages import StorageState
 from .subclasses import plain
 
@@ -106,7 +106,7 @@ class Collectives:
         state = self._measuring.state(pending.tensor)
         if state is not None and state.pending:
             state.pending = [other for other in state.pending if other is not pending] or None
-        if pending.event.kept:
+        if pending.event.kept and not has_failed(pending.work):
             leaf = pending.leaf
             if leaf.part is not None:
                 leaf.part_slot = self._measuring.measure_part(pending.tensor, state, leaf.part)

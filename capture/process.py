@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import session
 from .messages import describe, say
+from .termination import Termination
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -44,7 +44,7 @@ class Capture:
         self._begun = self._closed = False
         self._started = self._in_fork = False
         self._last_step = 0
-        self._signal = _Terminate()
+        self._termination = Termination(_terminated)
 
     def begin(self) -> None:
         """Replace the capture that there may be, and record from when torch is imported."""
@@ -102,7 +102,7 @@ class Capture:
         if self._closed:
             return
         self._closed = True
-        with no_harm("the capture did not end well"):
+        with self._termination.put_off(), no_harm("the capture did not end well"):
             self._close(reason, quiet=quiet)
         if self._began_session and not quiet:
             session.end()
@@ -132,6 +132,7 @@ class Capture:
 
     def forked(self) -> None:
         """Begin anew in a child that has everything of its parent."""
+        self._termination.has_forked(child=True)
         schedule, self._schedule = self._schedule, None
         self._weights = None
         with no_harm("a forked process is not captured"):
@@ -148,50 +149,9 @@ class Capture:
     def _on_begin(self, step: int) -> None:
         self._begun = True
         if step <= self._last_step:
-            self._signal.take()
+            self._termination.take()
         else:
-            self._signal.give_back()
-
-
-class _Terminate:
-    """SIGTERM writes what is recorded and then does what it did before, from the first step to the last one recorded.
-
-    No longer: a handler of Python's waits for a collective that waits for a dead rank, which the signal is to end.
-    """
-
-    def __init__(self) -> None:
-        self._ours: Any = None
-        self._before: Any = None
-        self._over = False
-
-    def take(self) -> None:
-        if self._over or self._ours is not None:
-            return
-        before = signal.getsignal(signal.SIGTERM)
-        if before in (None, signal.SIG_IGN):  # not Python's, or no end
-            return
-
-        def terminate(number: int, frame: Any) -> None:
-            if _current is not None:
-                _current.close("SIGTERM")
-            if callable(before):
-                before(number, frame)
-            else:
-                signal.signal(number, before)
-                os.kill(os.getpid(), number)
-
-        # outside the main thread, the program owns the signals
-        with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGTERM, terminate)
-            self._ours, self._before = terminate, before
-
-    def give_back(self) -> None:
-        if self._over:
-            return
-        self._over = True
-        with contextlib.suppress(ValueError):
-            if self._ours is not None and signal.getsignal(signal.SIGTERM) is self._ours:
-                signal.signal(signal.SIGTERM, self._before)
+            self._termination.give_back()
 
 
 _current: Capture | None = None
@@ -200,6 +160,11 @@ _current: Capture | None = None
 def is_captured() -> bool:
     """Return True while this process is captured."""
     return _current is not None and not _current._closed
+
+
+def _terminated(reason: str) -> None:
+    if _current is not None:
+        _current.close(reason)
 
 
 def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
@@ -248,7 +213,17 @@ def _hooks() -> None:
     if not _hooked:
         _hooked = True
         atexit.register(_program_ends)
-        os.register_at_fork(after_in_child=_forked)
+        os.register_at_fork(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)
+
+
+def _forks() -> None:
+    if _current is not None:
+        _current._termination.forks()
+
+
+def _has_forked() -> None:
+    if _current is not None:
+        _current._termination.has_forked(child=False)
 
 
 def _forked() -> None:

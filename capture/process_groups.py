@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["GroupCall", "ProcessGroup", "is_done", "process_group", "reduction", "work_of"]
+__all__ = ["GroupCall", "ProcessGroup", "has_failed", "is_done", "process_group", "reduction", "work_of"]
 
 
 @dataclass(frozen=True)
@@ -147,4 +147,16 @@ def is_done(work: Any) -> bool:
     try:
         return bool(c10d.Work.unbox(work).is_completed())
     except (RuntimeError, TypeError, AttributeError):
+        return False
+
+
+def has_failed(work: Any) -> bool:
+    """Return True if a collective ended without a result, as after a time-out; False if unknown."""
+    if not is_done(work):
+        return False
+    from torch.distributed import distributed_c10d as c10d
+
+    try:
+        return not c10d.Work.unbox(work).is_success()
+    except (RuntimeError, TypeError, AttributeError):  # NCCL's does not say
         return False

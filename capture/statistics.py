@@ -123,7 +123,7 @@ class Statistics:
         self._user_hash = user_hash
         self._user_hash_failed = False
         self._user: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal writes the log in the middle of anything
         self._host = _Rows(torch.device("cpu"))
         self._devices: dict[tuple[torch.device, int], _Rows] = {}
         self._slots: list[tuple[_Rows, int, int, int]] = []

@@ -208,6 +208,9 @@ class StepTracer(DebugMode):
                 event.call, call.exchange = called
         for position, tensor in enumerate(call.tensors):
             event.inputs.append(self._input(kind, call, position, tensor))
+        if kind.collective:
+            # it may never return
+            self._append(event)
         return call
 
     def _input(self, kind: OpKind, call: _Call, position: int, tensor: torch.Tensor) -> Input:
@@ -266,7 +269,8 @@ class StepTracer(DebugMode):
         if self.settings.filters_results and event.kept:
             sizes = [(dtype_name(tensor), tensor.numel()) for tensor in leaves or call.tensors]
             event.kept = self.settings.wants_results(sizes)
-        self._append(event)
+        if not kind.collective:
+            self._append(event)
         if kind.is_wait:
             self._waited(event, call.tensors, leaves)
         elif kind.collective:

@@ -1,0 +1,161 @@
+"""Steps that something from outside ends, such as a collective that a rank skips: what was recorded is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.capture.conftest import HEAD, REPOSITORY
+from tests.capture.logs import Log, Row, read_logs
+
+HALF = """
+import ctypes, os, signal, sys, threading
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(x).sum().backward()
+terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
+"""
+"""A step that has not come to its optimizer."""
+STUCK = """
+waiting = torch.distributed.HashStore()
+def when_it_waits():
+    while waiting.num_keys() == 0:
+        pass
+    terminate()
+threading.Thread(target=when_it_waits, daemon=True).start()
+waiting.set("now", "")
+waiting.wait(["never"])
+"""
+"""The main thread waits in C++ without end and runs no handler of Python's."""
+
+
+def run(tmp_path: Path, script: str, *before: str) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    return subprocess.run(
+        [sys.executable, *before, "-m", "capture", "-o", str(tmp_path / "out"), "--", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def half_a_step(tmp_path: Path) -> Log:
+    """The only log, which has the forward pass and no footer."""
+    (log,) = read_logs(tmp_path / "out").values()
+    assert log.ops["addmm"] == 2
+    assert not log.complete
+    return log
+
+
+def test_a_process_that_waits_without_end_dies_of_the_signal_and_leaves_a_log(tmp_path: Path) -> None:
+    done = run(tmp_path, HEAD + HALF + STUCK)
+    assert done.returncode == -signal.SIGTERM
+    assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
+
+
+def test_a_handler_of_the_program_runs_after_the_log_is_written(tmp_path: Path) -> None:
+    handler = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('saved'))\n"
+    done = run(tmp_path, HEAD + handler + HALF + "terminate()\nprint('and on')\n")
+    assert (done.returncode, done.stdout) == (0, "saved\nand on\n")
+    assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
+
+
+def test_a_later_handler_of_the_program_stays_the_only_one(tmp_path: Path) -> None:
+    done = run(tmp_path, HEAD + HALF + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\nterminate()\n")
+    assert done.returncode == 4
+    assert half_a_step(tmp_path).run["incomplete"] == "SystemExit: 4"
+
+
+def test_a_signal_while_the_log_is_written_waits_for_it(tmp_path: Path) -> None:
+    signalled = """
+    (recorder,) = (module for name, module in sys.modules.items() if name.endswith("capture.recorder"))
+    write = recorder.write_log
+    def terminated(*args, **kwargs):
+        terminate()
+        write(*args, **kwargs)
+    recorder.write_log = terminated
+    raise ValueError("of the program")
+    """
+    done = run(tmp_path, HEAD + HALF + signalled.replace("\n    ", "\n"))
+    assert done.returncode == -signal.SIGTERM
+    assert half_a_step(tmp_path).run["incomplete"] == "ValueError: of the program"
+
+
+def test_a_child_that_is_terminated_does_not_take_its_parent_along(tmp_path: Path) -> None:
+    child = """
+    begun, begins = os.pipe()
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        os.write(begins, b"!")
+        while os.getppid() == parent:
+            pass
+        os._exit(0)
+    os.read(begun, 1)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    optimizer.step()
+    """
+    done = run(tmp_path, HEAD + HALF + child.replace("\n    ", "\n"))
+    assert (done.returncode, done.stdout) == (0, f"{-signal.SIGTERM}\n")
+    logs = read_logs(tmp_path / "out")
+    assert logs["rank_0_activations.log"].complete
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the name of the C++ library")
+def test_a_library_that_gives_up_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    """As gloo does if the members of a group call collectives of different sizes."""
+    gives_up = """
+    cpp = ctypes.CDLL("libstdc++.so.6")
+    threading.Thread(target=lambda: cpp._ZSt9terminatev()).start()
+    torch.distributed.HashStore().wait(["never"])
+    """
+    done = run(tmp_path, HEAD + HALF + gives_up.replace("\n    ", "\n"))
+    assert done.returncode == -signal.SIGABRT
+    assert "std::terminate" in half_a_step(tmp_path).run["incomplete"]
+
+
+def test_ranks_of_which_one_skips_a_collective(tmp_path: Path) -> None:
+    """The time-out ends the waiting rank, and torchrun the other, which waits for something else."""
+    script = """
+    from datetime import timedelta
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(x).sum().backward()
+    for number, parameter in enumerate(model.parameters()):
+        if dist.get_rank() == 1 and number == 2:
+            dist.HashStore().wait(["never"])
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    """
+    done = run(tmp_path, HEAD + script.replace("\n    ", "\n"), "-m", "torch.distributed.run", "--nproc_per_node=2")
+    assert done.returncode == 1
+    waits, skips = (log for log in read_logs(tmp_path / "out").values())
+    assert waits.run["incomplete"].startswith("RuntimeError: ")
+    assert skips.run["incomplete"] == "SIGTERM"
+    assert not waits.complete
+    assert not skips.complete
+    assert [numbered(row) for row in skips.of("allreduce_")] == [0, 1]
+    first, second, third = waits.of("allreduce_")
+    assert [numbered(row) for row in (first, second, third)] == [0, 1, 2]
+    assert first.digests == skips.of("allreduce_")[0].digests != [""]
+    assert "Digest" not in third.fields, "the result never came"
+    exchanged = json.loads(third.fields["Exchanged"])
+    assert exchanged["out"] == []
+    assert [entry["digest"] for entry in exchanged["in"]] == third.input_digests
+
+
+def numbered(row: Row) -> int:
+    number: int = json.loads(row.fields["Group"])["nth"]
+    return number
