@@ -34,12 +34,15 @@ def _causes(findings: Sequence[Finding]) -> list[Finding]:
         # nothing after a collective without all its members is what it should be
         return [one for one in findings if one.stage == Stage.BEFORE or one.check == Check.SAME_COLLECTIVES]
     wrong = {rank for one in findings if one.stage == Stage.PASSES for rank in one.ranks}
-    kept = [one for one in findings if one.stage != Stage.UPDATE or not wrong & set(one.group or one.ranks)]
+    # that a gradient is not reduced follows from no other operation of one rank
+    unsure = [one for one in findings if one.stage == Stage.UPDATE and one.check != Check.TRAINED]
+    kept = [one for one in findings if one not in unsure or not wrong & set(one.group or one.ranks)]
     if any(one.check in _OF_VALUES for one in kept):
         # reductions of gradients, and of their norm, bring a wrong value to all ranks
         kept = [one for one in kept if one.stage != Stage.UPDATE]
     # what runs other operations on one rank has a reason, if another check has found it
-    reasons = [set(one.ranks) for one in kept if one.check not in (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)]
+    others = (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)
+    reasons = [set(one.ranks) for one in kept if one.check not in others and one.stage != Stage.UPDATE]
     kept = [one for one in kept if one.check != Check.SAME_PROGRAM or not any(set(one.ranks) <= r for r in reasons)]
     if broken := {one.subject for one in kept if one.check == Check.FINITE}:
         # the way of a gradient is found by its values

@@ -54,6 +54,14 @@ def test_the_reason_for_a_parameter_is_given_once() -> None:
     ]
 
 
+def test_another_program_on_one_rank_hides_no_gradient_that_is_not_reduced() -> None:
+    """What rank 0 alone logs is another operation, too; but parameters that differ may follow from one."""
+    logged = found(Check.SAME_PROGRAM, 20)
+    unreduced = found(Check.TRAINED, 30, "a", stage=Stage.UPDATE, ranks=(0, 1, 2))
+    differ = found(Check.REPLICAS, 40, "b", stage=Stage.UPDATE, ranks=(0, 1, 2))
+    assert in_order([logged, unreduced, differ]) == (logged, unreduced)
+
+
 def test_nothing_in_the_order_depends_on_that_of_the_checks() -> None:
     findings = [found(Check.FINITE, row, f"m{row}", ranks=(row,), text=f"{row} NaN") for row in (7, 3, 5)]
     assert in_order(findings) == in_order(findings[::-1])
