@@ -18,7 +18,7 @@ from .calls import place_of
 from .event import Event, Leaf
 from .exchange import Exchange
 from .measuring import Measuring
-from .process_groups import GroupCall, has_failed, is_done, process_group, reduction
+from .process_groups import GroupCall, has_result, is_done, process_group, reduction
 from .storages import StorageState
 from .subclasses import plain
 
@@ -106,7 +106,7 @@ class Collectives:
         state = self._measuring.state(pending.tensor)
         if state is not None and state.pending:
             state.pending = [other for other in state.pending if other is not pending] or None
-        if pending.event.kept and not has_failed(pending.work):
+        if pending.event.kept and has_result(pending.work) is not False:
             leaf = pending.leaf
             if leaf.part is not None:
                 leaf.part_slot = self._measuring.measure_part(pending.tensor, state, leaf.part)
@@ -116,7 +116,7 @@ class Collectives:
     def finish(self) -> None:
         """Read results that are complete and release the others without waiting for them."""
         for pending in list(self._pending):
-            if is_done(pending.work):
+            if has_result(pending.work):
                 self.arrived(pending)
         self._pending.clear()
 

@@ -161,9 +161,11 @@ class Exchange:
             _tensors(arguments.get(argument, ()), side, argument) if argument else []
             for argument, side in zip((gives, receives), sides, strict=True)
         )
-        splits = {size for argument in _SPLITS for size in arguments.get(argument) or ()}
         self._divided = sides in (_GATHER, _SCATTER)
-        self._even = len(splits) < 2 and _is_even(given, received, together=sides is _ALL_TO_ALL)
+        splits = [size for argument in _SPLITS for size in arguments.get(argument) or ()]
+        # the sizes of simulated ranks are no plain numbers where they differ
+        even = all(type(size) is int and size == splits[0] for size in splits)
+        self._even = even and _is_even(given, received, together=sides is _ALL_TO_ALL)
         only = root if name in _ONE_GIVES else None
         parts: list[Part | None] = [self._part_of(tensor, sides[0], only) for tensor in given]
         self.given: list[Part | None] = []

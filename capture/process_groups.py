@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["GroupCall", "ProcessGroup", "has_failed", "is_done", "process_group", "reduction", "work_of"]
+__all__ = ["GroupCall", "ProcessGroup", "has_result", "is_done", "process_group", "reduction", "work_of"]
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class GroupCall:
     Attributes:
         group: its process group.
         nth: number of earlier collectives of that group; of a message, of those in its direction with its peer.
-        reduction: what it reduces by.
+        reduction: what it reduces by, and the factor of a `premul_sum`; None where it does not apply or is unknown.
         root: index in the group of the member that gives or receives alone.
         peer: index of the member that a message goes to or comes from.
     """
 
     group: ProcessGroup
     nth: int
-    reduction: str | None = None
+    reduction: tuple[str | None, float | None] = (None, None)
     root: int | None = None
     peer: int | None = None
 
@@ -66,8 +66,7 @@ class GroupCall:
         """Return the value of a log's `Group` for a simulated rank; None: for this process."""
         members = self.group.members(rank)
         found: dict[str, Any] = {"ranks": list(members), "nth": self.nth, "name": self.group.name}
-        if self.reduction is not None:
-            found["op"] = self.reduction
+        found |= {name: what for name, what in zip(("op", "factor"), self.reduction, strict=True) if what is not None}
         for name, index in (("root", self.root), ("peer", self.peer)):
             if index is not None and 0 <= index < len(members):
                 found[name] = members[index]
@@ -109,25 +108,28 @@ def _simulated(group: Any) -> tuple[tuple[int, ...], ...]:
     local_tensor: Any = sys.modules.get("torch.distributed._local_tensor")
     if local_tensor is None or local_tensor.local_tensor_mode() is None:
         return ()
-    ranks, offsets, _ = local_tensor._c10d._prepare_collective_groups(group)
+    ranks, offsets = local_tensor._c10d._prepare_collective_groups(group.boxed())[:2]
     return tuple(tuple(offset + rank for rank in ranks) for offset in offsets)
 
 
-def reduction(argument: Any) -> str | None:
-    """Return what a collective reduces by (`sum`, `avg`, `premul_sum`, …), None for another argument.
+def reduction(argument: Any) -> tuple[str | None, float | None]:
+    """Return what a collective reduces by (`sum`, `avg`, `premul_sum`, …) and the factor of a `premul_sum`.
 
-    Of a `premul_sum`, the factor stays inside the operation.
+    The factor is None where it is a tensor, which would have to be waited for, or torch does not give it away (2.13).
     """
     if isinstance(argument, str):
-        return argument.lower()
+        return argument.lower(), None
     try:
         number = argument.op()
     except (AttributeError, RuntimeError):
-        return None
+        return None, None
     from torch.distributed import ReduceOp
 
     known: Any = ReduceOp.RedOpType
-    return {int(op): name.lower() for name, op in known.__members__.items()}.get(number)
+    name = {int(op): name.lower() for name, op in known.__members__.items()}.get(number)
+    unbox: Any = getattr(ReduceOp, "unbox", None)
+    factor = unbox(argument).factor if unbox is not None and name == "premul_sum" else None
+    return name, factor if isinstance(factor, float) else None
 
 
 def work_of(result: Any) -> Any:
@@ -150,13 +152,23 @@ def is_done(work: Any) -> bool:
         return False
 
 
-def has_failed(work: Any) -> bool:
-    """Return True if a collective ended without a result, as after a time-out; False if unknown."""
+def has_result(work: Any) -> bool | None:
+    """Return True if a collective is complete, False if it has failed, as after a time-out; None if unknown.
+
+    Unknown are also messages of gloo, which are complete after a failure too and do not say it.
+    """
     if not is_done(work):
-        return False
+        return None
     from torch.distributed import distributed_c10d as c10d
 
     try:
-        return not c10d.Work.unbox(work).is_success()
-    except (RuntimeError, TypeError, AttributeError):  # NCCL's does not say
+        future = c10d.Work.unbox(work).get_future()
+    except (RuntimeError, TypeError, AttributeError):
+        return None
+    if not future.done():
+        return None
+    try:
+        future.value()
+    except Exception:  # noqa: BLE001 of whatever type the backend raises
         return False
+    return True

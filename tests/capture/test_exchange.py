@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from capture import trace
+from capture.process_groups import GroupCall, ProcessGroup, reduction
 from tests.capture.exchanges import EACH, TOGETHER
 from tests.capture.logs import Log, Row
 from tests.capture.test_collectives import sketch
@@ -147,6 +148,28 @@ def test_a_reduction_and_a_root_are_named(two_ranks: TwoRanks) -> None:
     assert (second[-1]["ranks"], second[-1]["root"]) == ([1], 1), "the first of its group is rank 1 of all"
     for log in two_ranks.logs("reduce_"):
         assert [group["root"] for group in groups(log)] == [1]
+
+
+def test_the_factor_of_a_premultiplied_sum_is_there_where_torch_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Boxed:
+        """A reduction as an operation gets it."""
+
+        def op(self) -> int:
+            return int(dist.ReduceOp.PREMUL_SUM)
+
+    assert reduction("AVG") == ("avg", None)
+    assert reduction(None) == (None, None)
+    inside = getattr(dist, "_make_nccl_premul_sum")(0.5)  # noqa: B009  has no public name
+    monkeypatch.setattr(dist.ReduceOp, "unbox", lambda _: inside, raising=False)
+    assert reduction(Boxed()) == ("premul_sum", 0.5)
+    assert GroupCall(ProcessGroup("7", (4, 6), 6), 3, ("premul_sum", 0.5), root=1).as_json(None) == {
+        "ranks": [4, 6],
+        "nth": 3,
+        "name": "7",
+        "op": "premul_sum",
+        "factor": 0.5,
+        "root": 6,
+    }
 
 
 def test_averages_add_up_too(two_ranks: TwoRanks) -> None:
