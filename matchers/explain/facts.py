@@ -10,8 +10,9 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.json_values import parsed_object
 from matchers.ops.outputs import mutated, records_changes
-from matchers.ops.placement import describe_placement, parse_placement
+from matchers.ops.placement import describe_placement
 from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
@@ -301,13 +302,13 @@ def _recompute(log: OpLog, record: int) -> str:
 
 
 def _placement(log: OpLog, record: int) -> str:
-    return describe_placement(parse_placement(log.texts("Placement").get(record, "")))
+    return describe_placement(parsed_object(log.texts("Placement").get(record, "")))
 
 
 def _group(log: OpLog, record: int) -> str:
     """The process group of a collective and its number within the group: `ranks 0, 1 · collective 3`."""
     text = log.texts("Group").get(record, "")
-    group = parse_placement(text)
+    group = parsed_object(text)
     if group is None or not isinstance(group.get("ranks"), list):
         return text
     what = "message" if "peer" in group else "collective"

@@ -26,9 +26,10 @@ from matchers.explain.notes import notes_of
 from matchers.explain.unjudged import why_not_judged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import consumers
+from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.nonfinite import broken_text
-from matchers.ops.placement import describe_placement, parse_placement
+from matchers.ops.placement import describe_placement
 from matchers.ops.random_draws import draws
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
@@ -370,7 +371,7 @@ def _what_parts(c: Comparison, row: int) -> str:
     if row in c.slots:
         told += f" ({c.slots[row].name})"
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    placed = [describe_placement(parse_placement(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
+    placed = [describe_placement(parsed_object(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
     if any(placed):
         a, b = (text or "the whole" for text in placed)
         told += f": a holds {a}, b {b}"

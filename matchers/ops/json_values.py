@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-__all__ = ["hex_digest", "integers", "number", "parsed"]
+__all__ = ["hex_digest", "integers", "number", "parsed", "parsed_object"]
 
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
 
@@ -18,6 +18,12 @@ def parsed(raw: bytes | str) -> Any:
         return json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         return None
+
+
+def parsed_object(raw: bytes | str) -> dict[str, Any] | None:
+    """The object of a field; None for anything else."""
+    value = parsed(raw)
+    return value if isinstance(value, dict) else None
 
 
 def integers(value: object, length: int | None = None) -> tuple[int, ...] | None:

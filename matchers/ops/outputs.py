@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.json_values import hex_digest, integers, number, parsed
-from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.json_values import hex_digest, integers, number, parsed, parsed_object
+from matchers.ops.placement import Part, part_of
 from matchers.ops.shapes import dimensions
 
 __all__ = ["Result", "first_output", "further_output", "mutated", "records_changes", "results", "unchanged"]
@@ -55,7 +55,7 @@ def first_output(log: OpLog, row: int) -> Result:
     digests = log.digests[row]
     shape = dimensions(log.shape_text(row)) if log.shape[row] >= 0 else None
     _, l2, low, high, _ = log.stats[:, row].tolist()
-    placement = parse_placement(log.texts("Placement").get(row, ""))
+    placement = parsed_object(log.texts("Placement").get(row, ""))
     return Result(
         name=parameter_name(log, row, 0),
         shape=shape,

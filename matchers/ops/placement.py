@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Part", "describe_placement", "parse_placement", "part_of", "same_part"]
+__all__ = ["Part", "describe_placement", "part_of", "same_part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +17,6 @@ class Part:
     start: tuple[int, ...]
     shape: tuple[int, ...]
     partial: tuple[str, ...] = ()
-
-
-def parse_placement(text: str) -> Mapping[str, Any] | None:
-    """Parse a `Placement` field; None if it is absent or invalid."""
-    if not text:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:

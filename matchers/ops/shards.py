@@ -17,7 +17,8 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import LOWERED_FROM, collective
-from matchers.ops.placement import Part, parse_placement, part_of
+from matchers.ops.json_values import parsed_object
+from matchers.ops.placement import Part, part_of
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions, numel
 
@@ -127,7 +128,7 @@ def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
     for row in texts:
         key = texts.raw(row), shape[row]
         if key not in known:
-            part = part_of(parse_placement(texts[row]), dimensions(log.shape_text(row))) if shape[row] >= 0 else None
+            part = part_of(parsed_object(texts[row]), dimensions(log.shape_text(row))) if shape[row] >= 0 else None
             known[key] = -1
             if part is not None and all(0 < math.prod(dims) < _MAX_ELEMENTS for dims in (part.whole, part.shape)):
                 known[key] = len(parts)

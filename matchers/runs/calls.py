@@ -6,16 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from matchers.arrays import Float64
-from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.json_values import hex_digest, integers, number, parsed
+from matchers.logs.op_log import STATISTICS, OpLog
+from matchers.ops.json_values import hex_digest, integers, number, parsed_object
 from matchers.ops.nonfinite import broken
+from matchers.ops.outputs import first_output
 from matchers.ops.shapes import dimensions
-from matchers.verdict.sketches import PROJECTIONS, decode_sketches
+from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ONE_RESULT", "Call", "Group", "Part", "calls_of", "groups_of"]
 
@@ -40,6 +40,7 @@ _KINDS = {
 }
 ONE_RESULT = ("all_reduce", "all_gather", "broadcast")
 """Collectives whose result is the same on all members."""
+_MEAN = STATISTICS.index("Mean")
 _KIND = {name: kind for kind, names in _KINDS.items() for name in names}
 
 
@@ -48,23 +49,16 @@ class Part:
     """A tensor that a rank gives to a collective, or gets from it.
 
     Attributes:
-        at: position of its first element in the collective's buffer; -1 if unknown.
-        tensor: index of the buffer, where one call has several.
         digest: None if unknown.
-        l1, l2, total: norms, and the sum of the elements; NaN if unknown.
-        sketch: float64[16] at the positions in the buffer (docs/sketch.md); NaN if unknown.
-        numel: -1 if unknown.
+        l2, total: norm, and the sum of the elements; NaN if unknown.
+        sketch: float64[16] at the positions in the collective's buffer (docs/sketch.md); NaN if unknown.
         pieces: (digest, sum of the elements) of the piece of each member; empty if unknown.
     """
 
-    at: int
-    tensor: int
     digest: int | None
-    l1: float
     l2: float
     total: float
     sketch: Float64
-    numel: int
     pieces: tuple[tuple[int | None, float], ...] = ()
 
 
@@ -132,7 +126,7 @@ def calls_of(log: OpLog, rank: int) -> tuple[Call, ...]:
     odd = np.logical_or(*broken(log))
     for row, text in log.texts("Group").items():
         kind = _KIND.get(log.op_name(row))
-        group = _object(text)
+        group = parsed_object(text) or {}
         ranks = integers(group.get("ranks"))
         if kind is None or not ranks:
             continue
@@ -181,8 +175,8 @@ def groups_of(calls: Mapping[int, Iterable[Call]], *, messages: bool = False) ->
 
 
 def _parts(log: OpLog, row: int, kind: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """What a record gives and gets; a first output that the field `Exchanged` does not list lies at position 0."""
-    exchanged = _object(log.texts("Exchanged").get(row, ""))
+    """Return what a record gives and gets; a first output that `Exchanged` does not list lies at position 0."""
+    exchanged = parsed_object(log.texts("Exchanged").raw(row)) or {}
     given, got = (exchanged.get(name) for name in ("in", "out"))
     outputs = [entry for entry in (got if isinstance(got, list) else ()) if isinstance(entry, dict)]
     first = () if any(entry.get("output") == 0 for entry in outputs) else _first_output(log, row)
@@ -193,13 +187,9 @@ def _parts(log: OpLog, row: int, kind: str) -> tuple[tuple[Part, ...], tuple[Par
 def _first_output(log: OpLog, row: int) -> tuple[Part, ...]:
     if not log.outputs.count[row]:
         return ()
-    l1, l2, _, _, mean = log.stats[:, row].tolist()
-    digests = log.digests[row]
-    numel = int(log.counts[0, row])
-    digest = int(digests[0]) if len(digests) and digests[0] != NO_DIGEST else None
-    sketch = decode_sketches([log.texts("Sketch").raw(row)])[0]
-    l1 = float(log.outputs[row][0])
-    return (Part(0, 0, digest, l1, l2, mean * numel if numel >= 0 else math.nan, sketch, numel),)
+    result = first_output(log, row)
+    total = float(log.stats[_MEAN, row]) * result.numel if result.numel >= 0 else math.nan
+    return (Part(result.digest, result.l2, total, decode_sketches([result.sketch])[0]),)
 
 
 def _entries(value: object) -> tuple[Part, ...]:
@@ -209,21 +199,12 @@ def _entries(value: object) -> tuple[Part, ...]:
 def _part(entry: object) -> Part | None:
     if not isinstance(entry, dict):
         return None
-    at, tensor, numel = (entry.get(name) for name in ("at", "tensor", "numel"))
-    digest, sketch = entry.get("digest"), entry.get("sketch")
-    l1, l2, mean = (number(entry.get(name)) for name in ("l1", "l2", "mean"))
-    many = numel if type(numel) is int else -1
+    sketch = entry.get("sketch")
     return Part(
-        at=at if type(at) is int else -1,
-        tensor=tensor if type(tensor) is int else 0,
-        digest=hex_digest(digest),
-        l1=l1,
-        l2=l2,
-        total=mean * number(many) if many >= 0 else math.nan,
-        sketch=decode_sketches([sketch])[0]
-        if isinstance(sketch, str) and sketch.isascii()
-        else np.full(PROJECTIONS, np.nan),
-        numel=many,
+        digest=hex_digest(entry.get("digest")),
+        l2=number(entry.get("l2")),
+        total=number(entry.get("mean")) * number(entry.get("numel")),
+        sketch=decode_sketches([sketch if isinstance(sketch, str) else ""])[0],
         pieces=_pieces(entry.get("pieces")),
     )
 
@@ -231,8 +212,3 @@ def _part(entry: object) -> Part | None:
 def _pieces(value: object) -> tuple[tuple[int | None, float], ...]:
     pairs = value if isinstance(value, list) else []
     return tuple((hex_digest(pair[0]), number(pair[1])) for pair in pairs if isinstance(pair, list) and len(pair) == 2)
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    value = parsed(text)
-    return value if isinstance(value, dict) else {}

@@ -26,6 +26,9 @@ from matchers.runs.trained import check_after_step, check_trained, without_gradi
 
 __all__ = ["check_logs", "check_run"]
 
+_MAX_WORLD = 1 << 16
+"""Ranks of which those without a log are named."""
+
 
 def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress | None = None) -> CheckedRun:
     """Read the logs of a run and check it.
@@ -105,9 +108,6 @@ def _described(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str
         missing=missing if len(run.paths) > 1 else (),
         cut={**cut, **unreadable},
     )
-
-
-_MAX_WORLD = 1 << 16
 
 
 def _numbers(value: object) -> dict[str, int]:

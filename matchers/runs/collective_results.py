@@ -13,9 +13,9 @@ from itertools import permutations
 import numpy as np
 
 from matchers.arrays import Float64
-from matchers.runs.calls import ONE_RESULT, Call, Group, Part, groups_of
+from matchers.runs.calls import ONE_RESULT, Call, Group, Part
 from matchers.runs.finding import Check, Finding, Made, Unmade
-from matchers.runs.rank_logs import RankLogs, together
+from matchers.runs.rank_logs import RankLogs, odd_ranks
 
 __all__ = ["check_collective_results"]
 
@@ -34,7 +34,7 @@ _FLOOR = 1e-9
 def check_collective_results(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     """Yield the collectives whose result is not that of their inputs."""
     made = unknown = 0
-    for group in groups_of(ranks.calls):
+    for group in ranks.groups:
         for calls in group.joined():
             if len({call.kind for call in calls}) > 1 or not all(call.complete for call in calls):
                 break  # the numbers of the calls do not belong together from here on
@@ -43,7 +43,7 @@ def check_collective_results(ranks: RankLogs) -> Iterator[Finding | Made | Unmad
             unknown += not known and calls[0].kind != "barrier"
             if wrong:
                 yield _finding(ranks, calls, wrong, size)
-    for pair in groups_of(ranks.calls, messages=True):
+    for pair in ranks.messages:
         for sent, received in _messages(pair):
             known = bool(sent.given and received.got)
             made += known
@@ -81,11 +81,8 @@ def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
     if kind in _OF_ROOT or not all(call.finite for call in calls):
         return (), math.nan, False
     known = kind in ONE_RESULT and all(call.got and call.got[0].digest is not None for call in calls)
-    if known:
-        sets = together({call.rank: tuple(part.digest for part in call.got) for call in calls})
-        if len(sets) > 1:
-            odd = sets[1:] if len(sets[0]) > len(sets[1]) else sets
-            return tuple(sorted(rank for ranks in odd for rank in ranks)), math.nan, True
+    if known and (odd := odd_ranks({call.rank: tuple(part.digest for part in call.got) for call in calls})):
+        return odd, math.nan, True
     given, got = _sums([call.given for call in calls]), _sums([call.got for call in calls])
     if given is None or got is None or kind == "broadcast":
         return (), math.nan, known and kind == "broadcast"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients
-from matchers.runs.rank_logs import RankLogs, together
+from matchers.runs.rank_logs import RankLogs, odd_ranks, together
 
 __all__ = ["check_data"]
 
@@ -34,11 +34,9 @@ def check_data(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made
     yield Made(_CHECK, len(set(ranks.batch.values())), "batches")
     wrong: set[int] = set()
     for group in sharing:
-        if len(sets := together({rank: ranks.batch[rank] for rank in group})) > 1:
-            odd = sets[1:] if len(sets[0]) > len(sets[1]) else sets
-            found = tuple(sorted(rank for of in odd for rank in of))
-            wrong |= {*found}
-            yield _finding(ranks, "batch differs on ranks that share one", found, group)
+        if odd := odd_ranks({rank: ranks.batch[rank] for rank in group}):
+            wrong |= {*odd}
+            yield _finding(ranks, "batch differs on ranks that share one", odd, group)
     for group in apart:
         for found in together({rank: ranks.batch[rank] for rank in group}):
             if len({*found} - wrong) > 1:

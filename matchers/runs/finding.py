@@ -39,7 +39,7 @@ class Check(LabelledEnum):
 
     @property
     def holds(self) -> str:
-        """What holds in a healthy run, as a clause."""
+        """The law of a healthy run, as a clause."""
         return _HOLDS[self]
 
 
@@ -58,7 +58,7 @@ _HOLDS = {
 
 
 class Stage(LabelledEnum):
-    """Where in the step something is wrong first: what is wrong before it may change all that follows.
+    """Part of the step in which something is wrong first: what is wrong before it may change all that follows.
 
     UPDATE: gradients and states that differ, which also follows from anything wrong in the passes.
     """

@@ -36,7 +36,7 @@ _SAME_SCALE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a gradient came to the optimizer, on one rank.
+    """Way of a gradient to the optimizer, on one rank.
 
     Attributes:
         reductions: (`all_reduce` or `reduce_scatter`, the ranks), in order; a mean is a sum and a scale.
@@ -60,7 +60,7 @@ class Way:
 
     @property
     def told(self) -> str:
-        """The way in words: `summed over 4 ranks, scaled by 0.25`."""
+        """The way in words: `reduced over ranks 0–3, scaled by 0.25`."""
         told = [f"reduced over ranks {listed(ranks)}" for _, ranks in self.reductions] or ["not reduced"]
         if math.isfinite(self.scale) and not math.isclose(self.scale, 1.0, rel_tol=_SAME_SCALE):
             told.append(f"scaled by {self.scale:.3g}")

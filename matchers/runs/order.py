@@ -34,9 +34,12 @@ def _causes(findings: Sequence[Finding]) -> list[Finding]:
         # nothing after a collective without all its members is what it should be
         return [one for one in findings if one.stage == Stage.BEFORE or one.check == Check.SAME_COLLECTIVES]
     wrong = {rank for one in findings if one.stage == Stage.PASSES for rank in one.ranks}
-    # that a gradient is not reduced follows from no other operation of one rank
-    unsure = [one for one in findings if one.stage == Stage.UPDATE and one.check != Check.TRAINED]
-    kept = [one for one in findings if one not in unsure or not wrong & set(one.group or one.ranks)]
+    kept = [
+        one
+        for one in findings
+        # that a gradient is not reduced follows from no other operation of one rank
+        if one.stage != Stage.UPDATE or one.check == Check.TRAINED or not wrong & set(one.group or one.ranks)
+    ]
     if any(one.check in _OF_VALUES for one in kept):
         # reductions of gradients, and of their norm, bring a wrong value to all ranks
         kept = [one for one in kept if one.stage != Stage.UPDATE]

@@ -16,12 +16,11 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.json_values import hex_digest
-from matchers.runs.calls import Call, calls_of
+from matchers.runs.calls import Call, Group, calls_of, groups_of
 from matchers.runs.finding import Place
 from matchers.runs.run import Run
 
-__all__ = ["RankLogs", "Role", "connected", "together"]
-
+__all__ = ["RankLogs", "Role", "connected", "odd_ranks", "together"]
 
 _MAX_COUNTS = 64
 """Maximum elements of a tensor of counts, as of the tokens of a batch, which any ranks may sum up."""
@@ -51,14 +50,20 @@ class RankLogs:
     run: Run
     logs: Mapping[int, OpLog]
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(self.logs)
-
     @cached_property
     def calls(self) -> Mapping[int, tuple[Call, ...]]:
         """Collectives and messages of each rank, in order."""
         return {rank: calls_of(log, rank) for rank, log in self.logs.items()}
+
+    @cached_property
+    def groups(self) -> Sequence[Group]:
+        """Process groups with their collectives."""
+        return groups_of(self.calls)
+
+    @cached_property
+    def messages(self) -> Sequence[Group]:
+        """Pairs of ranks with the messages between them."""
+        return groups_of(self.calls, messages=True)
 
     @cached_property
     def flows(self) -> Mapping[int, Ragged]:
@@ -119,15 +124,15 @@ class RankLogs:
         """Per rank, digests of parameters and buffers after the step; none of a log that was cut off."""
         return {rank: {} if rank in self.cut else self.digests(rank, "end_state") for rank in self.logs}
 
+    def batch_tensors(self, rank: int) -> list[Mapping[str, Any]]:
+        """Return what the run info says of each tensor that the model is called with."""
+        found = self.logs[rank].header.run.get("batch")
+        return [tensor for tensor in found if isinstance(tensor, dict)] if isinstance(found, list) else []
+
     @cached_property
     def batch(self) -> Mapping[int, tuple[str, ...]]:
         """Per rank, digests of the tensors that the model is called with."""
-        out = {}
-        for rank, log in self.logs.items():
-            found = log.header.run.get("batch")
-            tensors = [t for t in found if isinstance(t, dict)] if isinstance(found, list) else []
-            out[rank] = tuple(str(tensor.get("digest")) for tensor in tensors)
-        return out
+        return {rank: tuple(str(tensor.get("digest")) for tensor in self.batch_tensors(rank)) for rank in self.logs}
 
     @cached_property
     def roles(self) -> tuple[Role, ...]:
@@ -136,9 +141,6 @@ class RankLogs:
         for rank in self.logs:
             held[frozenset(self.start[rank])].append(rank)
         return tuple(self._role(ranks) for ranks in held.values())
-
-    def role_of(self, rank: int) -> Role:
-        return next(role for role in self.roles if rank in role.ranks)
 
     def _role(self, ranks: Sequence[int]) -> Role:
         programs = {rank: _program(self.logs[rank]) for rank in ranks}
@@ -170,6 +172,15 @@ def together(by_rank: Mapping[int, object]) -> list[tuple[int, ...]]:
     for rank, value in by_rank.items():
         found[value if value is not None else (rank,)].append(rank)
     return sorted(map(tuple, found.values()), key=lambda ranks: (-len(ranks), ranks))
+
+
+def odd_ranks(values: Mapping[int, object]) -> tuple[int, ...]:
+    """The ranks whose value is not that of the majority; all if there is none; empty if all agree."""
+    sets = together(values)
+    if len(sets) < 2:
+        return ()
+    minority = sets[1:] if len(sets[0]) > len(sets[1]) else sets
+    return tuple(sorted(rank for ranks in minority for rank in ranks))
 
 
 def connected(groups: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What is replicated has equal bits on all ranks that hold it, before the step and after it.
+"""Replicas: equal bits on all ranks that hold the same part of a tensor, before the step and after it.
 
 Replication is known from the placements of DTensors, from groups (a gradient that is all-reduced over a group belongs
 to a parameter that the group holds), and from equality itself: ranks that agree in many tensors but one disagree in it.
@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from matchers.runs.finding import Check, Finding, Made, Place, Stage, Unmade
 from matchers.runs.gradients import Gradients
-from matchers.runs.rank_logs import RankLogs, connected, together
+from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
 
-__all__ = ["Replication", "check_replicas", "differing", "first_uses", "odd_ranks"]
+__all__ = ["Replication", "check_replicas", "differing", "first_uses"]
+
+Partition: TypeAlias = tuple[tuple[int, ...], ...]
+"""Sets of ranks, ascending."""
 
 _CHECK = Check.REPLICAS
 _MOST = 2 / 3
@@ -29,7 +33,8 @@ class Replication:
     """The ranks that must hold the same bits, by parameter.
 
     Attributes:
-        unknown: the number of parameters of which the log does not tell.
+        names: of all parameters.
+        sets: by name, the sets of two and more ranks that hold the same part.
     """
 
     def __init__(self, ranks: RankLogs, gradients: Gradients) -> None:
@@ -53,7 +58,7 @@ class Replication:
         """Rank → digest before the step."""
         return {rank: start[name] for rank, start in self._ranks.start.items() if name in start}
 
-    def _equal(self, name: str) -> tuple[tuple[int, ...], ...]:
+    def _equal(self, name: str) -> Partition:
         return tuple(sorted(together(self.holders(name))))
 
     def _sets(self, name: str) -> list[tuple[int, ...]]:
@@ -62,7 +67,7 @@ class Replication:
         if all(placed.values()):
             return [ranks for ranks in together(placed) if len(ranks) > 1]
         reduced = self._gradients.reduced_over(name)
-        equal = self._alike if self._constant(name) else self._by_equality(name)
+        equal = self._alike if name in self._constants else _usual(self._equal(name), self._common)
         held = self.holders(name)
         sets = (
             [rank for rank in ranks if rank in held]
@@ -73,19 +78,24 @@ class Replication:
     @cached_property
     def _alike(self) -> Sequence[tuple[int, ...]]:
         """Sets of ranks that agree in all parameters but constants, and so hold the same part of the model."""
-        names = [name for name in self.names if not self._constant(name)]
+        names = [name for name in self.names if name not in self._constants]
         return (
             together({rank: tuple(map(start.get, names)) for rank, start in self._ranks.start.items()}) if names else []
         )
 
-    def _constant(self, name: str) -> bool:
-        """True for what may be initial ones or zeros, which shards of a tensor share, too.
+    @cached_property
+    def _constants(self) -> frozenset[str]:
+        """Names of what may be initial ones or zeros, which shards of a tensor share, too.
 
         Another parameter has the same bits, or the L1 norm is a whole number.
         """
-        return any(
-            self._many[rank][digest] > 1 or self._norm(rank, digest).is_integer()
-            for rank, digest in self.holders(name).items()
+        return frozenset(
+            name
+            for name in self.names
+            if any(
+                self._many[rank][digest] > 1 or self._norm(rank, digest).is_integer()
+                for rank, digest in self.holders(name).items()
+            )
         )
 
     def _norm(self, rank: int, digest: int) -> float:
@@ -101,16 +111,14 @@ class Replication:
         placements = {rank: self._ranks.table(rank, "parameter_placements").get(name) for rank in self.holders(name)}
         return {r: json.dumps(of, sort_keys=True) if isinstance(of, dict) else "" for r, of in placements.items()}
 
-    def _by_equality(self, name: str) -> Sequence[tuple[int, ...]]:
-        """The partition of the ranks by equal bits; of one that few others have, the common one that it nearly is."""
-        own = self._equal(name)
-        for usual, many in self._common.most_common():
-            if many > self._common[own] and usual != own and _nearly(own, usual):
-                return usual
-        return own
+
+def _usual(own: Partition, common: Counter[Partition]) -> Partition:
+    """The partition of the ranks by equal bits; of one that few tensors have, the common one that it nearly is."""
+    likely = (usual for usual, many in common.most_common() if many > common[own] and _nearly(own, usual))
+    return next(likely, own)
 
 
-def _nearly(own: Sequence[tuple[int, ...]], usual: Sequence[tuple[int, ...]]) -> bool:
+def _nearly(own: Partition, usual: Partition) -> bool:
     """True if a partition is the usual one, but for a minority of one set of ranks."""
     sets = set(own)
     split = [ranks for ranks in usual if ranks not in sets]
@@ -144,15 +152,6 @@ def check_replicas(ranks: RankLogs, replication: Replication) -> Iterator[Findin
         yield Unmade(_CHECK, "each rank holds a part of its own of every parameter")
     if replication.unknown:
         yield Unmade(_CHECK, f"{replication.unknown:,} parameters: it is not known which ranks share them")
-
-
-def odd_ranks(values: Mapping[int, object]) -> tuple[int, ...]:
-    """The ranks whose value is not that of the majority; all if there is none; empty if all agree."""
-    sets = together(values)
-    if len(sets) < 2:
-        return ()
-    minority = sets[1:] if len(sets[0]) > len(sets[1]) else sets
-    return tuple(sorted(rank for ranks in minority for rank in ranks))
 
 
 def differing(
@@ -200,8 +199,7 @@ def _buffers(ranks: RankLogs) -> Iterator[Finding]:
     common = Counter(tuple(sorted(together(values))) for values in held.values())
     for name, values in held.items():
         own = tuple(sorted(together(values)))
-        usual = next((u for u, many in common.most_common() if many > common[own] and _nearly(own, u)), None)
-        for group in usual or ():
+        for group in _usual(own, common):
             if odd := odd_ranks({rank: values.get(rank) for rank in group}):
                 yield Finding(
                     check=_CHECK,

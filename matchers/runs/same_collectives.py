@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rapidfuzz.distance import Indel, Opcode
 
-from matchers.runs.calls import Call, Group, groups_of
+from matchers.runs.calls import Call, Group
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed
 from matchers.runs.rank_logs import RankLogs
 
@@ -22,7 +22,7 @@ _EVEN = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier")
 
 def check_same_collectives(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     """Yield what a member leaves out, adds, or calls in another form; of each group the first only."""
-    collectives, messages = groups_of(ranks.calls), groups_of(ranks.calls, messages=True)
+    collectives, messages = ranks.groups, ranks.messages
     made = 0
     for group in collectives:
         if not group.whole:
@@ -43,7 +43,7 @@ def check_same_collectives(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]
 
 
 def _sized(calls: Sequence[Call], like: Sequence[Call] = ()) -> tuple[tuple[object, ...], ...]:
-    """What each call does, and the size of its result; an unknown size is that of the call `like` it at this place."""
+    """Return what each call does, and the size of its result; if unknown, that of the call `like` it at this place."""
     others = (*(call.numel for call in like), *[-1] * len(calls))
     sizes = [call.numel if call.numel >= 0 else other for call, other in zip(calls, others, strict=False)]
     return tuple((call.does, size if call.kind in _EVEN else 0) for call, size in zip(calls, sizes, strict=True))

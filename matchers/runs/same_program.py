@@ -76,8 +76,7 @@ def _data_decides(log: OpLog, row: int) -> bool:
 
 
 def _batch_sizes(ranks: RankLogs, rank: int) -> str:
-    found = ranks.logs[rank].header.run.get("batch")
-    return str([tensor.get("shape") for tensor in found if isinstance(tensor, dict)] if isinstance(found, list) else [])
+    return str([tensor.get("shape") for tensor in ranks.batch_tensors(rank)])
 
 
 def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:

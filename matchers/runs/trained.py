@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matchers.runs.finding import Check, Finding, Made, Place, Stage, Unmade, listed
 from matchers.runs.gradients import Gradients, Way
-from matchers.runs.rank_logs import RankLogs
-from matchers.runs.replicas import Replication, differing, first_uses, odd_ranks
+from matchers.runs.rank_logs import RankLogs, odd_ranks
+from matchers.runs.replicas import Replication, differing, first_uses
 
 __all__ = ["check_after_step", "check_trained", "without_gradient"]
 

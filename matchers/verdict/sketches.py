@@ -13,7 +13,8 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
-from matchers.ops.placement import Part, parse_placement, part_of, same_part
+from matchers.ops.json_values import parsed_object
+from matchers.ops.placement import Part, part_of, same_part
 from matchers.ops.shapes import dimensions, numel
 
 __all__ = ["PROJECTIONS", "decode_sketches", "distance", "error_range", "estimates", "parts_compared"]
@@ -104,7 +105,7 @@ def _placed(log: OpLog) -> tuple[Int64, Callable[[int], Part | None]]:
 
     def part(row: int) -> Part | None:
         text = texts.get(row, "")
-        placement = parse_placement(text)
+        placement = parsed_object(text)
         return None if text and placement is None else part_of(placement, dimensions(log.shape_text(row)))
 
     return code * (len(log.shapes) + 1) + log.shape + 1, part

@@ -42,7 +42,7 @@ class CheckReport:
 
     @property
     def not_checked(self) -> list[str]:
-        """What was not checked, and why; the checks that apply to nothing in this run on one line."""
+        """Everything that was not checked, and why; the checks that apply to nothing in this run on one line."""
         idle = [each.check.label for each in summaries(self.checked) if each.verdict == "not made" and not each.reasons]
         nothing = [f"nothing to check: {', '.join(idle)}"] if idle else []
         return [*trouble(self.run), *unmade(self.checked), *nothing]

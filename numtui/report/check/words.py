@@ -54,7 +54,7 @@ class CheckSummary:
 
     @property
     def extent(self) -> str:
-        """How many it was made on: `44 parameters, 12 buffers`."""
+        """Number that it was made on: `44 parameters, 12 buffers`."""
         return ", ".join(f"{made.many:,} {safe_text(made.what, _MAX_NAME)}" for made in self.made)
 
     @property
