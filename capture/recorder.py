@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from .event import Event
 from .log_writer import write_log
 from .messages import say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
-from .optimizers import OptimizerNames, SteppedParameters, name_written
+from .optimizers import OptimizerNames, name_written
 from .perturb import perturb
 from .privacy import without_private
 from .run_info import run_info
 from .settings import Settings
 from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
-from .step_window import read_by, split_tail
+from .step_window import Window, read_by, split_tail
 from .tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank"]
@@ -108,7 +107,7 @@ class Recorder:
         self._handles: list[Any] = []
         self.trained: set[int] | None = None
         self._finds_steps = finds_steps
-        self._window = _Window()
+        self._window = Window()
         self._start: StepStart | None = None
         self._perturbed = False
         self._started = 0.0
@@ -259,7 +258,7 @@ class Recorder:
     def begin(self, step: int) -> None:
         """Begin to record a step."""
         self.step = step
-        self._start, self._started, self._window = None, time.perf_counter(), _Window()
+        self._start, self._started, self._window = None, time.perf_counter(), Window()
         self.tracer = StepTracer(self.names, self.modules, self.settings)
         if self._finds_steps:
             self.tracer.wait()
@@ -299,7 +298,7 @@ class Recorder:
             if event.place.phase == AFTER:
                 event.place.phase = PREPARE
         self.step, self._start, self._started = following, window.start_at_mark, time.perf_counter()
-        self._window = _Window(forward=None if window.mark is None else len(rest), first_pass=passes)
+        self._window = Window(forward=None if window.mark is None else len(rest), first_pass=passes)
         tracer.restart(coming, forget_nodes=window.mark is None)
         if window.mark is None:
             tracer.attribution.stage = PREPARE
@@ -462,35 +461,6 @@ class Recorder:
             trained = [name for name, p in self.names.parameters() if name in before and self._is_trained(p)]
             out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)
         return out
-
-
-@dataclass
-class _Window:
-    """Place of a step among the events of its tracer.
-
-    Attributes:
-        forward: position of the first forward pass, None before it.
-        stepped: position after the last optimizer that has stepped, None before it.
-        mark: position of, and number of forward passes before, the forward pass that follows it; None if none has.
-        start_at_mark: state of the models there.
-        first_pass: number of forward passes before the step.
-        named: position from which optimizers have named no inputs yet.
-        seen: ids of the models that are taken as they were when they were first called in the step.
-        left: position after a micro-batch, while the next has not begun and there was no pause.
-        aside: parts of the step that are only in it as far as it reads them.
-        optimizers: what the optimizers hold that have stepped.
-    """
-
-    forward: int | None = None
-    stepped: int | None = None
-    mark: tuple[int, int] | None = None
-    start_at_mark: StepStart | None = None
-    first_pass: int = 0
-    named: int = 0
-    seen: set[int] = field(default_factory=set)
-    left: int | None = None
-    aside: list[slice] = field(default_factory=list)
-    optimizers: SteppedParameters = field(default_factory=SteppedParameters)
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:

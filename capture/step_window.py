@@ -1,12 +1,44 @@
-"""Operations around a step that belong to it: what it reads of the time before, what it leaves behind afterwards."""
+"""Step among the operations of its tracer, and those around it that belong to it: read before, left behind after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from .event import Event, Input
+from .optimizers import SteppedParameters
+from .step_start import StepStart
 
-__all__ = ["read_by", "split_tail"]
+__all__ = ["Window", "read_by", "split_tail"]
+
+
+@dataclass
+class Window:
+    """Place of a step among the events of its tracer.
+
+    Attributes:
+        forward: position of the first forward pass, None before it.
+        stepped: position after the last optimizer that has stepped, None before it.
+        mark: position of, and number of forward passes before, the forward pass that follows it; None if none has.
+        start_at_mark: state of the models there.
+        first_pass: number of forward passes before the step.
+        named: position from which optimizers have named no inputs yet.
+        seen: ids of the models that are taken as they were when they were first called in the step.
+        left: position after a micro-batch, while the next has not begun and there was no pause.
+        aside: parts of the step that are only in it as far as it reads them.
+        optimizers: what the optimizers hold that have stepped.
+    """
+
+    forward: int | None = None
+    stepped: int | None = None
+    mark: tuple[int, int] | None = None
+    start_at_mark: StepStart | None = None
+    first_pass: int = 0
+    named: int = 0
+    seen: set[int] = field(default_factory=set)
+    left: int | None = None
+    aside: list[slice] = field(default_factory=list)
+    optimizers: SteppedParameters = field(default_factory=SteppedParameters)
 
 
 def read_by(step: Iterable[Event], before: Sequence[Event]) -> list[Event]:

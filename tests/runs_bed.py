@@ -6,7 +6,6 @@ rank printed beside them, and the table to FOLDER/cases.json.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -14,12 +13,13 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bed_cases import CASES, RANKS, Case
 from tests.conftest import REPOSITORY
-from tests.two_ranks import free_port
+from tests.two_ranks import free_port, made_once
 
 if TYPE_CHECKING:
     import pytest
@@ -29,14 +29,7 @@ __all__ = ["start_runs_bed", "write_runs"]
 
 def start_runs_bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all cases, made by the first test worker that asks for it."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "runs_bed"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "cases.json").exists():
-            write_runs(folder, CASES)
-    return folder
+    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=CASES))
 
 
 def write_runs(folder: Path, cases: Sequence[Case]) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from tests.capture.logs import Log, read_logs
 from tests.conftest import REPOSITORY
 
-__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "free_port", "start_two_ranks"]
+__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "free_port", "made_once", "start_two_ranks"]
 
 CAPTURED = (
     "--parallel fsdp2",
@@ -60,14 +61,24 @@ class TwoRanks:
 
 def start_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
     """The two ranks, started by the first test worker that asks for them."""
+    return TwoRanks(made_once(tmp_path_factory, "two_ranks", "rank_1.json", _run))
+
+
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, last: str, make: Callable[[Path], None]) -> Path:
+    """A folder that all test workers share, made by the first that asks for it.
+
+    Args:
+        name: of the folder.
+        last: the file that `make` writes last.
+    """
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "two_ranks"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "rank_1.json").exists():
-            _run(folder)
-    return TwoRanks(folder)
+        if not (folder / last).exists():
+            make(folder)
+    return folder
 
 
 def _run(folder: Path) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matchers.weights.compare import Divergence, Kind, StepSummary, WeightsComparison
 from matchers.weights.matrix import Matrix
 from numtui.inputs import log_of_step
+from numtui.report.next_steps import NextStep
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text
 
 __all__ = [
     "LEGEND",
-    "NextCommand",
     "cell_text",
     "followers",
     "gradient_agrees",
@@ -35,14 +34,6 @@ LEGEND = {
     "–": "step not in both logs",
 }
 """Signs of `cell_text`."""
-
-
-@dataclass(frozen=True, slots=True)
-class NextCommand:
-    """A command that says more about a first difference."""
-
-    command: tuple[str, ...]
-    why: str
 
 
 def cell_text(cell: StepSummary | None) -> str:
@@ -117,7 +108,7 @@ def logs_of_step(matrix: Matrix, run: int, step: int) -> tuple[str, str] | None:
     return (a, b) if a is not None and b is not None else None
 
 
-def next_commands(matrix: Matrix) -> list[NextCommand]:
+def next_commands(matrix: Matrix) -> list[NextStep]:
     """Return commands that say more about the first differences, the earliest first."""
     if matrix.first is None:
         return []
@@ -125,9 +116,9 @@ def next_commands(matrix: Matrix) -> list[NextCommand]:
     for run, first in matrix.divergences:
         if (logs := logs_of_step(matrix, run, first.step)) is not None:
             why = f"names the first operation of step {first.step} that differs"
-            found.append(NextCommand(("numtui", "diff", *logs), why))
+            found.append(NextStep(("numtui", "diff", *logs), why))
     if len(matrix.logs) > 2:
         paths = (matrix.logs[matrix.reference].path, matrix.logs[matrix.first[0]].path)
         why = "shows the largest difference after each step"
-        found.append(NextCommand(("numtui", "weights", *paths), why))
+        found.append(NextStep(("numtui", "weights", *paths), why))
     return found

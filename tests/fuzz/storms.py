@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import signal
 
-from tests.pty.raw import RawTerminal
-from tests.pty.test_signals import Work
+from tests.pty.test_signals import Work, end_by_sigterm
 
 __all__ = ["storm"]
 
@@ -37,26 +35,5 @@ def storm(seed: int, work: Work, gusts: int = 300) -> None:
             else:
                 t.type(chance.choice(_KEYS))
             t.read(pace)
-        t.resize(100, 30)
-        # Until it has read all of that: what is typed behind a signal is not read any more.
-        for _ in range(4):
-            t.type("\x1b")
-            t.read(0.3)
-        t.process.send_signal(signal.SIGTERM)
-        code = _exit_code(t)
-        assert code == 128 + signal.SIGTERM, f"exit code {code}: {t.written[-1500:]!r}"
-        assert t.restored, t.written[-300:]
-        assert b"Traceback" not in t.written
+        end_by_sigterm(t)
     assert work.is_kept(), (work.notes, work.unsaved)
-
-
-def _exit_code(t: RawTerminal) -> int:
-    """The exit code; of a program that does not end, a failure with where each of its threads is."""
-    try:
-        return t.exit_code()
-    except AssertionError:
-        if t.process.poll() is None:
-            t.process.send_signal(signal.SIGABRT)
-            t.read(1)
-            raise AssertionError(f"it did not end: {t.written[-3000:].decode(errors='replace')}") from None
-        raise

@@ -63,6 +63,32 @@ class Work:
         return self.notes == ["odd"] and self.unsaved is not None and parse_rules(self.unsaved) == parse_rules(IGNORED)
 
 
+def end_by_sigterm(t: RawTerminal) -> None:
+    """Leave what is open, and end the program, however it was treated; the terminal is as it was."""
+    t.resize(100, 30)
+    # Until it has read all of that: what is typed behind a signal is not read any more.
+    for _ in range(4):
+        t.type("\x1b")
+        t.read(0.3)
+    t.process.send_signal(signal.SIGTERM)
+    code = _exit_code(t)
+    assert code == 128 + signal.SIGTERM, f"exit code {code}: {t.written[-1500:]!r}"
+    assert t.restored, t.written[-300:]
+    assert b"Traceback" not in t.written
+
+
+def _exit_code(t: RawTerminal) -> int:
+    """The exit code; of a program that does not end, a failure with where each of its threads is."""
+    try:
+        return t.exit_code()
+    except AssertionError:
+        if t.process.poll() is None:
+            t.process.send_signal(signal.SIGABRT)
+            t.read(1)
+            raise AssertionError(f"it did not end: {t.written[-3000:].decode(errors='replace')}") from None
+        raise
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
@@ -241,12 +267,5 @@ def test_a_storm_of_sizes(work: Work) -> None:
             t.resize(chance.choice((1, 2, 7, 30, 59, 60, 61, 80, 133, 300)), chance.choice((1, 2, 5, 13, 14, 24, 70)))
             t.type(chance.choice(keys))
             t.read()
-        t.resize(100, 30)
-        for _ in range(4):
-            t.type("\x1b")
-            t.read(0.3)
-        t.process.send_signal(signal.SIGTERM)
-        assert t.exit_code() == 128 + signal.SIGTERM
-        assert t.restored
-        assert b"Traceback" not in t.written
+        end_by_sigterm(t)
     assert work.is_kept()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +22,11 @@ from numtui.tui.screens.overview import OverviewScreen
 from numtui.views.check import findings_lines, last_top
 from tests.checked import OPS, checked_run, odd_run, place, run_of
 from tests.numtui.tui.test_app import press, screen, settled
-from tests.numtui.tui.test_weights import REQUEST
+from tests.numtui.tui.test_weights import REQUEST, overview
 
 
-@asynccontextmanager
-async def opened(cursor: FindingsCursor) -> AsyncIterator[tuple[Pilot[None], OverviewApp]]:
-    app = OverviewApp(lambda: CheckScreen(cursor), REQUEST)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
-        yield pilot, app
+def opened(cursor: FindingsCursor) -> AbstractAsyncContextManager[tuple[Pilot[None], OverviewApp]]:
+    return overview(lambda: CheckScreen(cursor))
 
 
 async def test_a_finding_opens_the_logs_of_its_two_ranks_at_its_record() -> None:

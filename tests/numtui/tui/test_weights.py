@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -39,9 +39,14 @@ def cursor_of(steps: int = 3, **changes: Change) -> WeightsCursor:
     return WeightsCursor(compare_runs(logs, names))
 
 
+def opened(cursor: WeightsCursor) -> AbstractAsyncContextManager[tuple[Pilot[None], OverviewApp]]:
+    return overview(lambda: WeightsScreen(cursor))
+
+
 @asynccontextmanager
-async def opened(cursor: WeightsCursor) -> AsyncIterator[tuple[Pilot[None], OverviewApp]]:
-    app = OverviewApp(lambda: WeightsScreen(cursor), REQUEST)
+async def overview(shown: Callable[[], OverviewScreen]) -> AsyncIterator[tuple[Pilot[None], OverviewApp]]:
+    """A screen that leads to the explorer, as an application."""
+    app = OverviewApp(shown, REQUEST)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         yield pilot, app
