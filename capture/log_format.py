@@ -16,9 +16,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
+    "Footer",
     "FIELDS",
     "FOOTER",
     "PRIVATE",
@@ -93,7 +94,7 @@ _COVERAGE = "Coverage:"
 _RUN = "Run:"
 _WEIGHTS_FOOTER = re.compile(r"End of weights: (\d+) steps")
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
-_FOOTER = re.compile(r"End of capture: (\d+) records?")
+_FOOTER = re.compile(r"End of capture: (\d+) records?(?:, digest ([0-9a-f]{16})(?:, content ([0-9a-f]{16}))?)?")
 
 _MARKERS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers")
 """Names that torchtitan's reader finds anywhere in a line, followed by a colon."""
@@ -179,9 +180,9 @@ def coverage_sentence(step: Any, coverage: Mapping[str, Any]) -> str:
 _MAX_MODELS = 8
 
 
-def render_footer(count: int, digest: str) -> str:
-    """Return the footer: the number of records and one digest of all their digests."""
-    return f"{FOOTER} {count} records, digest {digest}\n"
+def render_footer(count: int, digest: str, content: str) -> str:
+    """Return the footer: the number of records, one digest of all their digests, and one of their text."""
+    return f"{FOOTER} {count} records, digest {digest}, content {content}\n"
 
 
 def render_weights_header(run: Mapping[str, Any]) -> str:
@@ -253,10 +254,24 @@ def parse_header(lines: Iterable[str]) -> ParsedHeader:
     return ParsedHeader(declared, excluded, version, run, tuple(problems))
 
 
-def parse_footer(line: str) -> int | None:
-    """Return the number of records in the footer, None for any other line."""
+class Footer(NamedTuple):
+    """The last line of a whole log.
+
+    Attributes:
+        records: their number.
+        digest: one of all digests of results; empty in a log without.
+        content: one of the text of all records; empty in older logs.
+    """
+
+    records: int
+    digest: str
+    content: str
+
+
+def parse_footer(line: str) -> Footer | None:
+    """Return what the footer says, None for any other line."""
     match = _FOOTER.match(line)
-    return int(match[1]) if match and len(match[1]) < 16 else None
+    return Footer(int(match[1]), match[2] or "", match[3] or "") if match and len(match[1]) < 16 else None
 
 
 def parse_shape(value: str) -> tuple[str, str] | None:

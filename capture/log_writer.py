@@ -194,7 +194,7 @@ def write_log(
     Raises:
         OSError: the folder cannot be written, or the disk is full. Nothing is left behind.
     """
-    digests = hashlib.sha256()
+    digests, content = hashlib.sha256(), hashlib.sha256()
     text = _Escaped()
     written = 0
     with _no_collection(), atomic_file(path) as out:
@@ -206,9 +206,11 @@ def write_log(
                 digests.update((digest if written == 0 else "\n" + digest).encode())
                 written += 1
             lines.append("")
-            out.write("\n".join(lines).encode())
+            data = "\n".join(lines).encode()
+            content.update(data)
+            out.write(data)
         if complete:
-            out.write(render_footer(written, digests.hexdigest()[:16]).encode())
+            out.write(render_footer(written, digests.hexdigest()[:16], content.hexdigest()[:16]).encode())
 
 
 @contextmanager

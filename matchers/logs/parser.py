@@ -11,7 +11,6 @@ neither a header nor a single record.
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
@@ -41,7 +40,6 @@ _MAX_PROBLEMS = 1000
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file with no record in its first four megabytes is not a log."""
 
-_FOOTER_DIGEST = re.compile(r"End of capture: \d+ records?, digest ([0-9a-f]{16})")
 _BACKWARD = np.uint64(int.from_bytes(b"backward", "little"))
 _PHASES = {phase.label.encode(): phase for phase in Phase if phase != Phase.OTHER}
 
@@ -181,9 +179,7 @@ class _Builder:
     def _outside(self, line: str) -> None:
         footer = log_format.parse_footer(line)
         if footer is not None:
-            self.footer = footer
-            found = _FOOTER_DIGEST.match(line)
-            self.footer_digest = found[1] if found else ""
+            self.footer, self.footer_digest = footer.records, footer.digest
 
     def _odd_line(self, line: bytes, number: int) -> None:
         text = decode(line[:200])

@@ -95,7 +95,7 @@ def read_plainly(text: str) -> PlainLog:
 
 def _footer(line: str, before: int | None) -> int | None:
     found = log_format.parse_footer(line)
-    return before if found is None else found
+    return before if found is None else found.records
 
 
 def _start(line: str, number: int, log: PlainLog) -> Record:

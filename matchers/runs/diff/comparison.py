@@ -1,0 +1,70 @@
+"""The comparison of two runs: all ranks, their classes, and where the divergence began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from matchers.runs.diff.classes import Kind, RankClass, classes_of
+from matchers.runs.diff.origins import Traced, of_causes, of_differences, trace
+from matchers.runs.diff.summary import Outcome, RankSummary
+
+__all__ = ["RunComparison"]
+
+_MAX_WORLD = 1 << 16
+"""Ranks of which those without any log are named."""
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs, compared rank by rank.
+
+    Attributes:
+        names: of the runs.
+        summaries: by rank, ascending, of all ranks of which a run has a log.
+    """
+
+    names: tuple[str, str]
+    summaries: Mapping[int, RankSummary]
+
+    @cached_property
+    def red(self) -> tuple[int, ...]:
+        """Ranks with red rows."""
+        return tuple(rank for rank, summary in self.summaries.items() if summary.red)
+
+    @cached_property
+    def causes(self) -> Traced:
+        """Where the first causes of all ranks began."""
+        return trace(self.summaries, of_causes)
+
+    @cached_property
+    def differences(self) -> Traced:
+        """Where the first differences of all ranks began, however little they are."""
+        return trace(self.summaries, of_differences)
+
+    @cached_property
+    def classes(self) -> tuple[RankClass, ...]:
+        """The ranks by what they have in common; where nothing is red, by their first difference."""
+        behind = {rank: self.causes.behind.get(rank, ()) for rank in self.red} if self.red else self.differences.behind
+        return classes_of(self.summaries, behind)
+
+    @property
+    def traced(self) -> Traced:
+        """The origins that the classes name: of first causes, or where nothing is red, of first differences."""
+        return self.causes if self.red else self.differences
+
+    @cached_property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks of the world of which neither run has a log."""
+        world = max((size for s in self.summaries.values() for size in s.world_size if size), default=0)
+        return tuple(rank for rank in range(min(world, _MAX_WORLD)) if rank not in self.summaries)
+
+    @property
+    def nothing(self) -> bool:
+        """True if no rank was compared."""
+        return all(each.kind == Kind.NOT_COMPARED for each in self.classes)
+
+    def outcomes(self, outcome: Outcome) -> tuple[int, ...]:
+        """The ranks with an outcome."""
+        return tuple(rank for rank, summary in self.summaries.items() if summary.outcome == outcome)
