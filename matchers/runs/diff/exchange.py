@@ -50,12 +50,15 @@ class Exchanges:
         """Find them."""
         calls = {call.row: call for call in calls_of(c.a, rank)}
         others = {call.row: call for call in calls_of(c.b, rank)}
+        # a call that was paired with none, because its input differs, has its counterpart by its number
+        by_number = {(channel_of(call, sends=True), call.nth): call for call in others.values()}
         norms = read_by_collective(c.a), read_by_collective(c.b)
         given = {}
         for record, call in calls.items():
             row = int(c.at_a[record])
             partner = int(c.row_b[row]) if c.pair[row] >= 0 else -1
-            if _sends(call) and (found := _given(c, row, call, others.get(partner), norms)):
+            other = others.get(partner) or by_number.get((channel_of(call, sends=True), call.nth))
+            if _sends(call) and (found := _given(c, row, call, other, norms)):
                 given[record] = found
         return cls(c, calls, given)
 
