@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from numtui.own_packages import HERE, find_own_packages
+
 __all__ = ["run"]
-
-_HERE = str(Path(__file__).resolve().parents[1])
-
-
-class _OwnPackages:
-    """Import hook: packages of ordinary names are those beside this one."""
-
-    @staticmethod
-    def find_spec(fullname: str, *_: object) -> ModuleSpec | None:
-        """Find them; None for all others."""
-        return PathFinder.find_spec(fullname, [_HERE]) if fullname in ("capture", "matchers") else None
 
 
 def run() -> NoReturn:
@@ -28,7 +17,7 @@ def run() -> NoReturn:
     if sys.argv[1:2] == ["capture"]:
         launch = _loaded_capture()
         sys.exit(launch.main(sys.argv[2:], prog="numtui capture"))  # from here on a traceback is the script's
-    sys.meta_path.insert(0, _OwnPackages)
+    find_own_packages()
     with _TroubleIsTwo():
         from numtui.cli.main import run as run_viewer
 
@@ -63,6 +52,6 @@ if __name__ == "__main__":
         here = os.getcwd()
     except OSError:  # it was deleted
         here = ""
-    if sys.path[0] in ("", here) and here != _HERE:
+    if sys.path[0] in ("", here) and here != HERE:
         sys.path[:1] = [os.path.dirname(__file__)] if sys.argv[1:2] == ["capture"] else []
     run()

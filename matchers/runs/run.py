@@ -12,7 +12,7 @@ from pathlib import Path
 from matchers.errors import InputError
 from matchers.logs.devices import refuse_device
 
-__all__ = ["LOG_NAME", "FoundLog", "Run", "find_logs", "find_run"]
+__all__ = ["LOG_NAME", "FoundLog", "Run", "find_logs", "find_run", "find_runs"]
 
 LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
@@ -112,3 +112,30 @@ def find_run(path: str, *, step: int | None = None) -> Run:
     if len({log.step for log in found}) > 1:
         raise InputError(f"{path} has several captured steps ({', '.join(map(str, steps))}); choose one with --step S")
     return Run(Path(os.path.abspath(path)).name, {log.rank: str(log.path) for log in found})
+
+
+def find_runs(a: str, b: str, *, step: int | None = None) -> tuple[Run, Run]:
+    """Find the logs of two runs, of the captured step that both have.
+
+    Raises:
+        InputError: as `find_run`, or `step` has to choose one of several.
+    """
+    steps = [_steps(path) for path in (a, b)]
+    if step is None and any(len(of_run) > 1 for of_run in steps):
+        common = set.intersection(*(of_run for of_run in steps if of_run))
+        if len(common) != 1:
+            told = "; ".join(
+                f"{path}: {', '.join(map(str, sorted(of_run)))}" for path, of_run in zip((a, b), steps, strict=True)
+            )
+            raise InputError(f"several captured steps ({told}); choose one with --step S")
+        step = common.pop()
+    one, other = (find_run(path, step=step if of_run else None) for path, of_run in zip((a, b), steps, strict=True))
+    return one, other
+
+
+def _steps(path: str) -> set[int]:
+    """The captured steps in folders of their own."""
+    try:
+        return {log.step for log in find_logs(Path(path)) if log.step is not None}
+    except (OSError, ValueError):
+        return set()  # `find_run` says why

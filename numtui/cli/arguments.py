@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from matchers.errors import InputError
 from matchers.typed_number import typed_number
@@ -28,6 +29,9 @@ from numtui.inputs import (
 from numtui.paths import typed_path
 from numtui.text.safe import safe_text
 
+if TYPE_CHECKING:
+    from matchers.runs.diff.part_file import Shard
+
 __all__ = [
     "SCREEN_SWITCHES",
     "WEIGHT_FORMATS",
@@ -39,15 +43,19 @@ __all__ = [
     "add_no_cache",
     "add_output",
     "add_rank",
+    "add_run_options",
     "add_screen",
     "file_argument",
     "on_screen",
     "requested",
+    "requested_for",
     "requested_of_one",
     "whole_number",
 ]
 
 WEIGHT_FORMATS = ("text", "json", "jsonl")
+
+_SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})", re.ASCII)
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - has no public name
 """Type of the return value of `add_subparsers`."""
@@ -168,6 +176,36 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-session", action="store_true", help="do not resume the last session or save this one")
 
 
+def add_run_options(parser: argparse.ArgumentParser, *, parts: bool) -> None:
+    """Add the options for folders of several ranks; `parts` those for comparing them in parts."""
+    group = parser.add_argument_group("runs of several ranks (docs/runs.md)")
+    group.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    group.add_argument(
+        "--workers", type=_workers, metavar="N", help="processes that compare ranks (default: the cores)"
+    )
+    group.add_argument("--dask", metavar="ADDRESS", help="compare on a Dask cluster, tcp://host:8786 (numtui[dask])")
+    group.add_argument("--read-all", action="store_true", help="read also logs that are equal by their footers")
+    if parts:
+        group.add_argument(
+            "--shard", type=_shard, metavar="i/n", help="compare the i-th part of the ranks, for numtui merge; needs -o"
+        )
+
+
+def _workers(text: str) -> int:
+    if not (number := whole_number(text)):
+        raise argparse.ArgumentTypeError("at least one process is needed")
+    return number
+
+
+def _shard(text: str) -> Shard:
+    from matchers.runs.diff.part_file import Shard
+
+    match = _SHARD.fullmatch(text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise argparse.ArgumentTypeError(f"a part is 1/4, 2/4, …, not {text[:40]!r}")
+    return Shard(int(match[1]), int(match[2]))
+
+
 def whole_number(text: str) -> int:
     """Return a rank or a step of the command line.
 
@@ -186,23 +224,36 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         InputError: see `resolve_logs`.
     """
     path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank)
+    return requested_for(args, path_a, path_b, args.rank, default_names(path_a, path_b))
+
+
+def requested_for(
+    args: argparse.Namespace, path_a: str, path_b: str, rank: int | None, names: tuple[str, str]
+) -> OpenRequest:
+    """Return the request of the arguments for two logs, of a rank if they are those of runs.
+
+    Args:
+        names: of the sides, unless the user names them.
+
+    Raises:
+        InputError: options exclude each other, or there is no log of `--noise`.
+    """
     expect, rtol, noise = (getattr(args, name, None) for name in ("expect", "rtol", "noise"))
     if expect is not None and rtol is not None:
         raise InputError("--expect and --rtol exclude each other: give one of them")
     if expect == "bitwise" and noise is not None:
         raise InputError("--expect bitwise allows no noise: leave out --noise")
-    name_a, name_b = default_names(path_a, path_b)
     request = OpenRequest(
         path_a=path_a,
         path_b=path_b,
-        name_a=getattr(args, "name_a", None) or name_a,
-        name_b=getattr(args, "name_b", None) or name_b,
+        name_a=getattr(args, "name_a", None) or names[0],
+        name_b=getattr(args, "name_b", None) or names[1],
         rules_path=DEFAULT_RULES if args.rules is None else typed_path(args.rules),
         rules_given=args.rules is not None,
         auto_rules=bool(getattr(args, "auto_rules", None)),
         expect=expect,
         rtol=rtol,
-        noise_path=None if noise is None else _third_log(noise, args.rank),
+        noise_path=None if noise is None else _third_log(noise, rank),
     )
     return on_screen(request, args)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison, Progress, compare
 from matchers.errors import RulesError
 from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
@@ -14,11 +14,11 @@ from numtui.inputs import OpenRequest
 from numtui.session.expectation import expectation_of
 from numtui.terminal.progress import ProgressLine
 
-__all__ = ["compared", "warnings_of"]
+__all__ = ["compare_logs", "compared", "warnings_of"]
 
 
 def compared(request: OpenRequest, rules_path: Path | None) -> Comparison:
-    """Return the comparison of a request under the rules of a file, if any.
+    """Return the comparison of a request under the rules of a file, if any; a progress line is shown meanwhile.
 
     Raises:
         UserError: a log or the rules cannot be read.
@@ -26,19 +26,28 @@ def compared(request: OpenRequest, rules_path: Path | None) -> Comparison:
     # Millions of small objects live until the end: cycle collection only costs time.
     gc.disable()
     with ProgressLine() as progress:
-        a = read_cached(request.path_a, request.cache, progress=progress)
-        b = read_cached(request.path_b, request.cache, progress=progress)
-        rules = None
-        if rules_path is not None:
-            from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
+        return compare_logs(request, rules_path, progress)
 
-            file = RuleFile.load(rules_path)
-            if not file.readable:
-                problems = "; ".join(map(str, file.rules.problems))
-                raise RulesError(problems or f"{rules_path}: cannot be read as rules")
-            rules = file.rules
-        expectation = expectation_of(request, a, b, progress)
-        return compare(a, b, rules, expectation=expectation, progress=progress)
+
+def compare_logs(request: OpenRequest, rules_path: Path | None, progress: Progress | None = None) -> Comparison:
+    """Do the same without a progress line.
+
+    Raises:
+        UserError: a log or the rules cannot be read.
+    """
+    a = read_cached(request.path_a, request.cache, progress=progress)
+    b = read_cached(request.path_b, request.cache, progress=progress)
+    rules = None
+    if rules_path is not None:
+        from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
+
+        file = RuleFile.load(rules_path)
+        if not file.readable:
+            problems = "; ".join(map(str, file.rules.problems))
+            raise RulesError(problems or f"{rules_path}: cannot be read as rules")
+        rules = file.rules
+    expectation = expectation_of(request, a, b, progress)
+    return compare(a, b, rules, expectation=expectation, progress=progress)
 
 
 def warnings_of(c: Comparison, *, rules_too: bool, hints_too: bool = False) -> list[str]:

@@ -17,11 +17,13 @@ from numtui.cli.arguments import (
     add_expectation,
     add_log_options,
     add_logs,
+    add_run_options,
     file_argument,
     requested,
     requested_of_one,
 )
 from numtui.cli.output import ExitCode, briefly, complain, deliver
+from numtui.cli.ranks import are_runs, report_runs
 from numtui.cli.report_options import add_report_options, form_of, listed, targets_of
 from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
@@ -57,6 +59,7 @@ def add_parser(commands: Commands) -> None:
     add_log_options(parser)
     add_expectation(parser)
     add_report_options(parser, CONDITIONS, FAIL_ON)
+    add_run_options(parser, parts=True)
     file_argument(parser, "--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
 
@@ -67,12 +70,11 @@ def _run(args: argparse.Namespace) -> int:
         return _of_one(args, form)
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _of_weights(args, form)
-    return report(
-        requested(args),
-        targets_of(args),
-        fail_on=tuple(dict.fromkeys(args.fail_on or FAIL_ON)),
-        allow=None if args.allow is None else typed_path(args.allow),
-    )
+    fail_on = tuple(dict.fromkeys(args.fail_on or FAIL_ON))
+    allow = None if args.allow is None else typed_path(args.allow)
+    if are_runs(args):
+        return report_runs(args, targets_of(args), fail_on, allow)
+    return report(requested(args), targets_of(args), fail_on=fail_on, allow=allow)
 
 
 def _of_one(args: argparse.Namespace, form: str) -> int:

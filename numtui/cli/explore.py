@@ -19,6 +19,7 @@ from numtui.cli.arguments import (
     add_expectation,
     add_log_options,
     add_logs,
+    add_run_options,
     add_screen,
     requested,
     requested_of_one,
@@ -45,6 +46,7 @@ commands:
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
   numtui check RUN       check one run against itself, across its ranks
+  numtui merge PART …    join the parts of a comparison of many ranks
   numtui weights RUN …   show at which step the weights of runs diverge
   numtui capture -- X.py record a training script's steps (needs torch)
   numtui suggest A B     print the known kinds of drift, and rules for them
@@ -55,7 +57,7 @@ commands:
   numtui completion bash print completion for a shell: bash, zsh or fish
 
 A and B are logs (rank_N_activations.log, also .gz; '-' for one of them reads
-standard input) or the folders of two runs.
+standard input) or the folders of two runs, of one rank or many.
 
 exit codes: 0 the runs agree, 1 something is red or was not compared, 2 trouble
 """
@@ -72,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the explorer, completed beside the sub-commands."""
     add_log_options(parser)
     add_expectation(parser)
+    add_run_options(parser, parts=False)
     add_screen(parser)
     parser.add_argument("--version", action="version", version=f"numtui {__version__}")
 
@@ -83,6 +86,10 @@ def _run(args: argparse.Namespace) -> int:
                 f"{path}: is a log of weights over steps, which the explorer does not show: "
                 f"compare it with 'numtui weights {args.a} {args.b or 'OTHER'}'"
             )
+    from numtui.cli.ranks import are_runs, explore_runs  # which shows the explorer, too
+
+    if are_runs(args):
+        return explore_runs(args)
     return explore(requested(args) if args.b is not None else requested_of_one(args))
 
 

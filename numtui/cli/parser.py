@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from matchers.errors import InputError
-from numtui.cli import cache, capture, check, completion, demo, diff, explore, rules, suggest, weights
+from numtui.cli import cache, capture, check, completion, demo, diff, explore, merge, rules, suggest, weights
 from numtui.cli.arguments import SCREEN_SWITCHES, Commands
 
 __all__ = ["parse", "root_parser"]
@@ -70,6 +70,6 @@ def _build() -> tuple[argparse.ArgumentParser, Commands]:
     root = argparse.ArgumentParser(prog="numtui", allow_abbrev=False)
     root.set_defaults(root=root)  # completion is made of it
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="numtui")
-    for module in (explore, diff, check, weights, capture, suggest, demo, rules, cache, completion):
+    for module in (explore, diff, merge, check, weights, capture, suggest, demo, rules, cache, completion):
         module.add_parser(commands)
     return root, commands

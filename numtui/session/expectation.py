@@ -11,7 +11,7 @@ from numtui.inputs import OpenRequest
 __all__ = ["expectation_of"]
 
 
-def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress) -> Expectation:
+def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress | None) -> Expectation:
     """Return the expectation of a request; its third log is read and paired.
 
     Raises:

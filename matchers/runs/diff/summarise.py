@@ -9,16 +9,17 @@ import numpy as np
 
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
+from matchers.errors import LogError
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import headline
-from matchers.logs.head import read_ends
+from matchers.logs.head import read_ends, read_head
 from matchers.logs.op_log import Phase
 from matchers.ops.module_path import canonical
 from matchers.runs.diff.exchange import Exchanges, Given, channel_of
 from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent
 from matchers.status import Status
 
-__all__ = ["equal_by_footers", "summary_of"]
+__all__ = ["absent", "equal_by_footers", "summary_of"]
 
 _MAX_EVENTS = 12
 _MAX_SENT = 400
@@ -27,6 +28,7 @@ _MAX_CHANNELS = 100
 _MAX_TEXT = 300
 _MAX_NAME = 160
 _MAX_NOTES = 10
+_MAX_FAILURES = 40
 _MAX_MESH = 8
 _STATE = ("parameters_digest", "parameter_digests", "buffer_digests", "batch_digest", "batch", "end_state")
 """Entries of the run info on what the step starts from and ends with, which records need not show."""
@@ -61,6 +63,19 @@ def equal_by_footers(rank: int, path_a: str, path_b: str) -> RankSummary | None:
     )
 
 
+def absent(rank: int, path_a: str, path_b: str, why: str) -> RankSummary:
+    """Summarise a rank of which one run has no log; the path of none is empty."""
+    infos = [_run_info(path) if path else {} for path in (path_a, path_b)]
+    return RankSummary(rank=rank, outcome=Outcome.ABSENT, why=why, paths=(path_a, path_b), **_about(*infos))
+
+
+def _run_info(path: str) -> dict[str, Any]:
+    try:
+        return read_head(path).run
+    except (OSError, LogError):
+        return {}
+
+
 def summary_of(
     c: Comparison,
     rank: int,
@@ -90,7 +105,7 @@ def summary_of(
         sent=_sent(exchanges, Given.RED, _Follows(c, causes)),
         sent_difference=_sent(exchanges, Given.DIFFERENT, _After(c, difference)),
         cells=tuple(_cells(c))[:_MAX_CELLS],
-        failures=tuple((condition, text[:_MAX_TEXT]) for condition, text in failures)[:_MAX_NOTES],
+        failures=tuple((condition, text[:_MAX_TEXT]) for condition, text in failures)[:_MAX_FAILURES],
         troubles=tuple(text[:_MAX_TEXT] for text in troubles)[:_MAX_NOTES],
         notes=tuple(note.text[:_MAX_TEXT] for note in c.comparability.notes)[:_MAX_NOTES],
         **_about(c.a.header.run, c.b.header.run),

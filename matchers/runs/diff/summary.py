@@ -126,7 +126,7 @@ class RankSummary:
         sent: calls with red input, by the cause it follows from.
         sent_difference: calls whose input differs at all; they follow from the first difference.
         cells: the step in order; empty where nothing was read.
-        failures: (condition, sentence) that this rank fails on.
+        failures: (condition, sentence) for each condition that could fail the rank and holds.
         troubles: what is wrong with the logs: cut off, damaged.
         notes: what weakens or explains the comparison.
         host: node that ran the rank; empty if unknown.

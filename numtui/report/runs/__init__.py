@@ -1,0 +1,1 @@
+"""Reports on the comparison of two runs of many ranks."""

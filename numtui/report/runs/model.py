@@ -1,0 +1,75 @@
+"""Report on two runs of many ranks: what every form has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from matchers.runs.diff.comparison import RunComparison
+from matchers.runs.diff.summary import Outcome
+from numtui.report.gate import NOT_COMPARED, Failure
+from numtui.report.next_steps import NextStep
+from numtui.report.options import FAIL_ON
+from numtui.report.runs.words import reasons, result
+from numtui.text.ranks import ranks_words
+
+__all__ = ["RunsReport"]
+
+_MAX_REASONS = 20
+
+
+@dataclass(frozen=True)
+class RunsReport:
+    """Result of comparing two runs.
+
+    Attributes:
+        comparison: of all ranks.
+        runs: paths of the runs, as the user named them.
+        criteria: arguments of the command line on which the verdicts depend.
+        fail_on: conditions (`numtui.report.options.CONDITIONS`) that fail it.
+    """
+
+    comparison: RunComparison
+    runs: tuple[str, str]
+    criteria: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = FAIL_ON
+
+    @property
+    def result(self) -> str:
+        """The outcome in one sentence."""
+        return result(self.comparison)
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """The conditions that hold; it fails in any case if no rank was compared."""
+        told = [Failure(name, text) for name in self.fail_on for text in _failures(self.comparison, name)]
+        return (*told, Failure(NOT_COMPARED, "no rank was compared")) if self.comparison.nothing else tuple(told)
+
+    @property
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """The commands that tell more, the most useful first."""
+        found = []
+        traced = self.comparison.traced
+        if traced.origins:
+            rank = min(traced.origins[0].events)
+            found.append(
+                NextStep(("numtui", *self.runs, "--rank", str(rank), *self.criteria), f"rank {rank}, where it began")
+            )
+        return tuple(found)
+
+
+def _failures(c: RunComparison, condition: str) -> Iterator[str]:
+    if condition == "incomplete":
+        yield from reasons(c)
+        return
+    by_text: dict[str, list[int]] = {}
+    for rank, summary in c.summaries.items():
+        for name, text in summary.failures:
+            if name == condition:
+                by_text.setdefault("red" if name == "diverged" else text, []).append(rank)
+    if condition == "stale-rule":  # a rule is used if it matches on any rank
+        read = c.outcomes(Outcome.COMPARED)
+        by_text = {text: ranks for text, ranks in by_text.items() if len(ranks) == len(read)}
+    yield from (f"{ranks_words(ranks)}: {text}" for text, ranks in islice(by_text.items(), _MAX_REASONS))

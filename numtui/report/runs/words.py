@@ -1,0 +1,182 @@
+"""Words for the comparison of two runs, shared by the reports and the screen; names of logs are made safe in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from matchers.runs.diff.classes import Kind, RankClass, common_place
+from matchers.runs.diff.comparison import RunComparison
+from matchers.runs.diff.origins import Origin, Reached
+from matchers.runs.diff.summary import Event, Outcome, Received
+from numtui.text.counts import plural
+from numtui.text.ranks import ranks_words
+from numtui.text.safe import safe_text
+
+__all__ = [
+    "began",
+    "by_words",
+    "class_state",
+    "class_words",
+    "event_place",
+    "order_words",
+    "reached_words",
+    "reasons",
+    "result",
+    "runs_words",
+    "short_name",
+]
+
+_MAX_NAME = 100
+_MAX_SENTENCE = 300
+_CHANNEL_RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", re.ASCII)
+
+
+def runs_words(c: RunComparison) -> str:
+    """Return the runs and their extent: `good <-> bad: 64 ranks, step 2, mesh dp 8 × tp 8`."""
+    told = [plural(len(c.summaries), "rank")]
+    steps = {step for summary in c.summaries.values() for step in summary.step if step is not None}
+    if len(steps) == 1:
+        told.append(f"step {steps.pop()}")
+    mesh: Mapping[str, int] = next((s.mesh for s in c.summaries.values() if s.mesh), {})
+    if mesh:
+        told.append("mesh " + " × ".join(f"{safe_text(name, 20)} {size}" for name, size in mesh.items()))
+    a, b = (safe_text(name, _MAX_NAME) for name in c.names)
+    return f"{a} <-> {b}: {', '.join(told)}"
+
+
+def result(c: RunComparison) -> str:
+    """Return the outcome in one sentence."""
+    total = len(c.summaries)
+    out = [rank for rank, summary in c.summaries.items() if not summary.read]
+    left = f"; {ranks_words(out)} not compared" if out else ""
+    if c.nothing:
+        return "Nothing was compared"
+    if c.red:
+        many = f"{len(c.red):,} of {plural(total, 'rank')} {'is' if len(c.red) == 1 else 'are'} red"
+        return f"{many}; {_where_all_began(c.causes.origins)}{left}"
+    close = sum(len(each.ranks) for each in c.classes if each.kind == Kind.CLOSE)
+    many = f"No divergence: {plural(total - len(out), 'rank agrees', 'ranks agree')}"
+    within = f", {close:,} of them within tolerance" if close else ""
+    return f"{many}{within}{left}"
+
+
+def _where_all_began(origins: Sequence[Origin]) -> str:
+    if len(origins) == 1:
+        return f"it began on {ranks_words(tuple(origins[0].events))}"
+    first = ranks_words(tuple(origins[0].events)) if origins else "no rank"
+    return f"it began at {len(origins):,} places, first on {first}" if origins else "where it began is not known"
+
+
+def reasons(c: RunComparison) -> Iterator[str]:
+    """Yield what is missing: ranks without a log, logs that cannot be read or are cut off."""
+    by_text: dict[str, list[int]] = {}
+    for rank, summary in c.summaries.items():
+        for text in (*((summary.why,) if summary.why else ()), *summary.troubles):
+            by_text.setdefault(text, []).append(rank)
+    for text, ranks in by_text.items():
+        yield f"{ranks_words(ranks)}: {safe_text(text, _MAX_SENTENCE)}"
+    if c.missing:
+        yield f"{ranks_words(c.missing)}: neither run has a log"
+
+
+def short_name(name: str) -> str:
+    """Return a name from a log for a line."""
+    return safe_text(name, _MAX_NAME)
+
+
+def began(c: RunComparison, origin: Origin) -> str:
+    """Return where an origin began: `rank 2 · dp=1, tp=0`."""
+    ranks = sorted(origin.events)
+    place = common_place(ranks, c.summaries)
+    return ranks_words(ranks) + (f" · {safe_text(place, _MAX_NAME)}" if place else "")
+
+
+def event_place(event: Event) -> str:
+    """Return key, phase and source line of an event."""
+    only = f" ({event.status.replace('-', ' in ', 1)})" if event.status.startswith("only-") else ""
+    told = [f"{safe_text(event.key, _MAX_NAME)}{only}", event.phase]
+    if event.location:
+        told.append(safe_text(event.location, _MAX_NAME))
+    return ", ".join(told)
+
+
+def reached_words(origin: Origin) -> list[str]:
+    """Return how an origin reached other ranks, a line for each way: `ranks 0, 1, 3 through all_reduce (sum) of …`."""
+    ways: dict[tuple[str, str], list[int]] = {}
+    for rank, reached in sorted(origin.reached.items()):
+        ways.setdefault((reached.by.does, reached.event.key), []).append(rank)
+    lines = []
+    for (_, key), ranks in ways.items():
+        first = origin.reached[ranks[0]]
+        groups = {origin.reached[rank].by.channel for rank in ranks}
+        through = (
+            by_words(first.by) if len(groups) == 1 else f"{safe_text(first.by.does, 60)} of {len(groups):,} groups"
+        )
+        lines.append(f"{ranks_words(ranks)} through {through}{_from(ranks, origin.reached)}, at {short_name(key)}")
+    return lines
+
+
+def _from(ranks: Sequence[int], reached: Mapping[int, Reached]) -> str:
+    senders = sorted({sender for rank in ranks for sender in reached[rank].senders})
+    return f", from {ranks_words(senders)}" if senders else ""
+
+
+def by_words(by: Received) -> str:
+    """Return a collective or message in words: `all_reduce (sum) of ranks 0–3`."""
+    told = safe_text(by.does, 60)
+    ends = by.channel.rpartition(" ")[2]
+    if ">" in ends:
+        return f"{told} from rank {ends.partition('>')[0]}"
+    members = _members(ends)
+    return f"{told} of {ranks_words(members)}" if members else told
+
+
+def _members(ranges: str) -> list[int]:
+    """The ranks of a channel; empty for more than a line can say."""
+    found: list[int] = []
+    for part in ranges.split(","):
+        match = _CHANNEL_RANGE.fullmatch(part)
+        if match is None or len(found) > 1 << 16:
+            return []
+        first, last, stride = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        found += range(first, min(last, first + (1 << 16)) + 1, max(stride, 1))
+    return found
+
+
+def order_words(number: int, origins: Sequence[Origin]) -> str:
+    """Return the order of an origin (its index) among the others; empty where there is one only."""
+    if len(origins) < 2:
+        return ""
+    after = origins[number].after
+    if after:
+        return f"after {', '.join(str(k + 1) for k in after[:5])}, by their collectives"
+    unordered = [k + 1 for k, other in enumerate(origins) if k != number and number not in other.after]
+    return f"in no known order to {', '.join(map(str, unordered[:5]))}" if unordered else ""
+
+
+def class_state(each: RankClass) -> str:
+    """Return the state of a class in a word or two: `red`, `agree`, `equal`."""
+    if each.kind == Kind.NOT_COMPARED:
+        return "not compared"
+    return {Kind.RED: "red", Kind.CLOSE: "within tolerance", Kind.EQUAL: "agree"}[each.kind]
+
+
+def class_words(c: RunComparison, each: RankClass) -> str:
+    """Return what the ranks of a class have in common."""
+    if each.kind == Kind.NOT_COMPARED:
+        whys = list(dict.fromkeys(c.summaries[rank].why for rank in each.ranks))
+        return safe_text(whys[0], _MAX_SENTENCE) + (f" and {len(whys) - 1:,} other reasons" if len(whys) > 1 else "")
+    if each.kind == Kind.EQUAL:
+        by_footers = sum(c.summaries[rank].outcome == Outcome.EQUAL for rank in each.ranks)
+        if by_footers == len(each.ranks):
+            return "same records by the footers of their logs"
+        return f"{by_footers:,} of them by the footers of their logs" if by_footers else "no difference"
+    told = []
+    if each.kind == Kind.RED:
+        reds = [c.summaries[rank].red for rank in each.ranks]
+        spread = f"{min(reds):,}" if min(reds) == max(reds) else f"{min(reds):,}–{max(reds):,}"
+        told.append(f"{spread} red {'row' if max(reds) == 1 else 'rows'}")
+    if each.origins:
+        told.append(f"began at {', '.join(str(k + 1) for k in each.origins[:5])}")
+    return ", ".join(told)
