@@ -13,7 +13,7 @@ import numpy as np
 
 from matchers.logs.op_log import Phase
 from matchers.status import Status
-from numtui.report.junit_xml import MAX_TEXT, Case, write_suites
+from numtui.report.junit_xml import MAX_TEXT, Case, gate_cases, write_suites
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS
 from numtui.report.parts import RowFacts
@@ -40,18 +40,13 @@ _NOT_JUDGED: Final = (
 
 def write(report: Report, out: TextIO) -> None:
     """Write the report."""
-    suites = [("gate", _gate(report)), ("first causes", _causes(report)), *_modules(report)]
+    suites = [
+        ("gate", gate_cases(report.options.fail_on, report.failures, CONDITIONS)),
+        ("first causes", _causes(report)),
+        *_modules(report),
+    ]
     properties = {"rules": report.rules_note} if report.rules_note else {}
     write_suites(f"numtui: {' <-> '.join(report.options.names)}", suites, out, properties)
-
-
-def _gate(r: Report) -> list[Case]:
-    cases = []
-    for condition in dict.fromkeys((*r.options.fail_on, *(f.condition for f in r.failures))):
-        texts = [safe_text(f.text, MAX_TEXT) for f in r.failures if f.condition == condition]
-        name = f"{condition}: {CONDITIONS[condition]}"
-        cases.append(Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
-    return cases
 
 
 def _causes(r: Report) -> list[Case]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
 from numtui.text.safe import safe_text
 
-__all__ = ["MAX_TEXT", "Case", "write_suites"]
+if TYPE_CHECKING:
+    from numtui.report.gate import Failure
+
+__all__ = ["MAX_TEXT", "Case", "gate_cases", "write_suites"]
 
 MAX_TEXT: Final = 400
 """Characters of an attribute."""
@@ -23,6 +26,20 @@ class Case:
     failure: str = ""
     details: str = ""
     skipped: str = ""
+
+
+def gate_cases(fail_on: Iterable[str], failures: Collection[Failure], meanings: Mapping[str, str]) -> list[Case]:
+    """Return a case per condition: those that were asked for, and others that hold.
+
+    Args:
+        meanings: of the conditions.
+    """
+    cases = []
+    for condition in dict.fromkeys((*fail_on, *(failure.condition for failure in failures))):
+        texts = [safe_text(failure.text, MAX_TEXT) for failure in failures if failure.condition == condition]
+        name = f"{condition}: {meanings[condition]}"
+        cases.append(Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
+    return cases
 
 
 def write_suites(

@@ -7,7 +7,7 @@ mention a colleague.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TextIO
 
 from numtui.report.model import Report
@@ -15,8 +15,9 @@ from numtui.report.parts import MEANING, RowFacts
 from numtui.report.recomputation import MismatchFacts
 from numtui.text.safe import safe_text
 
-__all__ = ["code", "plain", "row_markdown", "write"]
+__all__ = ["bullets", "code", "more", "plain", "row_markdown", "write"]
 
+_MAX_BULLETS: Final = 50
 _MAX_CAUSES: Final = 10
 _MAX_ROWS: Final = 50
 _MAX_RULES: Final = 40
@@ -151,7 +152,7 @@ def _causes(r: Report) -> Iterator[str]:
         yield f"{number}. {first}"
         indent = " " * len(f"{number}. ")
         yield from (indent + line for line in rest)
-    yield from _more(r.cause_count - len(causes))
+    yield from more(r.cause_count - len(causes))
 
 
 def _table(r: Report) -> Iterator[str]:
@@ -172,7 +173,7 @@ def _table(r: Report) -> Iterator[str]:
             row.place(code),
         ]
         yield f"| {' | '.join(cells)} |"
-    yield from _more(r.red - len(rows))
+    yield from more(r.red - len(rows))
 
 
 def _drift(r: Report) -> Iterator[str]:
@@ -191,7 +192,7 @@ def _rules(r: Report) -> Iterator[str]:
         for rule in r.rules[:_MAX_RULES]
     ]
     yield from _list(f"Rules in force{where}, and what they matched", (*told, *map(plain, r.broken_rules)))
-    yield from _more(len(r.rules) - _MAX_RULES)
+    yield from more(len(r.rules) - _MAX_RULES)
 
 
 def _excluded(r: Report) -> Iterator[str]:
@@ -215,7 +216,15 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     yield from (f"- {item}" for item in items)
 
 
-def _more(n: int) -> Iterator[str]:
+def bullets(heading: str, sentences: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a list under a heading; none for no sentences. They are made safe here."""
+    if sentences:
+        yield from _list(heading, (plain(sentence) for sentence in sentences[:_MAX_BULLETS]))
+        yield from more(len(sentences) - _MAX_BULLETS)
+
+
+def more(n: int) -> Iterator[str]:
+    """Yield the lines that say how many things of a list were left out; none for none."""
     if n > 0:
         yield ""
         yield f"… and {n:,} more"

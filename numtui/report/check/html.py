@@ -7,11 +7,11 @@ from html import escape
 from typing import Final, TextIO
 
 from matchers.runs.finding import Finding
-from numtui import __version__
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, result, run_words, size, subjects, summaries, where
-from numtui.report.html.page import packaged, source_hash
+from numtui.report.html.page import static_page
 from numtui.report.html.summary import text
+from numtui.text.safe import safe_text
 
 __all__ = ["write"]
 
@@ -21,19 +21,14 @@ _MAX_SENTENCES: Final = 500
 
 def write(report: CheckReport, out: TextIO) -> None:
     """Write the page."""
-    out.writelines(f"{line}\n" for line in _lines(report))
+    checked = report.checked
+    red = bool(checked.findings) or checked.nothing
+    title = safe_text(f"numtui check: {report.title}")
+    page = static_page(title, run_words(report.run), result(checked), _body(report), red=red)
+    out.writelines(f"{line}\n" for line in page)
 
 
-def _lines(r: CheckReport) -> Iterator[str]:
-    style = packaged("report.css")
-    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'; form-action 'none'"
-    yield '<!doctype html>\n<html lang="en" class="static">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield '<meta name="referrer" content="no-referrer">'
-    yield f"<title>{text(f'numtui check: {r.title}')}</title>\n<style>{style}</style>\n</head>\n<body>"
-    red = ' class="red"' if r.checked.findings or r.checked.nothing else ""
-    yield f'<header><h1>{text(run_words(r.run))}</h1><p id="result"{red}>{result(r.checked)}</p></header>\n<main>'
+def _body(r: CheckReport) -> Iterator[str]:
     findings = r.checked.findings
     if findings:
         yield "<h2>Findings</h2>\n<ol>"
@@ -46,7 +41,6 @@ def _lines(r: CheckReport) -> Iterator[str]:
     yield "</table>"
     yield from _list("Not checked", r.not_checked)
     yield from _list("Notes", r.checked.notes)
-    yield f"<p><small>numtui {text(__version__)}</small></p>\n</main>\n</body>\n</html>"
 
 
 def _finding(r: CheckReport, finding: Finding) -> str:

@@ -7,7 +7,7 @@ from typing import Final, TextIO
 from matchers.runs.finding import Finding
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import CheckSummary, log_line, size, subjects, summaries, where
-from numtui.report.junit_xml import MAX_TEXT, Case, write_suites
+from numtui.report.junit_xml import MAX_TEXT, Case, gate_cases, write_suites
 from numtui.report.options import CONDITIONS_OF_RUN
 from numtui.text.safe import safe_text
 
@@ -19,17 +19,11 @@ _MAX_FINDINGS: Final = 20
 
 def write(report: CheckReport, out: TextIO) -> None:
     """Write the report."""
-    suites = [("gate", _gate(report)), ("checks", [_case(report, each) for each in summaries(report.checked)])]
+    suites = [
+        ("gate", gate_cases(report.fail_on, report.failures, CONDITIONS_OF_RUN)),
+        ("checks", [_case(report, each) for each in summaries(report.checked)]),
+    ]
     write_suites(f"numtui check: {report.run.name}", suites, out)
-
-
-def _gate(r: CheckReport) -> list[Case]:
-    cases = []
-    for condition in r.fail_on:
-        texts = [f.text for f in r.failures if f.condition == condition]
-        name = f"{condition}: {CONDITIONS_OF_RUN[condition]}"
-        cases.append(Case(name, "; ".join(texts[:1]) + ("; …" if len(texts) > 1 else ""), "\n".join(texts)))
-    return cases
 
 
 def _case(r: CheckReport, each: CheckSummary) -> Case:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, TextIO
 
 from matchers.runs.finding import Finding
 from numtui import __version__
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, size, subjects, summaries, where
-from numtui.report.markdown import code, plain
+from numtui.report.markdown import bullets, code, more, plain
 
 __all__ = ["write"]
 
 _MAX_FINDINGS: Final = 50
-_MAX_SENTENCES: Final = 50
 _MAX_NOTES: Final = 5
 
 
@@ -29,15 +28,15 @@ def _lines(r: CheckReport) -> Iterator[str]:
     for number, finding in enumerate(findings[:_MAX_FINDINGS], 1):
         yield ""
         yield "  \n".join(_finding(r, number, finding))
-    yield from _more(len(findings) - _MAX_FINDINGS)
+    yield from more(len(findings) - _MAX_FINDINGS)
     yield ""
     yield "| check | result | made on |"
     yield "| --- | --- | --- |"
     for each in summaries(r.checked):
         result = f"**{each.verdict}**" if each.findings else each.verdict
         yield f"| {plain(each.claim)} | {result} | {plain(each.extent)} |"
-    yield from _list("Not checked", r.not_checked)
-    yield from _list("Notes", r.checked.notes)
+    yield from bullets("Not checked", r.not_checked)
+    yield from bullets("Notes", r.checked.notes)
     yield ""
     yield f"numtui {__version__}"
 
@@ -50,16 +49,3 @@ def _finding(r: CheckReport, number: int, finding: Finding) -> Iterator[str]:
         location = f", {code(place.location)}" if place.location else ""
         yield f"{indent}{code(log_line(r.run, place), 500)}{location}"
     yield from (f"{indent}{plain(note)}" for note in finding.notes[:_MAX_NOTES])
-
-
-def _list(heading: str, sentences: Sequence[str]) -> Iterable[str]:
-    if sentences:
-        yield from ("", f"### {heading}", "")
-        yield from (f"- {plain(sentence)}" for sentence in sentences[:_MAX_SENTENCES])
-        yield from _more(len(sentences) - _MAX_SENTENCES)
-
-
-def _more(n: int) -> Iterator[str]:
-    if n > 0:
-        yield ""
-        yield f"… and {n:,} more"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable, Iterator
 from functools import cache
+from html import escape
 from importlib.resources import files
 
-__all__ = ["packaged", "source_hash"]
+from numtui import __version__
+
+__all__ = ["packaged", "source_hash", "static_page"]
 
 
 @cache
@@ -19,3 +23,24 @@ def packaged(name: str) -> str:
 def source_hash(content: str) -> str:
     """Return the hash by which a policy allows a script or style within the page."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"
+
+
+def static_page(title: str, heading: str, result: str, body: Iterable[str], *, red: bool) -> Iterator[str]:
+    """Yield the lines of a page without scripts.
+
+    Args:
+        title, heading, result: texts, safe to display.
+        body: HTML.
+        red: mark the result.
+    """
+    style = packaged("report.css")
+    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    yield '<!doctype html>\n<html lang="en" class="static">\n<head>\n<meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="referrer" content="no-referrer">'
+    yield f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>"
+    marked = ' class="red"' if red else ""
+    yield f'<header><h1>{escape(heading)}</h1><p id="result"{marked}>{escape(result)}</p></header>\n<main>'
+    yield from body
+    yield f"<p><small>numtui {escape(__version__)}</small></p>\n</main>\n</body>\n</html>"

@@ -10,8 +10,10 @@ from matchers.runs.diff.origins import Origin
 from numtui.report.runs.model import RunsReport
 from numtui.report.runs.words import (
     began,
+    class_ranks,
     class_state,
     class_words,
+    event_lines,
     event_place,
     order_words,
     reached_words,
@@ -19,7 +21,6 @@ from numtui.report.runs.words import (
     runs_words,
 )
 from numtui.report.text_lines import BOLD, RED, Paint, wrapped
-from numtui.text.ranks import ranks_words
 from numtui.text.safe import safe_text
 
 __all__ = ["write_text"]
@@ -64,7 +65,7 @@ def _origin(r: RunsReport, number: int, origin: Origin) -> Iterator[str]:
     event = origin.event
     order = order_words(number, c.traced.origins)
     yield f"  {number + 1}. {began(c, origin)}" + (f"   ({order})" if order else "")
-    yield f"     {event_place(event)} (a line {event.line_a}, b line {event.line_b})"
+    yield f"     {event_place(event)} ({event_lines(event)})"
     yield from wrapped(event.text, "     ", "     ")
     ways = reached_words(origin)
     for way in ways[:_MAX_WAYS]:
@@ -76,14 +77,7 @@ def _origin(r: RunsReport, number: int, origin: Origin) -> Iterator[str]:
 def _classes(r: RunsReport) -> Iterator[str]:
     c = r.comparison
     shown = c.classes[:_MAX_CLASSES]
-    named = [
-        (
-            ranks_words(each.ranks) + (f" · {safe_text(each.place, 60)}" if each.place else ""),
-            class_state(each),
-            each,
-        )
-        for each in shown
-    ]
+    named = [(class_ranks(each), class_state(each), each) for each in shown]
     left = max((len(ranks) for ranks, _, _ in named), default=0)
     middle = max((len(state) for _, state, _ in named), default=0)
     for ranks, state, each in named:

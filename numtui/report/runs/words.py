@@ -16,8 +16,10 @@ from numtui.text.safe import safe_text
 __all__ = [
     "began",
     "by_words",
+    "class_ranks",
     "class_state",
     "class_words",
+    "event_lines",
     "event_place",
     "order_words",
     "reached_words",
@@ -101,6 +103,11 @@ def event_place(event: Event) -> str:
     return ", ".join(told)
 
 
+def event_lines(event: Event) -> str:
+    """Return the lines of an event in the logs: `a line 12, b line 13`."""
+    return ", ".join(f"{side} line {line}" for side, line in (("a", event.line_a), ("b", event.line_b)) if line)
+
+
 def reached_words(origin: Origin) -> list[str]:
     """Return how an origin reached other ranks, a line for each way: `ranks 0, 1, 3 through all_reduce (sum) of …`."""
     ways: dict[tuple[str, str], list[int]] = {}
@@ -155,6 +162,11 @@ def order_words(number: int, origins: Sequence[Origin]) -> str:
     return f"in no known order to {', '.join(map(str, unordered[:5]))}" if unordered else ""
 
 
+def class_ranks(each: RankClass) -> str:
+    """Return the ranks of a class, and the coordinate that only they have: `ranks 0–3 · tp=0`."""
+    return ranks_words(each.ranks) + (f" · {safe_text(each.place, _MAX_NAME)}" if each.place else "")
+
+
 def class_state(each: RankClass) -> str:
     """Return the state of a class in a word or two: `red`, `agree`, `equal`."""
     if each.kind == Kind.NOT_COMPARED:
@@ -177,6 +189,6 @@ def class_words(c: RunComparison, each: RankClass) -> str:
         reds = [c.summaries[rank].red for rank in each.ranks]
         spread = f"{min(reds):,}" if min(reds) == max(reds) else f"{min(reds):,}–{max(reds):,}"
         told.append(f"{spread} red {'row' if max(reds) == 1 else 'rows'}")
-    if each.origins:
+    if each.origins and len(c.traced.origins) > 1:
         told.append(f"began at {', '.join(str(k + 1) for k in each.origins[:5])}")
     return ", ".join(told)
