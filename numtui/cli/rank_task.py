@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,9 +12,12 @@ from pathlib import Path
 from matchers.comparison import Comparison
 from matchers.errors import UserError
 from matchers.logs.op_log import OpLog
+from matchers.runs.diff.part_file import parse_summary, render_summary
 from matchers.runs.diff.summarise import summary_of
 from matchers.runs.diff.summary import Outcome, RankSummary
 from numtui.cli.comparing import compare_logs
+from numtui.cli.kept_report import KeptReport
+from numtui.cli.rule_files import RuleFiles
 from numtui.cli.user_cache import keep_for_later, user_cache
 from numtui.inputs import OpenRequest
 from numtui.report.model import Report
@@ -43,26 +47,33 @@ class RankTask:
 
 
 def summarise(task: RankTask) -> RankSummary:
-    """Compare a rank; logs that cannot be read are said in the summary."""
+    """Compare a rank, or find its summary in the cache; logs that cannot be read are said in the summary."""
     request = replace(task.request, cache=user_cache() if task.cached else None)
+    files = [] if task.allow is None else [task.allow]
+    kept = KeptReport.of(request, RuleFiles(task.rules, None), task.rank, files=files)
+    if kept is not None and (outcome := kept.outcome()) is not None and (known := parse_summary(outcome.text)):
+        return known
     before = _stamps(request)
     try:
         comparison = compare_logs(request, task.rules)
-        known = None
+        allowed = None
         if task.allow is not None:
             from numtui.report.known_differences import load_allow_list
 
-            known = load_allow_list(task.allow)
+            allowed = load_allow_list(task.allow)
     except (UserError, MemoryError) as error:
         return failed(task, str(error) or "not enough memory for its logs")
     troubles = list(_troubles(comparison))
     if before != _stamps(request):
         troubles.append("a log was replaced while it was compared")
-    report = Report(comparison, ReportOptions(fail_on=tuple(CONDITIONS), allow=known))
+    report = Report(comparison, ReportOptions(fail_on=tuple(CONDITIONS), allow=allowed))
     # of trouble with logs, this summary has a list of its own
     failures = [(f.condition, f.text) for f in report.failures if f.condition != "incomplete"]
     paths = request.path_a, request.path_b
     summary = summary_of(comparison, task.rank, paths, failures=failures, troubles=troubles)
+    if kept is not None:
+        kept.copying(lambda out: print(render_summary(summary), file=out))(io.StringIO())
+        kept.keep((comparison.a.content, comparison.b.content), (), (), 0)
     keep_for_later(request)
     del comparison, report
     gc.collect()  # before the next one

@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from matchers.errors import InputError
 from matchers.runs.diff.summary import Outcome, RankSummary
 
-__all__ = ["Part", "Shard", "joined", "read_part", "render_part"]
+__all__ = ["Part", "Shard", "joined", "parse_summary", "read_part", "render_part", "render_summary"]
 
 _VERSION = 1
 
@@ -54,6 +54,19 @@ class Part:
 def render_part(part: Part) -> str:
     """Return a part as JSON."""
     return json.dumps({"numtui part": _VERSION, **asdict(part)}) + "\n"
+
+
+def render_summary(summary: RankSummary) -> str:
+    """Return a summary as JSON."""
+    return json.dumps(asdict(summary))
+
+
+def parse_summary(text: str) -> RankSummary | None:
+    """Return the summary of a JSON text; None if it is none."""
+    try:
+        return _decoded(RankSummary, json.loads(text))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 def read_part(path: Path) -> Part:

@@ -15,6 +15,7 @@ from matchers.explain.sentences import headline
 from matchers.logs.head import read_ends, read_head
 from matchers.logs.op_log import Phase
 from matchers.ops.module_path import canonical
+from matchers.ops.run_info import Severity
 from matchers.runs.diff.exchange import Exchanges, Given, channel_of
 from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent
 from matchers.status import Status
@@ -107,9 +108,18 @@ def summary_of(
         cells=tuple(_cells(c))[:_MAX_CELLS],
         failures=tuple((condition, text[:_MAX_TEXT]) for condition, text in failures)[:_MAX_FAILURES],
         troubles=tuple(text[:_MAX_TEXT] for text in troubles)[:_MAX_NOTES],
-        notes=tuple(note.text[:_MAX_TEXT] for note in c.comparability.notes)[:_MAX_NOTES],
+        notes=tuple(_notes(c))[:_MAX_NOTES],
         **_about(c.a.header.run, c.b.header.run),
     )
+
+
+def _notes(c: Comparison) -> Iterator[str]:
+    """What weakens the comparison, or explains it."""
+    if c.coverage.parts:
+        yield c.coverage.sentence[:_MAX_TEXT]
+    for note in c.comparability.notes:
+        if note.severity > Severity.HARMLESS and note.kind != "incomplete":
+            yield note.text[:_MAX_TEXT]
 
 
 def _about(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from numtui.report.runs.words import (
     class_words,
     event_lines,
     event_place,
+    notes,
     order_words,
     reached_words,
     reasons,
@@ -58,6 +59,7 @@ def _body(r: RunsReport) -> Iterator[str]:
     yield f"</table>{_more(len(c.classes) - _MAX_CLASSES)}"
     yield from _matrix(c)
     yield from _list("Not compared, or not whole", list(reasons(c)))
+    yield from _list("Notes", list(notes(c)))
 
 
 def _origin(r: RunsReport, number: int, origin: Origin) -> str:

@@ -13,6 +13,7 @@ from matchers.runs.diff.origins import Origin, Traced
 from matchers.runs.diff.summary import Event, RankSummary
 from numtui import __version__
 from numtui.report.runs.model import RunsReport
+from numtui.report.runs.words import notes
 
 __all__ = ["VERSION", "rank_object", "write"]
 
@@ -33,6 +34,7 @@ def write(report: RunsReport, out: TextIO) -> None:
         "classes": [_class(each) for each in c.classes],
         "ranks": [rank_object(summary) for summary in c.summaries.values()],
         "missing": list(c.missing),
+        "notes": list(notes(c)),
         "gate": {"fail_on": list(report.fail_on), "failures": [asdict(failure) for failure in report.failures]},
         "next": [step._asdict() for step in report.next_steps],
     }

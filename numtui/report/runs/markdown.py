@@ -16,6 +16,7 @@ from numtui.report.runs.words import (
     class_words,
     event_lines,
     event_place,
+    notes,
     order_words,
     reached_words,
     reasons,
@@ -51,6 +52,7 @@ def _lines(r: RunsReport) -> Iterator[str]:
         yield f"| {plain(class_ranks(each))} | {class_state(each)} | {plain(class_words(c, each))} |"
     yield from more(len(c.classes) - _MAX_CLASSES)
     yield from bullets("Not compared, or not whole", list(reasons(c)))
+    yield from bullets("Notes", list(notes(c)))
     yield ""
     yield f"numtui {__version__}"
 

@@ -15,6 +15,7 @@ from numtui.report.runs.words import (
     class_words,
     event_lines,
     event_place,
+    notes,
     order_words,
     reached_words,
     reasons,
@@ -53,6 +54,7 @@ def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
     yield paint(BOLD, "Ranks")
     yield from _classes(r)
     yield from _list(paint(BOLD, "Not compared, or not whole"), list(reasons(c)))
+    yield from _list(paint(BOLD, "Notes"), list(notes(c)))
     for number, step in enumerate(r.next_steps):
         if number == 0:
             yield ""

@@ -21,6 +21,7 @@ __all__ = [
     "class_words",
     "event_lines",
     "event_place",
+    "notes",
     "order_words",
     "reached_words",
     "reasons",
@@ -68,6 +69,19 @@ def _where_all_began(origins: Sequence[Origin]) -> str:
         return f"it began on {ranks_words(tuple(origins[0].events))}"
     first = ranks_words(tuple(origins[0].events)) if origins else "no rank"
     return f"it began at {len(origins):,} places, first on {first}" if origins else "where it began is not known"
+
+
+def notes(c: RunComparison) -> Iterator[str]:
+    """Yield what weakens the comparison, or explains it."""
+    by_text: dict[str, list[int]] = {}
+    for rank, summary in c.summaries.items():
+        for text in summary.notes:
+            by_text.setdefault(text, []).append(rank)
+    for text, ranks in by_text.items():
+        yield f"{ranks_words(ranks)}: {safe_text(text, _MAX_SENTENCE)}"
+    read = c.outcomes(Outcome.COMPARED)
+    if len(read) > 1 and not any(c.summaries[rank].channels for rank in read):
+        yield "The logs name no process groups: what ranks received from each other is not known"
 
 
 def reasons(c: RunComparison) -> Iterator[str]:
