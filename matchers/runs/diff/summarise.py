@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from matchers.ops.module_path import canonical
 from matchers.ops.run_info import Severity
 from matchers.runs.diff.exchange import Exchanges, Given, channel_of
 from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent
-from matchers.status import Status
+from matchers.status import Role, Status
 
 __all__ = ["absent", "equal_by_footers", "summary_of"]
 
@@ -87,9 +88,9 @@ def summary_of(
 ) -> RankSummary:
     """Summarise a comparison; the texts are given by who judges it as a whole (`RankSummary`)."""
     exchanges = Exchanges.of(c, rank)
-    followed = sorted(c.consequences.causes, key=lambda cause: cause.rows[0])
-    causes = tuple(_cause(c, exchanges, cause) for cause in followed[:_MAX_EVENTS])
+    followed = sorted(c.consequences.causes, key=lambda cause: cause.rows[0])[:_MAX_EVENTS]
     difference = _difference(c, exchanges)
+    causes = tuple(_cause(c, exchanges, cause, difference) for cause in followed)
     return RankSummary(
         rank=rank,
         outcome=Outcome.COMPARED,
@@ -103,7 +104,7 @@ def summary_of(
         cause_count=len(c.consequences.starts),
         difference=difference,
         channels=exchanges.channels[:_MAX_CHANNELS],
-        sent=_sent(exchanges, Given.RED, _Follows(c, causes)),
+        sent=_sent(exchanges, Given.RED, _Follows(c, followed, causes)),
         sent_difference=_sent(exchanges, Given.DIFFERENT, _After(c, difference)),
         cells=tuple(_cells(c))[:_MAX_CELLS],
         failures=tuple((condition, text[:_MAX_TEXT]) for condition, text in failures)[:_MAX_FAILURES],
@@ -145,8 +146,12 @@ def _numbers(value: object) -> dict[str, int]:
     }
 
 
-def _cause(c: Comparison, exchanges: Exchanges, cause: Cause) -> Event:
+def _cause(c: Comparison, exchanges: Exchanges, cause: Cause, difference: Event | None) -> Event:
     row = cause.rows[0]
+    guessed = c.role[row] == Role.UNKNOWN
+    if guessed and difference is not None and c.red[difference.row] and difference.row < row:
+        # something uncaptured upstream is suspected, and the red rows begin before
+        return replace(difference, red=cause.red)
     return _event(c, exchanges, row, headline(c, row), cause.red)
 
 
@@ -190,14 +195,11 @@ def _record_of_a(c: Comparison, row: int) -> int:
 class _Follows:
     """The cause that a call's red input follows from."""
 
-    def __init__(self, c: Comparison, causes: tuple[Event, ...]) -> None:
+    def __init__(self, c: Comparison, followed: Sequence[Cause], events: Sequence[Event]) -> None:
         self._c = c
-        self._row = [event.row for event in causes]
-        self._of = {
-            k: self._row.index(cause.rows[0])
-            for k, cause in enumerate(c.consequences.causes)
-            if cause.rows[0] in self._row
-        }
+        self._row = [event.row for event in events]
+        number = {cause.rows: k for k, cause in enumerate(c.consequences.causes)}
+        self._of = {number[cause.rows]: k for k, cause in enumerate(followed)}
 
     def __call__(self, record: int) -> int:
         """Index of the event; -1 for none."""
