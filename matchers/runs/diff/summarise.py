@@ -114,13 +114,13 @@ def summary_of(
     )
 
 
-def _notes(c: Comparison) -> Iterator[str]:
+def _notes(c: Comparison) -> Iterator[tuple[str, str]]:
     """What weakens the comparison, or explains it."""
     if c.coverage.parts:
-        yield c.coverage.sentence[:_MAX_TEXT]
+        yield "coverage", c.coverage.sentence[:_MAX_TEXT]
     for note in c.comparability.notes:
         if note.severity > Severity.HARMLESS and note.kind != "incomplete":
-            yield note.text[:_MAX_TEXT]
+            yield note.kind, note.text[:_MAX_TEXT]
 
 
 def _about(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:

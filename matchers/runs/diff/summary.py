@@ -128,7 +128,7 @@ class RankSummary:
         cells: the step in order; empty where nothing was read.
         failures: (condition, sentence) for each condition that could fail the rank and holds.
         troubles: what is wrong with the logs: cut off, damaged.
-        notes: what weakens or explains the comparison.
+        notes: (kind, sentence) of what weakens or explains the comparison; the kind is one word.
         host: node that ran the rank; empty if unknown.
         coordinates: index along each dimension of the mesh; empty if unknown.
         mesh: sizes of the dimensions.
@@ -154,7 +154,7 @@ class RankSummary:
     cells: tuple[Cell, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     troubles: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
     host: str = ""
     coordinates: Mapping[str, int] = field(default_factory=dict)
     mesh: Mapping[str, int] = field(default_factory=dict)

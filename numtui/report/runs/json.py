@@ -59,7 +59,7 @@ def rank_object(summary: RankSummary) -> dict[str, Any]:
         "step": [asdict(cell) for cell in summary.cells],
         "failures": [{"condition": condition, "text": text} for condition, text in summary.failures],
         "troubles": list(summary.troubles),
-        "notes": list(summary.notes),
+        "notes": [{"kind": kind, "text": text} for kind, text in summary.notes],
         "host": summary.host,
         "coordinates": dict(summary.coordinates),
     }

@@ -72,13 +72,15 @@ def _where_all_began(origins: Sequence[Origin]) -> str:
 
 
 def notes(c: RunComparison) -> Iterator[str]:
-    """Yield what weakens the comparison, or explains it."""
-    by_text: dict[str, list[int]] = {}
+    """Yield what weakens the comparison, or explains it; of each kind what the first rank says."""
+    by_kind: dict[str, dict[int, str]] = {}
     for rank, summary in c.summaries.items():
-        for text in summary.notes:
-            by_text.setdefault(text, []).append(rank)
-    for text, ranks in by_text.items():
-        yield f"{ranks_words(ranks)}: {safe_text(text, _MAX_SENTENCE)}"
+        for kind, text in summary.notes:
+            by_kind.setdefault(kind, {}).setdefault(rank, text)
+    for texts in by_kind.values():
+        first = next(iter(texts))
+        only = f" (rank {first}; the others alike)" if len(set(texts.values())) > 1 else ""
+        yield f"{ranks_words(tuple(texts))}: {safe_text(texts[first], _MAX_SENTENCE)}{only}"
     read = c.outcomes(Outcome.COMPARED)
     if len(read) > 1 and not any(c.summaries[rank].channels for rank in read):
         yield "The logs name no process groups: what ranks received from each other is not known"
@@ -131,9 +133,7 @@ def reached_words(origin: Origin) -> list[str]:
     for (_, key), ranks in ways.items():
         first = origin.reached[ranks[0]]
         groups = {origin.reached[rank].by.channel for rank in ranks}
-        through = (
-            by_words(first.by) if len(groups) == 1 else f"{safe_text(first.by.does, 60)} of {len(groups):,} groups"
-        )
+        through = by_words(first.by, len(groups))
         lines.append(f"{ranks_words(ranks)} through {through}{_from(ranks, origin.reached)}, at {short_name(key)}")
     return lines
 
@@ -143,14 +143,16 @@ def _from(ranks: Sequence[int], reached: Mapping[int, Reached]) -> str:
     return f", from {ranks_words(senders)}" if senders else ""
 
 
-def by_words(by: Received) -> str:
-    """Return a collective or message in words: `all_reduce (sum) of ranks 0–3`."""
+def by_words(by: Received, groups: int = 1) -> str:
+    """Return a collective or message in words: `all_reduce (sum) of ranks 0–3`, or of several groups."""
     told = safe_text(by.does, 60)
-    ends = by.channel.rpartition(" ")[2]
-    if ">" in ends:
-        return f"{told} from rank {ends.partition('>')[0]}"
-    members = _members(ends)
-    return f"{told} of {ranks_words(members)}" if members else told
+    members = by.channel.rpartition(" ")[2]
+    if ">" in members:
+        return told
+    if groups > 1:
+        return f"{told} of {groups:,} groups"
+    ranks = _members(members)
+    return f"{told} of {ranks_words(ranks)}" if ranks else told
 
 
 def _members(ranges: str) -> list[int]:
