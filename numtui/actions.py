@@ -92,6 +92,15 @@ ACTIONS: tuple[Action, ...] = (
         beside="center",
     ),
     _a(
+        "next_rank",
+        "}  ] r",
+        Group.MOVE,
+        "show this row on the next rank",
+        footer="next rank",
+        line="show this row on the next, previous rank of two runs; `q` returns to all ranks",
+    ),
+    _a("previous_rank", "{  [ r", Group.MOVE, "show this row on the previous rank", beside="next_rank"),
+    _a(
         "next_red",
         "n  ] c",
         Group.FIND,
@@ -373,6 +382,9 @@ _LINE_OF_ONE_LOG = {
 }
 """Words of the help where they are others with one log."""
 
+_ABOUT_RANKS = ("next_rank", "previous_rank")
+_QUIT_TO_RANKS = "return to all ranks; asks if rules are unsaved"
+
 _TOUR = {"next_cause": "first cause", "why": "why", "suggestions": "suggestions", "help": "help"}
 
 
@@ -382,13 +394,18 @@ def tour(actions: Sequence[Action], *, red: bool) -> str:
     return " · ".join(f"{key_label(of[name].keys[0])} {label}" for name, label in _TOUR.items() if name in of)
 
 
-def offered(actions: Sequence[Action], *, single: bool, red: bool) -> tuple[Action, ...]:
+def offered(actions: Sequence[Action], *, single: bool, red: bool, ranks: bool = False) -> tuple[Action, ...]:
     """Return the actions that do something with these logs.
 
     Args:
         single: only one log is open.
         red: a row is red.
+        ranks: there are other ranks, and quitting returns to all of them.
     """
+    if ranks:
+        actions = tuple(replace(a, footer="all ranks", help=_QUIT_TO_RANKS) if a.id == "quit" else a for a in actions)
+    else:
+        actions = tuple(a for a in actions if a.id not in _ABOUT_RANKS)
     if not single:
         return tuple(actions)
     usable = (a for a in actions if not a.about_two and (red or a.id not in _ABOUT_RED))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from numtui import __version__
@@ -29,6 +30,9 @@ from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.report.options import Target
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 from numtui.text.safe import safe_text
+
+if TYPE_CHECKING:
+    from numtui.session.ranks import RanksCursor
 
 __all__ = ["HIDDEN", "add_options", "add_parser", "configured", "explore"]
 
@@ -93,8 +97,12 @@ def _run(args: argparse.Namespace) -> int:
     return explore(requested(args) if args.b is not None else requested_of_one(args))
 
 
-def explore(request: OpenRequest) -> int:
-    """Run the explorer, or print the text report without a terminal; return the exit code."""
+def explore(request: OpenRequest, ranks: RanksCursor | None = None) -> int:
+    """Run the explorer, or print the text report without a terminal; return the exit code.
+
+    Args:
+        ranks: the overview that has asked for it, which knows the other ranks.
+    """
     if not is_terminal(sys.stdout):
         return _report(request)
     if is_dumb_terminal():
@@ -107,7 +115,7 @@ def explore(request: OpenRequest) -> int:
         ready = configured(ready)
         from numtui.tui.app import run_app
 
-        return run_app(ready)
+        return run_app(ready, ranks)
 
 
 def configured(request: OpenRequest) -> OpenRequest:

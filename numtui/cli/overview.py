@@ -24,12 +24,18 @@ def has_screen() -> bool:
     return is_terminal(sys.stdout) and not is_dumb_terminal() and reopen_keyboard()
 
 
-def show(overview: Overview, screen: Callable[[], OverviewScreen], request: OpenRequest) -> int:
+def show(
+    overview: Overview,
+    screen: Callable[[], OverviewScreen],
+    request: OpenRequest,
+    explorer: Callable[[OpenRequest], int] | None = None,
+) -> int:
     """Show an overview, and between times the explorer; return 128 + n after signal n, else 0.
 
     Args:
         screen: makes the screen of the overview.
         request: the settings.
+        explorer: opens the explorer, if otherwise than by `explore`.
     """
     from numtui.tui.overview_app import run_overview
 
@@ -38,7 +44,7 @@ def show(overview: Overview, screen: Callable[[], OverviewScreen], request: Open
         if chosen is None:
             return code
         try:
-            code = explore(chosen)
+            code = (explorer or explore)(chosen)
         except UserError as error:
             overview.message = str(error)
         else:

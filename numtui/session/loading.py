@@ -23,6 +23,7 @@ from numtui.runtime_tuning import give_memory_back
 from numtui.session.expectation import expectation_of
 from numtui.session.first_visit import is_first_visit
 from numtui.session.journal import Journal
+from numtui.session.kept import KeptComparisons, Stamps
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 
@@ -64,10 +65,6 @@ def open_heads(request: OpenRequest) -> Session:
     return session
 
 
-Stamps = tuple[tuple[int, int], ...]
-"""Size and modification time (ns) of each log."""
-
-
 def stamps_of(request: OpenRequest) -> Stamps:
     """Return the current stamps of the logs; (-1, -1) for a missing one."""
     found = []
@@ -81,35 +78,46 @@ def stamps_of(request: OpenRequest) -> Stamps:
     return tuple(found)
 
 
-def load(request: OpenRequest, progress: Progress, rules: RuleSet | None = None) -> Loaded:
+def load(
+    request: OpenRequest, progress: Progress, rules: RuleSet | None = None, *, kept: KeptComparisons | None = None
+) -> Loaded:
     """Read and compare everything. Touches only the disk, so any thread may call it.
 
     Args:
         rules: rules in place of those of the file.
+        kept: where a comparison of the same logs may be, unless they have changed since.
 
     Raises:
         LogError, RulesError: a log or the rule file cannot be read.
     """
     stamps = stamps_of(request)
+    found = None if kept is None else kept.find(request, stamps)
     if request.single:
+        if found is not None:
+            return Loaded(found, RuleFile.empty(request.rules_path), stamps)
         log = read_cached(
             request.path_a, request.cache, progress=lambda _what, share: progress(f"reading {request.name_a}", share)
         )
         return Loaded(single_run(log), RuleFile.empty(request.rules_path), stamps)
     file = RuleFile.open(request.rules_path)
+    rules = file.rules if rules is None else rules
+    if found is not None and found.rules == rules:
+        return Loaded(found, file, stamps)
 
     def reading(name: str, start: float) -> Progress:
         # Reading both logs takes about as long as comparing them.
         return lambda _what, fraction: progress(f"reading {name}", start + fraction / 4)
 
-    a = read_cached(request.path_a, request.cache, progress=reading(request.name_a, 0.0))
-    b = read_cached(request.path_b, request.cache, progress=reading(request.name_b, 0.25))
-    expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
-
     def comparing(what: str, fraction: float) -> None:
         progress(what, 0.5 + fraction / 2)
 
-    comparison = compare(a, b, file.rules if rules is None else rules, expectation=expectation, progress=comparing)
+    if found is not None:
+        comparison = found.with_rules(rules, progress=comparing)
+    else:
+        a = read_cached(request.path_a, request.cache, progress=reading(request.name_a, 0.0))
+        b = read_cached(request.path_b, request.cache, progress=reading(request.name_b, 0.25))
+        expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
+        comparison = compare(a, b, rules, expectation=expectation, progress=comparing)
     _ = comparison.comparability, comparison.coverage  # cached here, because the screen's own thread reads them
     give_memory_back()
     return Loaded(comparison, file, stamps)

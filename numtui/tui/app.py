@@ -7,6 +7,7 @@ behind the first frame.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +23,7 @@ from numtui.tui.terminal_app import TerminalApp, run_on_terminal
 from numtui.tui.textual_shims import pass_on
 
 if TYPE_CHECKING:
+    from numtui.session.ranks import RanksCursor
     from numtui.session.session import Session
     from numtui.tui.screens.explorer import Explorer
 
@@ -52,8 +54,9 @@ class Numtui(TerminalApp, inherit_bindings=False):
 
         session: Session
 
-    def __init__(self, request: OpenRequest) -> None:
+    def __init__(self, request: OpenRequest, ranks: RanksCursor | None = None) -> None:
         super().__init__(request)
+        self.ranks = ranks
         self.explorer: Explorer | None = None
         self._opening = Opening(request)
 
@@ -81,16 +84,45 @@ class Numtui(TerminalApp, inherit_bindings=False):
         """Open the explorer, and pass on the keys that came too early."""
         from numtui.tui.screens.explorer import Explorer
 
-        self.explorer = Explorer(message.session, self.request)
-        # One frame instead of a blank one, a filled one, and one per widget that gets its size.
-        with self.batch_update():
-            await self.push_screen(self.explorer)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.explorer.drawn.wait(), timeout=1)
-        self.explorer.refresh()
+        explorer = Explorer(message.session, self.request, self.ranks)
+        await self._show(explorer, self.push_screen)
         for key in self._opening.typed:
             pass_on(self, key)
         keep_what_is_there()
+
+    async def on_explorer_left(self, message: Explorer.Left) -> None:
+        """Open the explorer on another rank, in place of the one that is left; keys wait meanwhile."""
+        from numtui.session.loading import open_heads
+        from numtui.tui.screens.explorer import Explorer
+
+        before, ranks = self.explorer, self.ranks
+        assert before is not None
+        assert ranks is not None
+        request = ranks.request_for(self.request, message.rank)
+        if request is None:
+            before.stay(ranks.message)
+            return
+        try:
+            session = await asyncio.to_thread(open_heads, request)
+        except UserError as error:
+            before.stay(str(error))
+            return
+        before.saving.end()
+        left = before.loader.left()
+        forget_what_stays()
+        ranks.go_to_rank(message.rank)
+        await self._show(Explorer(session, request, ranks, left), self.switch_screen)
+        if before.session.journal is not None:
+            before.session.journal.close()
+
+    async def _show(self, explorer: Explorer, put: Callable[[Screen[None]], Awaitable[object]]) -> None:
+        """Show an explorer at once: no blank frame, a filled one, and one per widget that gets its size."""
+        self.explorer = explorer
+        with self.batch_update():
+            await put(explorer)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(explorer.drawn.wait(), timeout=1)
+        explorer.refresh()
 
     def on_unmount(self) -> None:
         """Restore the state from before."""
@@ -116,17 +148,22 @@ class Numtui(TerminalApp, inherit_bindings=False):
             self.session.store_session()
 
 
-def run_app(request: OpenRequest) -> int:
+def run_app(request: OpenRequest, ranks: RanksCursor | None = None) -> int:
     """Open the explorer; the exit code is that of `diff`: 0 the runs agree, 1 they do not, 128 + n after signal n.
+
+    Args:
+        ranks: the overview that has asked for it; there are keys for its other ranks.
 
     Raises:
         UserError: a log or the rule file cannot be read; the terminal is restored.
         Exception: a bug; the command line reports it in one line and keeps the details.
     """
-    app = Numtui(request)
+    app = Numtui(request, ranks)
     try:
         run_on_terminal(app)
     finally:
         if app.session is not None and app.session.journal is not None:
             app.session.journal.close()
+        if app.explorer is not None and ranks is not None:
+            app.explorer.loader.left()  # keeps the comparison
     return app.return_code or 0

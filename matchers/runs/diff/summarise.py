@@ -15,10 +15,9 @@ from matchers.explain.first_difference import first_difference_note, first_diffe
 from matchers.explain.sentences import headline
 from matchers.logs.head import read_ends, read_head
 from matchers.logs.op_log import Phase
-from matchers.ops.module_path import canonical
 from matchers.ops.run_info import Severity
 from matchers.runs.diff.exchange import Exchanges, Given, channel_of
-from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent
+from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent, place_of
 from matchers.status import Role, Status
 
 __all__ = ["absent", "equal_by_footers", "summary_of"]
@@ -249,7 +248,7 @@ def _cells(c: Comparison) -> Iterator[Cell]:
     stretches: dict[tuple[int, str], int] = {}
     for log, record in ((c.b, c.row_b), (c.a, c.row_a)):  # a last: its record takes precedence
         rows = np.flatnonzero(record >= 0)
-        places = [_place(name) for name in (*log.modules, "")]
+        places = [place_of(name)[:_MAX_NAME] for name in (*log.modules, "")]
         phase, module = log.phase[record[rows]], log.module[record[rows]]
         code[rows] = [
             stretches.setdefault((p, places[m]), len(stretches))
@@ -263,10 +262,3 @@ def _cells(c: Comparison) -> Iterator[Cell]:
         phase, place = names[k]
         red = int(np.count_nonzero(c.red[rows]))
         yield Cell(Phase(phase).label, place, Status(c.status[worst]).label, red, _record_of_a(c, int(worst)))
-
-
-def _place(module: str) -> str:
-    """`layers.3` of `layers.3.attention.wq`: the path up to its first number, else its first name."""
-    parts = canonical(module).split(".")
-    number = next((at for at, part in enumerate(parts) if part.isdigit()), 0)
-    return ".".join(parts[: number + 1])[:_MAX_NAME]

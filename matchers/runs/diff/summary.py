@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
-__all__ = ["Cell", "Event", "Outcome", "RankSummary", "Received", "Sent"]
+__all__ = ["Cell", "Event", "Outcome", "RankSummary", "Received", "Sent", "place_of"]
 
 
 class Outcome(LabelledEnum):
@@ -87,6 +88,11 @@ class Event:
     received: tuple[Received, ...] = ()
     before: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def stretch(self) -> tuple[str, str]:
+        """Phase and place, as of the `Cell` that has the operation."""
+        return self.phase, place_of(self.module)
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -105,6 +111,11 @@ class Cell:
     status: str
     red: int
     record: int
+
+    @property
+    def stretch(self) -> tuple[str, str]:
+        """Phase and place: a rank has a cell of each at most."""
+        return self.phase, self.place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +176,10 @@ class RankSummary:
     def read(self) -> bool:
         """True if both logs were compared, by their footers or row by row."""
         return self.outcome in (Outcome.EQUAL, Outcome.COMPARED)
+
+
+def place_of(module: str) -> str:
+    """Return `layers.3` of `layers.3.attention.wq`: the path up to its first number, else its first name."""
+    parts = canonical(module).split(".")
+    number = next((at for at, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: number + 1])

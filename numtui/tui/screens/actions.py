@@ -76,6 +76,8 @@ class Actions:
             "back": self._back,
             "forward": self._forward,
             "mark_letter": lambda: self._with_letter("mark_letter", listing.mark_row, "type a letter to mark this row"),
+            "next_rank": lambda: self._go_to_rank(1),
+            "previous_rank": lambda: self._go_to_rank(-1),
             "go_mark": lambda: self._with_letter("go_mark", listing.go_mark, "type the letter of a mark"),
         }
 
@@ -260,6 +262,17 @@ class Actions:
         else:
             self._went_back = -1
             self._screen.say("no later jump")
+
+    def _go_to_rank(self, by: int) -> None:
+        """Show another rank in place of this one; ask about unsaved rules."""
+        screen, ranks = self._screen, self._screen.ranks
+        rank = None if ranks is None else ranks.beside(by * self._times())
+        if ranks is None:
+            screen.say("there is one rank: open the folders of two runs to have them all")
+        elif rank is None:
+            screen.say(ranks.message)
+        else:
+            self._saving.ask_then(partial(screen.leave_for, rank), f"go to rank {rank}")
 
     # -- choose what is listed
 

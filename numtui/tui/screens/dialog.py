@@ -69,12 +69,12 @@ class _Body(Lines):
     """Lines of the box."""
 
 
-def quit_unsaved(path: str) -> Dialog:
-    """Ask before leaving with unsaved rules."""
+def quit_unsaved(path: str, then: str) -> Dialog:
+    """Ask before leaving with unsaved rules; `then`: what comes next, `quit`."""
     return Dialog(
         "Unsaved rule changes",
         f"{path} lacks the last changes.",
-        [("s", "save and quit", "save"), ("d", "discard changes and quit", "discard"), ("c", "cancel (esc)", "")],
+        [("s", f"save and {then}", "save"), ("d", f"discard changes and {then}", "discard"), ("c", "cancel (esc)", "")],
     )
 
 

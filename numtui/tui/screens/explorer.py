@@ -23,6 +23,8 @@ from numtui.actions import ACTIONS, Action, key_name, offered, remapped, tour, w
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
+from numtui.session.ranks import RanksCursor
+from numtui.session.same_row import LeftRow
 from numtui.session.session import Session
 from numtui.tui.key_reader import LETTER, KeyReader
 from numtui.tui.screens.actions import Actions
@@ -76,9 +78,22 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
 
         error: UserError
 
-    def __init__(self, session: Session, request: OpenRequest) -> None:
+    @dataclass
+    class Left(Message):
+        """The explorer is asked for on another rank, in place of this one."""
+
+        rank: int
+
+    def __init__(
+        self,
+        session: Session,
+        request: OpenRequest,
+        ranks: RanksCursor | None = None,
+        left: LeftRow | None = None,
+    ) -> None:
         super().__init__()
         self.session = session
+        self.ranks = ranks
         self.actions = ACTIONS
         if request.keys:
             self.actions = remapped(request.keys)
@@ -92,7 +107,15 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         self.background = Background(self, session, self.say)
         self.prompt = Prompt(session, self.background, self)
         self.jobs = Jobs(self)
-        self.loader = LogLoader(self, self.jobs, request, opened=self._opened, failed=self._failed)
+        self.loader = LogLoader(
+            self,
+            self.jobs,
+            request,
+            kept=None if ranks is None else ranks.kept,
+            left=left,
+            opened=self._opened,
+            failed=self._failed,
+        )
         self.files = FileWatcher(self, self.loader)
         self.saving = Saving(self, self.jobs)
         self.dispatch = Actions(self, self.jobs, self.saving, self.files)
@@ -101,6 +124,8 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         self._warning = ""
         self._drawing = False
         self._pause: Timer | None = None
+        self._leaving = False
+        """Another rank takes this place: later keys are for it."""
         self.drawn = asyncio.Event()
         """Set once the logs are shown."""
 
@@ -138,7 +163,18 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
     def offered(self) -> tuple[Action, ...]:
         """The actions that do something with these logs."""
         c = self.session.comparison
-        return offered(self.actions, single=c.single, red=c.single and bool(c.red.any()))
+        red = c.single and bool(c.red.any())
+        return offered(self.actions, single=c.single, red=red, ranks=self.ranks is not None)
+
+    def leave_for(self, rank: int) -> None:
+        """Ask for another rank in place of this one."""
+        self._leaving = True
+        self.post_message(self.Left(rank))
+
+    def stay(self, why: str) -> None:
+        """Go on: there is no other rank to be shown."""
+        self._leaving = False
+        self.say(why, trouble=True)
 
     # -- drawing
 
@@ -256,6 +292,9 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         event.stop()
         if self.app.return_code is not None:
             # The program is ending: drop later keys.
+            return
+        if self._leaving:
+            self.app.post_message(events.Key(event.key, event.character))
             return
         if self.app.screen is not self:
             # It was typed for the screen that has just opened over this one.

@@ -11,7 +11,9 @@ from numtui.actions import tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
 from numtui.session.jobs import RulesEffect
+from numtui.session.kept import KeptComparisons
 from numtui.session.loading import Cancelled, Loaded, Stamps, Throttled, load, warm
+from numtui.session.same_row import LeftRow
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.run_summary import all_agree, rule_trouble, rules_effect
@@ -23,6 +25,8 @@ class LogLoader:
     """Background loader of the logs of a request.
 
     Args:
+        kept: comparisons of ranks that were looked at before; None where there is one pair of logs.
+        left: the row and view to continue with, from another rank.
         opened: called once the logs are shown for the first time.
         failed: called when the logs cannot be read.
     """
@@ -33,6 +37,8 @@ class LogLoader:
         jobs: Jobs,
         request: OpenRequest,
         *,
+        kept: KeptComparisons | None,
+        left: LeftRow | None,
         opened: Callable[[], None],
         failed: Callable[[UserError], None],
     ) -> None:
@@ -40,6 +46,8 @@ class LogLoader:
         self._session = screen.session
         self._jobs = jobs
         self.request = request
+        self._kept = kept
+        self._left = left
         self._first = opened
         self._doomed = failed
         self._again = False
@@ -72,6 +80,14 @@ class LogLoader:
         self._loading, self._screen.background.working = None, ""
         return True
 
+    def left(self) -> LeftRow | None:
+        """Keep the comparison, and return the row and view to continue with on another rank."""
+        if not self.stamps:
+            return self._left  # nothing was compared yet
+        if self._kept is not None:
+            self._kept.keep(self.request, self._session.comparison, self.stamps)
+        return LeftRow.of(self._session)
+
     def close(self) -> None:
         """Cancel the work: the screen is closing."""
         self._closed = True
@@ -82,7 +98,10 @@ class LogLoader:
         """Load in a worker thread."""
         later = self._screen.background.later
         try:
-            loaded = load(self.request, loading, self._session.applied if self._again else None)
+            if self._again:
+                loaded = load(self.request, loading, self._session.applied)
+            else:
+                loaded = load(self.request, loading, kept=self._kept)
         except Cancelled:
             return
         except UserError as error:
@@ -135,7 +154,10 @@ class LogLoader:
         else:
             session.adopt(loaded.comparison, loaded.file)
             self._greet()
-            if session.store is not None:
+            if self._left is not None:
+                screen.say(self._left.resume(session))
+                screen.resize_inspector()
+            elif session.store is not None:
                 told = session.resume(session.store.known)
                 if told and self.request.row is None:
                     screen.say(told)

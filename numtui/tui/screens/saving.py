@@ -84,24 +84,32 @@ class Saving:
 
     def quit(self) -> None:
         """End the session; ask about unsaved rules."""
+        self.ask_then(self.leave, "quit")
+
+    def ask_then(self, then: Callable[[], None], does: str) -> None:
+        """Ask about unsaved rules, then call `then`, which ends the session and `does` so."""
         if not self._session.dirty:
-            self.leave()
+            then()
             return
         from numtui.tui.screens.dialog import quit_unsaved
 
         def answered(answer: str | None) -> None:
             if answer == "save":
-                self.save(then=self.leave)
+                self.save(then=then)
             elif answer == "discard":
-                self.leave()
+                then()
 
-        self._screen.app.push_screen(quit_unsaved(str(self._session.file.path)), answered)
+        self._screen.app.push_screen(quit_unsaved(str(self._session.file.path), does), answered)
 
-    def leave(self) -> None:
-        """Save the session and leave."""
+    def end(self) -> None:
+        """Drop the journal, and save the place, marks and notes."""
         if self._session.journal is not None:
             self._session.journal.clear()
         self._session.store_session()
+
+    def leave(self) -> None:
+        """Save the session and leave."""
+        self.end()
         from numtui.report.gate import fails
 
         self._screen.app.exit(return_code=1 if fails(self._session.comparison) else 0)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from textual.app import App
 
 from numtui.actions import Action
+from numtui.session.ranks import RanksCursor
 from numtui.session.session import Session
 from numtui.tui.key_reader import KeyReader
 from numtui.tui.screens.background import Background
@@ -27,12 +28,14 @@ class MainScreen(Protocol):
         messages: history of the messages.
         editor_setting: configured command that opens a line of a file.
         sources: configured folders of source files, besides the current one.
+        ranks: the overview from which it was opened; None where there is one pair of logs.
     """
 
     session: Session
     actions: tuple[Action, ...]
     editor_setting: str | None
     sources: tuple[Path, ...]
+    ranks: RanksCursor | None
     reader: KeyReader
     messages: Messages
     table: Table
@@ -62,6 +65,9 @@ class MainScreen(Protocol):
 
     def run_named(self, name: str) -> None:
         """Run an action of the registry."""
+
+    def leave_for(self, rank: int) -> None:
+        """Ask for another rank in place of this one."""
 
     def ask_command(self, value: str = "") -> None:
         """Ask for a `:` command; `value` is typed already."""

@@ -1,0 +1,360 @@
+"""Lines of the overview of ranks: classes, matrix of ranks and stretches of the step, details of the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from matchers.runs.diff.classes import Kind, RankClass
+from matchers.runs.diff.comparison import RunComparison
+from matchers.runs.diff.summary import Event, Outcome, RankSummary
+from matchers.status import Status
+from numtui.session.rank_matrix import Row, status_of
+from numtui.session.ranks import RanksCursor
+from numtui.text.counts import plural
+from numtui.text.glyphs import GLYPHS, STYLES, WORDS
+from numtui.text.lines import Line, fit, fit_line, key_line, line_width, width_of, wrap_line
+from numtui.text.ranks import ranks_words
+from numtui.text.safe import safe_text
+
+__all__ = ["HELP", "last_top", "next_column", "ranks_lines"]
+
+_MAX_TEXT = 400
+_MAX_NAME = 60
+_MAX_LABEL = 34
+_MANY = 4
+"""More ranks than this are counted."""
+_NOT_READ = "?"
+_BEGAN = "●"
+
+_KEYS = (
+    ("↓↑", "rank"),
+    ("←→", "step"),
+    ("enter", "explorer"),
+    ("o", "origin"),
+    ("q", "quit"),
+    ("?", "help"),
+    ("n", "next red"),
+    ("tab", "class"),
+    ("f", "fold"),
+    ("space", "scroll"),
+)
+"""Keys, the most important first."""
+
+HELP: Sequence[Line] = [
+    *(
+        [(f"  {fit(key, 16)}", "key"), (f" {does}", "")]
+        for key, does in {
+            "↓ ↑  j k": "another rank",
+            "← →  h l": "another stretch of the step",
+            "g  G  home  end": "first, last rank",
+            "n  N": "next, previous red rank",
+            "tab  shift+tab": "next, previous class of ranks",
+            "o": "where the divergence of this rank began; again, where the next one did",
+            "f": "join ranks that look alike in one row, or list all",
+            "space  b": "scroll the details down, up",
+            "enter": "open the explorer on this rank, at this stretch; there } and { change the rank",
+            "ctrl+l": "redraw",
+            "q": "quit",
+        }.items()
+    ),
+    [],
+    [("  A class is the ranks that the same divergence reached. The matrix has a column per stretch of", "")],
+    [("  the step: a phase and a layer. Where the terminal is narrow, a sign stands for several of them.", "")],
+    [],
+    [(f"  {_BEGAN} the divergence began here   ✗ ≠ ! red   ≈ close   ≡ = equal   ◀ ▶ only in a, b", "")],
+    [(f"  ∥ … Σ ∅ ? not judged   {_NOT_READ} not compared   blank: this rank has nothing there", "")],
+]
+
+
+def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line], list[int]]:
+    """Return the lines of the screen, and by line the rank that a click chooses (-1: none)."""
+    classes, rows, room = _shares(cursor, height)
+    label = _label_width(cursor, rows, width)
+    groups = _groups(cursor, width - label)
+    step = 2 if 2 * len(groups) < width - label else 1
+    lines: list[Line] = [[(f" {_title(cursor.runs)}", "title")]]
+    items = [-1]
+    for at in classes:
+        lines.append(_class_line(cursor, at))
+        items.append(cursor.runs.classes[at].ranks[0])
+    if height > 20:
+        lines.append([])
+    lines += [_cell_line(cursor), _phases(cursor, label, groups, step)]
+    items += [-1] * (len(lines) - len(items))
+    for at in rows:
+        lines.append(_row_line(cursor, at, label, groups, step))
+        items.append(cursor.rows[at].ranks[0])
+    if height > 20:
+        lines.append([])
+    details = _details(cursor, width)
+    shown = details[cursor.top : cursor.top + room]
+    if len(details) > cursor.top + room > 0 and shown:
+        shown[-1:] = [[("  more: space", "dim@space")]]
+    lines += shown
+    lines += [[] for _ in range(height - 1 - len(lines))]
+    last: Line = [(f" {safe_text(cursor.message, 500)}", "")] if cursor.message else key_line(_KEYS, width)
+    lines = [line if line_width(line) <= width else fit_line(line, width) for line in (*lines[: height - 1], last)]
+    return lines[-height:], [*items, *[-1] * len(lines)][: len(lines)]
+
+
+def last_top(cursor: RanksCursor, width: int, height: int) -> int:
+    """Return how many lines of the details can be scrolled away."""
+    return max(len(_details(cursor, width)) - max(_shares(cursor, height)[2], 1), 0)
+
+
+def next_column(cursor: RanksCursor, width: int, height: int, by: int) -> int:
+    """Return the worst column, on the rank, of the next cell of the matrix, or of the previous one."""
+    groups = _groups(cursor, width - _label_width(cursor, _shares(cursor, height)[1], width))
+    at = next((n for n, columns in enumerate(groups) if cursor.column in columns), 0) + by
+    if not 0 <= at < len(groups):
+        return cursor.column
+    cells = cursor.row.cells
+    return max(
+        groups[at], key=lambda column: (column in cursor.row.began, status_of(cells[column]) if column in cells else -1)
+    )
+
+
+def _shares(cursor: RanksCursor, height: int) -> tuple[range, range, int]:
+    """Return the listed classes and rows, around the cursor, and the number of lines of the details."""
+    room = height - (6 if height > 20 else 4)
+    classes = _around(cursor.class_at, len(cursor.runs.classes), max(room // 4, 1))
+    rows = _around(cursor.at, len(cursor.rows), max(room - len(classes) - max(room // 3, 3), 1))
+    return classes, rows, max(room - len(classes) - len(rows), 0)
+
+
+def _around(at: int, number: int, room: int) -> range:
+    shown = min(number, room)
+    start = min(max(at - shown // 2, 0), number - shown)
+    return range(start, start + shown)
+
+
+# -- title and classes
+
+
+def _title(runs: RunComparison) -> str:
+    a, b = (safe_text(name, _MAX_NAME) for name in runs.names)
+    return f"{a} ⇄ {b}: {_result(runs)}"
+
+
+def _result(runs: RunComparison) -> str:
+    number = plural(len(runs.summaries), "rank")
+    read = sum(summary.read for summary in runs.summaries.values())
+    if runs.red:
+        told = f"{len(runs.red):,} of {number} red"
+    elif not read:
+        told = f"none of {number} compared"
+    elif runs.traced.origins:
+        differ = sum(each.kind == Kind.CLOSE and len(each.ranks) for each in runs.classes)
+        told = f"{number}, none red, {differ:,} within tolerance"
+    else:
+        told = f"{number}, all equal" if read == len(runs.summaries) else f"{number}, {read:,} equal"
+    origins = runs.traced.origins
+    began = f", began on {ranks_words(origins[0].events)}" if origins else ""
+    others = f" and at {plural(len(origins) - 1, 'other place')}" if len(origins) > 1 else ""
+    unread = f", {len(runs.summaries) - read:,} not compared" if read < len(runs.summaries) and read else ""
+    missing = f", {ranks_words(runs.missing)} without logs" if runs.missing else ""
+    return told + began + others + unread + missing
+
+
+_SIGNS: Final = {
+    Kind.RED: (GLYPHS[Status.DIVERGED], "red"),
+    Kind.NOT_COMPARED: (_NOT_READ, "alone"),
+    Kind.CLOSE: (GLYPHS[Status.CLOSE], "close"),
+    Kind.EQUAL: (GLYPHS[Status.EQUAL], "dim"),
+}
+
+
+def _class_line(cursor: RanksCursor, at: int) -> Line:
+    each = cursor.runs.classes[at]
+    glyph, role = _SIGNS[each.kind]
+    number = f" ({len(each.ranks):,})" if len(each.ranks) > _MANY else ""
+    place = f"  {safe_text(each.place, _MAX_NAME)}" if each.place else ""
+    return [
+        (f" {glyph} ", role),
+        (f"{ranks_words(each.ranks)}{number}{place}", "title" if at == cursor.class_at else ""),
+        (f"  {' · '.join(filter(None, _class_facts(cursor.runs, each)))}", ""),
+    ]
+
+
+def _class_facts(runs: RunComparison, each: RankClass) -> Iterator[str]:
+    summaries = [runs.summaries[rank] for rank in each.ranks]
+    if each.kind == Kind.EQUAL:
+        yield "equal"
+    if each.kind == Kind.NOT_COMPARED:
+        yield safe_text(next((s.why for s in summaries if s.why), "not compared"), _MAX_TEXT)
+    if not each.origins:
+        if each.kind == Kind.CLOSE:
+            yield "within tolerance"
+        return
+    origin = runs.traced.origins[each.origins[0]]
+    yield _operation(origin.event)
+    yield _red_rows(summaries)
+    began = [rank for rank in each.ranks if rank in origin.events]
+    reached = [origin.reached[rank] for rank in each.ranks if rank in origin.reached]
+    ways = tuple(dict.fromkeys(f"through {safe_text(way.by.does, _MAX_NAME)}" for way in reached))
+    if reached:
+        senders = "" if began else f" from {ranks_words(origin.events)}"
+        yield f"reached{senders} {ways[0]}" + (f" and {len(ways) - 1} more ways" if len(ways) > 1 else "")
+    if began and len(runs.summaries) > len(began):
+        yield f"began on {ranks_words(began)}"
+    if len(each.origins) > 1:
+        yield plural(len(each.origins), "origin")
+
+
+def _operation(event: Event) -> str:
+    """Return `layers.1/op_0_mul, train.py:41`."""
+    location = f", {safe_text(event.location, _MAX_NAME)}" if event.location else ""
+    return f"{safe_text(event.key, _MAX_NAME)}{location}"
+
+
+def _red_rows(summaries: Sequence[RankSummary]) -> str:
+    red = [summary.red for summary in summaries]
+    if not any(red):
+        return ""
+    if min(red) == max(red):
+        return plural(red[0], "red row") + (" each" if len(red) > 1 else "")
+    return f"{min(red):,}–{max(red):,} red rows each"
+
+
+# -- matrix
+
+
+def _groups(cursor: RanksCursor, room: int) -> tuple[range, ...]:
+    """Return the columns that share a cell of the matrix where there is no room for all."""
+    number = len(cursor.columns)
+    cells = min(number, max(room - 1, 1))
+    return tuple(range(at * number // cells, (at + 1) * number // cells) for at in range(cells))
+
+
+def _label(cursor: RanksCursor, row: Row) -> str:
+    number = f" ({len(row.ranks):,})" if len(row.ranks) > _MANY else ""
+    where = cursor.runs.summaries[row.ranks[0]].coordinates
+    at = " ".join(f"{safe_text(name, 12)}={n}" for name, n in where.items()) if len(row.ranks) == 1 else ""
+    return f" {ranks_words(row.ranks)}{number}  {at}".rstrip()
+
+
+def _label_width(cursor: RanksCursor, rows: range, width: int) -> int:
+    longest = max(width_of(_label(cursor, cursor.rows[at])) for at in rows)
+    return min(longest + 2, _MAX_LABEL, max(width // 2, 1))
+
+
+def _cell_line(cursor: RanksCursor) -> Line:
+    """Return the phase and the layer of the cell under the cursor, and what is there."""
+    if not cursor.columns:
+        return []
+    phase, place = (safe_text(text, _MAX_NAME) for text in cursor.columns[cursor.column])
+    line: Line = [(f" {phase} · {place or 'outside modules'}", "title")]
+    if cursor.column in cursor.row.began and cursor.event is not None:
+        line.append((f"  {_BEGAN} began here", "cause"))
+    if (cell := cursor.cell) is not None:
+        red = f", {plural(cell.red, 'red row')}" if cell.red else ""
+        status = status_of(cell)
+        line.append((f"  {GLYPHS[status]} {WORDS[status] or status.label}{red}", STYLES.get(status, "dim")))
+    elif cursor.summary.outcome == Outcome.COMPARED:
+        line.append((f"  rank {cursor.rank} has no such operation", "dim"))
+    return line
+
+
+def _phases(cursor: RanksCursor, label: int, groups: Sequence[range], step: int) -> Line:
+    """Return the name of each phase over its columns, as much of it as there is room for."""
+    text = ""
+    for phase, columns in groupby(cursor.columns[group[0]][0] for group in groups):
+        room = step * len(list(columns))
+        text += fit(safe_text(phase, 20)[: max(room - 1, 1)], room)
+    return [(" " * label + text, "dim")]
+
+
+def _row_line(cursor: RanksCursor, at: int, label: int, groups: Sequence[range], step: int) -> Line:
+    row, here = cursor.rows[at], at == cursor.at
+    text = fit(_label(cursor, row), label - 1) + " "
+    line: Line = [(f"▸{text[1:]}", "title") if here else (text, "")]
+    summary = cursor.runs.summaries[row.ranks[0]]
+    if not summary.read:
+        return [*line, (f"{_NOT_READ} {_why(summary)}", "alone")]
+    if not groups:
+        return [*line, (f"{GLYPHS[Status.EQUAL]} equal", "dim")]
+    for columns in groups:
+        chosen = here and cursor.column in columns
+        glyph, role = _sign(row, columns, equal=summary.outcome == Outcome.EQUAL)
+        line += [(glyph, "chosen" if chosen else role), (" " * (step - 1), "")]
+    return line
+
+
+def _sign(row: Row, columns: range, *, equal: bool) -> tuple[str, str]:
+    """Return the glyph of the worst cell of some columns, and its role."""
+    if any(column in row.began for column in columns):
+        return _BEGAN, "cause"
+    found = [status_of(row.cells[column]) for column in columns if column in row.cells]
+    if not found:
+        return (GLYPHS[Status.EQUAL], "dim") if equal else (" ", "")
+    return GLYPHS[max(found)], STYLES.get(max(found), "dim")
+
+
+# -- details
+
+
+def _details(cursor: RanksCursor, width: int) -> list[Line]:
+    return [part for text, role in _facts(cursor) for part in wrap_line([(f" {text}", role)], width)]
+
+
+def _facts(cursor: RanksCursor) -> Iterator[tuple[str, str]]:
+    """Yield sentences on the rank with their roles: the event of the cell, else the first one of the rank."""
+    summary = cursor.summary
+    yield _about(summary), "title"
+    if not summary.read:
+        yield _why(summary), "alone"
+    elif summary.outcome == Outcome.EQUAL:
+        yield f"all {plural(summary.rows, 'record')} equal by the digests at the end of both logs", ""
+    elif not cursor.events:
+        yield "no difference", ""
+    event = cursor.event or next(iter(cursor.events), None)
+    if event is not None:
+        yield from _event_facts(cursor, event)
+    if (number := max(summary.cause_count, len(summary.causes)) - 1) > 0:
+        yield f"{plural(number, 'other first cause')} on this rank", "dim"
+    for condition, text in summary.failures:
+        yield f"fails on {safe_text(condition, 40)}: {safe_text(text, _MAX_TEXT)}", "red"
+    yield from ((safe_text(text, _MAX_TEXT), "close") for text in summary.troubles)
+    yield from ((safe_text(text, _MAX_TEXT), "") for text in summary.notes)
+    for name, path in zip(cursor.runs.names, summary.paths, strict=True):
+        if path:
+            yield f"{safe_text(name, _MAX_NAME)}: {safe_text(path, _MAX_TEXT)}", "dim"
+
+
+def _about(summary: RankSummary) -> str:
+    """Return `rank 2 · dp=1 tp=0 · node n7 · 12 of 312 rows red`."""
+    where = " ".join(f"{safe_text(name, 20)}={n}" for name, n in summary.coordinates.items())
+    host = f"node {safe_text(summary.host, 40)}" if summary.host else ""
+    red = f"{summary.red:,} of {plural(summary.rows, 'row')} red" if summary.read else ""
+    return " · ".join(filter(None, (f"rank {summary.rank}", where, host, red)))
+
+
+def _why(summary: RankSummary) -> str:
+    return safe_text(f"{summary.outcome.label}: {summary.why}" if summary.why else summary.outcome.label, _MAX_TEXT)
+
+
+def _event_facts(cursor: RanksCursor, event: Event) -> Iterator[tuple[str, str]]:
+    yield safe_text(event.text, _MAX_TEXT), "cause"
+    lines = [f"{name} line {line:,}" for name, line in zip("ab", (event.line_a, event.line_b), strict=True) if line]
+    yield " · ".join((_operation(event), *lines)), ""
+    if event.red:
+        yield f"explains {plural(event.red, 'red row')} of this rank", ""
+    yield from ((text, "") for text in _ways(cursor, event))
+
+
+def _ways(cursor: RanksCursor, event: Event) -> Iterator[str]:
+    """Yield where an event came from, and where it went."""
+    for origin in cursor.runs.traced.origins:
+        reached = origin.reached.get(cursor.rank)
+        if reached is not None and reached.event is event:
+            channel = safe_text(reached.by.channel, _MAX_NAME)
+            way = f"received through {safe_text(reached.by.does, _MAX_NAME)} of {channel}"
+            yield f"{way} from {ranks_words(reached.senders)}; began on {ranks_words(origin.events)}:"
+            yield f"  {_operation(origin.event)}  (o goes there)"
+        if origin.events.get(cursor.rank) is event:
+            others = [rank for rank in origin.events if rank != cursor.rank]
+            yield "began here" + (f", and on {ranks_words(others)}" if others else "")
+            if origin.reached:
+                yield f"reached {ranks_words(origin.reached)}"
