@@ -57,6 +57,7 @@ class OpenRequest:
             standard input is in a file already.
         name_a, name_b: names of the sides on the screen.
         row: record of side a on which the explorer puts the cursor; None for the place of the last session.
+        line_b: 1-based line of a record in the log of side b, which the cursor is put on instead; None for none.
         rules_path: the rule file; the explorer reads it if it exists, and saves to it.
         rules_given: the user named that path (else it is the default).
         auto_rules: reports apply the rule file of the default path if it exists (else only one that the user named).
@@ -78,6 +79,7 @@ class OpenRequest:
     name_b: str
     rules_path: Path
     row: int | None = None
+    line_b: int | None = None
     rules_given: bool = False
     auto_rules: bool = False
     expect: str | None = None

@@ -79,7 +79,7 @@ def stamps_of(request: OpenRequest) -> Stamps:
 
 
 def load(
-    request: OpenRequest, progress: Progress, rules: RuleSet | None = None, *, kept: KeptComparisons | None = None
+    request: OpenRequest, progress: Progress, rules: RuleSet | None = None, kept: KeptComparisons | None = None
 ) -> Loaded:
     """Read and compare everything. Touches only the disk, so any thread may call it.
 

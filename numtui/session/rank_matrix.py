@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -13,7 +13,7 @@ from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, RankSummary
 from matchers.status import Status
 
-__all__ = ["Row", "Stretch", "rows_of", "status_of", "stretches"]
+__all__ = ["Row", "Stretch", "in_mesh_order", "rows_of", "status_of", "stretches"]
 
 Stretch: TypeAlias = tuple[str, str]
 """Phase and place, as in `Cell`."""
@@ -30,12 +30,14 @@ class Row:
     Attributes:
         ranks: in order.
         cells: the worst cell of them by column; none where no log was read.
-        began: columns in which the divergence began on one of them.
+        began: columns in which the divergence began on them.
+        coordinates: those that all of them have, along each dimension of the mesh.
     """
 
     ranks: tuple[int, ...]
     cells: Mapping[int, Cell]
     began: frozenset[int]
+    coordinates: Mapping[str, int]
 
 
 def status_of(cell: Cell) -> Status:
@@ -93,34 +95,44 @@ def rows_of(runs: RunComparison, columns: Sequence[Stretch], *, folded: bool) ->
     Folded, the ranks of a class are one row where the same stretches are red on them.
     """
     number = {stretch: n for n, stretch in enumerate(columns)}
-    cells = {rank: {number[cell.stretch]: cell for cell in summary.cells} for rank, summary in runs.summaries.items()}
     began: dict[int, set[int]] = defaultdict(set)
     for origin in runs.traced.origins:
         for rank, event in origin.events.items():
             if event.stretch in number:
                 began[rank].add(number[event.stretch])
-    if folded:
-        alike = [ranks for each in runs.classes for ranks in _alike(each.ranks, cells)]
-    else:
-        alike = [(rank,) for rank in sorted(cells, key=lambda r: (*runs.summaries[r].coordinates.values(), r))]
-    return tuple(
-        Row(ranks, _worst(cells[rank] for rank in ranks), frozenset().union(*(began.get(r, ()) for r in ranks)))
-        for ranks in alike
-    )
+    rows = {
+        rank: Row(
+            (rank,),
+            {number[cell.stretch]: cell for cell in summary.cells},
+            frozenset(began.get(rank, ())),
+            summary.coordinates,
+        )
+        for rank, summary in runs.summaries.items()
+    }
+    if not folded:
+        return tuple(rows[rank] for rank in in_mesh_order(runs))
+    return tuple(_joined(alike) for each in runs.classes for alike in _alike(rows[rank] for rank in each.ranks))
 
 
-def _alike(ranks: Iterable[int], cells: Mapping[int, Mapping[int, Cell]]) -> Iterator[tuple[int, ...]]:
-    """Group ranks on which the same stretches are red."""
-    found: dict[tuple[tuple[int, bool], ...], list[int]] = defaultdict(list)
-    for rank in ranks:
-        found[tuple((column, status_of(cell).red) for column, cell in cells[rank].items())].append(rank)
-    yield from map(tuple, found.values())
+def in_mesh_order(runs: RunComparison) -> list[int]:
+    """Return the ranks by their coordinates, where they have any, then by number."""
+    return sorted(runs.summaries, key=lambda rank: (*runs.summaries[rank].coordinates.values(), rank))
 
 
-def _worst(cells: Iterable[Mapping[int, Cell]]) -> dict[int, Cell]:
-    found: dict[int, Cell] = {}
-    for of_rank in cells:
-        for column, cell in of_rank.items():
-            if column not in found or status_of(cell) > status_of(found[column]):
-                found[column] = cell
-    return found
+def _alike(rows: Iterable[Row]) -> Iterable[Sequence[Row]]:
+    """Group rows in which the same stretches are red, and the divergence began in the same."""
+    found: dict[object, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.began, tuple((column, status_of(cell).red) for column, cell in row.cells.items())].append(row)
+    return found.values()
+
+
+def _joined(rows: Sequence[Row]) -> Row:
+    worst: dict[int, Cell] = {}
+    for row in rows:
+        for column, cell in row.cells.items():
+            if column not in worst or status_of(cell) > status_of(worst[column]):
+                worst[column] = cell
+    shared = set.intersection(*(set(row.coordinates.items()) for row in rows))
+    coordinates = {name: n for name, n in rows[0].coordinates.items() if (name, n) in shared}
+    return Row(tuple(rank for row in rows for rank in row.ranks), worst, rows[0].began, coordinates)

@@ -10,12 +10,20 @@ from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, Event, RankSummary
 from numtui.inputs import OpenRequest
 from numtui.session.kept import KeptComparisons
-from numtui.session.rank_matrix import Row, rows_of, stretches
+from numtui.session.rank_matrix import Row, in_mesh_order, rows_of, stretches
 
 __all__ = ["RanksCursor"]
 
 _FOLDED = 16
 """More ranks than this are folded at the start."""
+
+
+class _Rows:
+    """The rows, and the index of that of each rank."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self.all = rows
+        self.of = {rank: at for at, row in enumerate(rows) for rank in row.ranks}
 
 
 class RanksCursor:
@@ -41,40 +49,38 @@ class RanksCursor:
         self.kept = KeptComparisons()
         if runs.traced.origins:
             self._go_to_origin(0)
+            self.message = ""
         elif runs.classes:
             self.go_to_rank(runs.classes[0].ranks[0])
 
     # -- rows
 
     @cached_property
-    def _single(self) -> tuple[Row, ...]:
-        return rows_of(self.runs, self.columns, folded=False)
+    def _of_each(self) -> _Rows:
+        return _Rows(rows_of(self.runs, self.columns, folded=False))
 
     @cached_property
-    def _joined(self) -> tuple[Row, ...]:
-        return rows_of(self.runs, self.columns, folded=True)
+    def _of_alike(self) -> _Rows:
+        return _Rows(rows_of(self.runs, self.columns, folded=True))
+
+    @property
+    def _rows(self) -> _Rows:
+        return self._of_alike if self.folded else self._of_each
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows of the matrix."""
-        return self._joined if self.folded else self._single
+        return self._rows.all
 
     @property
     def row(self) -> Row:
         """The row that has the rank."""
         return self.rows[self.at]
 
-    @cached_property
-    def _row_of(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        single, joined = (
-            {rank: at for at, row in enumerate(rows) for rank in row.ranks} for rows in (self._single, self._joined)
-        )
-        return single, joined
-
     @property
     def at(self) -> int:
         """Index of the row that has the rank."""
-        return self._row_of[self.folded][self.rank]
+        return self._rows.of[self.rank]
 
     @cached_property
     def _class_of(self) -> Mapping[int, int]:
@@ -95,7 +101,8 @@ class RanksCursor:
     @property
     def cell(self) -> Cell | None:
         """The stretch on the rank; None where it has no such operations, or was not read."""
-        return self._single[self._row_of[False][self.rank]].cells.get(self.column)
+        wanted = self.columns[self.column] if self.columns else None
+        return next((cell for cell in self.summary.cells if cell.stretch == wanted), None)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -138,7 +145,7 @@ class RanksCursor:
     def next_red(self, by: int) -> None:
         """Choose the next row of red ranks, or the previous one; where no rank is red, of ranks that differ."""
         differ = self.runs.red or tuple(self.runs.differences.behind)
-        rows = sorted({self._row_of[self.folded][rank] for rank in differ})
+        rows = sorted({self._rows.of[rank] for rank in differ})
         rows = [row for row in rows if (row > self.at if by > 0 else row < self.at)]
         if rows:
             self.go_to_row(rows[0 if by > 0 else -1])
@@ -180,10 +187,14 @@ class RanksCursor:
 
         None, and a message, where there is no log.
         """
-        row = next((place.record for place in (self.event, self.cell, *self.events) if place is not None), None)
-        return self.request_for(request, self.rank, row)
+        found = self.request_for(request, self.rank)
+        if found is None:
+            return None
+        place = next((place for place in (self.event, self.cell, *self.events) if place is not None), None)
+        line = place.line_b if isinstance(place, Event) and not place.line_a else 0
+        return replace(found, row=None if place is None else place.record, line_b=line or None)
 
-    def request_for(self, request: OpenRequest, rank: int, row: int | None = None) -> OpenRequest | None:
+    def request_for(self, request: OpenRequest, rank: int) -> OpenRequest | None:
         """Return the request for the logs of a rank, or for its only one; None, and a message, without any."""
         summary = self.runs.summaries[rank]
         found = [(path, name) for path, name in zip(summary.paths, self.runs.names, strict=True) if path]
@@ -191,11 +202,11 @@ class RanksCursor:
             self.message = f"rank {rank}: {summary.why or 'no log'}"
             return None
         (path_a, name_a), (path_b, name_b) = (*found, ("", ""))[:2]
-        return replace(request, path_a=path_a, path_b=path_b, name_a=name_a, name_b=name_b, row=row)
+        return replace(request, path_a=path_a, path_b=path_b, name_a=name_a, name_b=name_b, row=None, line_b=None)
 
     def beside(self, by: int) -> int | None:
         """Return a later rank that was compared, or an earlier one; None, and a message, where there is none."""
-        ranks = [row.ranks[0] for row in self._single]
+        ranks = in_mesh_order(self.runs)
         at = ranks.index(self.rank)
         beside = ranks[at + 1 :] if by > 0 else ranks[:at][::-1]
         compared = [rank for rank in beside if self.runs.summaries[rank].read]

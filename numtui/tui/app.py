@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.message import Message
@@ -43,6 +44,16 @@ def _places() -> type:
     return PlaceProvider
 
 
+def _opened(request: OpenRequest) -> Session | UserError:
+    """Open a session on the heads of the logs, in a worker thread."""
+    from numtui.session.loading import open_heads
+
+    try:
+        return open_heads(request)
+    except UserError as error:
+        return error
+
+
 class Numtui(TerminalApp, inherit_bindings=False):
     """One session on one terminal. The shown screen gets every key: none is bound to the application itself."""
 
@@ -71,12 +82,10 @@ class Numtui(TerminalApp, inherit_bindings=False):
     def _prepare(self) -> None:
         """Read and import, in a worker thread, what takes longer than a frame."""
         import numtui.tui.screens.explorer  # noqa: F401 - imported here, so that it is there when the session is
-        from numtui.session.loading import open_heads
 
-        try:
-            session = open_heads(self.request)
-        except UserError as error:
-            self.call_from_thread(self.fail, error)
+        session = _opened(self.request)
+        if isinstance(session, UserError):
+            self.call_from_thread(self.fail, session)
         else:
             self.post_message(self.Prepared(session))
 
@@ -92,7 +101,6 @@ class Numtui(TerminalApp, inherit_bindings=False):
 
     async def on_explorer_left(self, message: Explorer.Left) -> None:
         """Open the explorer on another rank, in place of the one that is left; keys wait meanwhile."""
-        from numtui.session.loading import open_heads
         from numtui.tui.screens.explorer import Explorer
 
         before, ranks = self.explorer, self.ranks
@@ -102,13 +110,16 @@ class Numtui(TerminalApp, inherit_bindings=False):
         if request is None:
             before.stay(ranks.message)
             return
-        try:
-            session = await asyncio.to_thread(open_heads, request)
-        except UserError as error:
-            before.stay(str(error))
+        session = await self.run_worker(partial(_opened, request), thread=True).wait()
+        if isinstance(session, UserError):
+            before.stay(str(session))
+            return
+        if self.screen is not before:  # a question has come up meanwhile
+            before.stay("")
             return
         before.saving.end()
-        left = before.loader.left()
+        before.loader.keep()
+        left = before.loader.leave()
         forget_what_stays()
         ranks.go_to_rank(message.rank)
         await self._show(Explorer(session, request, ranks, left), self.switch_screen)
@@ -164,6 +175,6 @@ def run_app(request: OpenRequest, ranks: RanksCursor | None = None) -> int:
     finally:
         if app.session is not None and app.session.journal is not None:
             app.session.journal.close()
-        if app.explorer is not None and ranks is not None:
-            app.explorer.loader.left()  # keeps the comparison
+        if app.explorer is not None:
+            app.explorer.loader.keep()
     return app.return_code or 0

@@ -15,17 +15,19 @@ from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
 from numtui.text.lines import Line, fit, fit_line, key_line, line_width, width_of, wrap_line
-from numtui.text.ranks import ranks_words
+from numtui.text.ranks import ranges, ranks_words
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "last_top", "next_column", "ranks_lines"]
 
 _MAX_TEXT = 400
 _MAX_NAME = 60
-_MAX_LABEL = 34
-_MANY = 4
-"""More ranks than this are counted."""
-_NOT_READ = "?"
+_MAX_LABEL = 38
+_MAX_RANKS = 24
+"""Characters of a list of ranks; longer ones are in the details."""
+_ROOMY = 20
+"""Lines of a terminal that leave some blank."""
+_NOT_READ = "–"
 _BEGAN = "●"
 
 _KEYS = (
@@ -79,15 +81,15 @@ def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line
     for at in classes:
         lines.append(_class_line(cursor, at))
         items.append(cursor.runs.classes[at].ranks[0])
-    if height > 20:
-        lines.append([])
+    if height > _ROOMY:
+        lines.append(_more(len(cursor.runs.classes) - len(classes), "class", "classes", "tab"))
     lines += [_cell_line(cursor), _phases(cursor, label, groups, step)]
     items += [-1] * (len(lines) - len(items))
     for at in rows:
         lines.append(_row_line(cursor, at, label, groups, step))
         items.append(cursor.rows[at].ranks[0])
-    if height > 20:
-        lines.append([])
+    if height > _ROOMY:
+        lines.append(_more(len(cursor.rows) - len(rows), "row", "rows", "j"))
     details = _details(cursor, width)
     shown = details[cursor.top : cursor.top + room]
     if len(details) > cursor.top + room > 0 and shown:
@@ -97,6 +99,11 @@ def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line
     last: Line = [(f" {safe_text(cursor.message, 500)}", "")] if cursor.message else key_line(_KEYS, width)
     lines = [line if line_width(line) <= width else fit_line(line, width) for line in (*lines[: height - 1], last)]
     return lines[-height:], [*items, *[-1] * len(lines)][: len(lines)]
+
+
+def _more(number: int, one: str, many: str, key: str) -> Line:
+    """Return how many more there are than are listed; a blank line for none."""
+    return [(f"  {plural(number, f'more {one}', f'more {many}')}: {key}", f"dim@{key}")] if number else []
 
 
 def last_top(cursor: RanksCursor, width: int, height: int) -> int:
@@ -118,7 +125,7 @@ def next_column(cursor: RanksCursor, width: int, height: int, by: int) -> int:
 
 def _shares(cursor: RanksCursor, height: int) -> tuple[range, range, int]:
     """Return the listed classes and rows, around the cursor, and the number of lines of the details."""
-    room = height - (6 if height > 20 else 4)
+    room = height - (6 if height > _ROOMY else 4)
     classes = _around(cursor.class_at, len(cursor.runs.classes), max(room // 4, 1))
     rows = _around(cursor.at, len(cursor.rows), max(room - len(classes) - max(room // 3, 3), 1))
     return classes, rows, max(room - len(classes) - len(rows), 0)
@@ -169,11 +176,10 @@ _SIGNS: Final = {
 def _class_line(cursor: RanksCursor, at: int) -> Line:
     each = cursor.runs.classes[at]
     glyph, role = _SIGNS[each.kind]
-    number = f" ({len(each.ranks):,})" if len(each.ranks) > _MANY else ""
     place = f"  {safe_text(each.place, _MAX_NAME)}" if each.place else ""
     return [
         (f" {glyph} ", role),
-        (f"{ranks_words(each.ranks)}{number}{place}", "title" if at == cursor.class_at else ""),
+        (f"{_ranks(each.ranks, _MAX_RANKS)}{place}", "title" if at == cursor.class_at else ""),
         (f"  {' · '.join(filter(None, _class_facts(cursor.runs, each)))}", ""),
     ]
 
@@ -228,15 +234,19 @@ def _groups(cursor: RanksCursor, room: int) -> tuple[range, ...]:
     return tuple(range(at * number // cells, (at + 1) * number // cells) for at in range(cells))
 
 
-def _label(cursor: RanksCursor, row: Row) -> str:
-    number = f" ({len(row.ranks):,})" if len(row.ranks) > _MANY else ""
-    where = cursor.runs.summaries[row.ranks[0]].coordinates
-    at = " ".join(f"{safe_text(name, 12)}={n}" for name, n in where.items()) if len(row.ranks) == 1 else ""
-    return f" {ranks_words(row.ranks)}{number}  {at}".rstrip()
+def _label(row: Row) -> str:
+    where = " ".join(f"{safe_text(name, 12)}={n}" for name, n in row.coordinates.items())
+    return f" {_ranks(row.ranks, _MAX_RANKS)}  {where}".rstrip()
+
+
+def _ranks(ranks: Sequence[int], limit: int) -> str:
+    """Return `ranks 0–3, 8`; of ranks that take more characters, how many they are."""
+    text = ranks_words(ranks)
+    return text if len(text) <= limit else f"{len(ranks):,} ranks ({ranks[0]}, …)"
 
 
 def _label_width(cursor: RanksCursor, rows: range, width: int) -> int:
-    longest = max(width_of(_label(cursor, cursor.rows[at])) for at in rows)
+    longest = max(width_of(_label(cursor.rows[at])) for at in rows)
     return min(longest + 2, _MAX_LABEL, max(width // 2, 1))
 
 
@@ -268,7 +278,7 @@ def _phases(cursor: RanksCursor, label: int, groups: Sequence[range], step: int)
 
 def _row_line(cursor: RanksCursor, at: int, label: int, groups: Sequence[range], step: int) -> Line:
     row, here = cursor.rows[at], at == cursor.at
-    text = fit(_label(cursor, row), label - 1) + " "
+    text = fit(_label(row), label - 1) + " "
     line: Line = [(f"▸{text[1:]}", "title") if here else (text, "")]
     summary = cursor.runs.summaries[row.ranks[0]]
     if not summary.read:
@@ -303,6 +313,8 @@ def _facts(cursor: RanksCursor) -> Iterator[tuple[str, str]]:
     """Yield sentences on the rank with their roles: the event of the cell, else the first one of the rank."""
     summary = cursor.summary
     yield _about(summary), "title"
+    if len(cursor.row.ranks) > 1:
+        yield f"the row has {len(cursor.row.ranks):,} ranks alike: {ranges(cursor.row.ranks)} (f lists them)", "dim"
     if not summary.read:
         yield _why(summary), "alone"
     elif summary.outcome == Outcome.EQUAL:

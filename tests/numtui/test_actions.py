@@ -161,7 +161,7 @@ def test_one_log_is_offered_only_what_does_something_there() -> None:
     def names(*, single: bool, red: bool) -> set[str]:
         return {action.id for action in offered(ACTIONS, single=single, red=red)}
 
-    every = {action.id for action in ACTIONS}
+    every = {action.id for action in ACTIONS} - {"next_rank", "previous_rank"}
     assert names(single=False, red=False) == names(single=False, red=True) == every
     alone = names(single=True, red=True)
     assert not alone & {"mark", "rules", "suggestions", "causes", "toggle_equal", "toggle_only_b", "fold", "save"}
@@ -170,6 +170,14 @@ def test_one_log_is_offered_only_what_does_something_there() -> None:
     labels = {action.id: action.footer for action in offered(ACTIONS, single=True, red=True)}
     assert labels["sort"] == "sort", "there is room for it where no rules are"
     assert labels["down"] is None
+
+
+def test_the_keys_of_ranks_are_offered_where_there_are_several() -> None:
+    several = {action.id: action for action in offered(ACTIONS, single=False, red=True, ranks=True)}
+    assert several.keys() == {action.id for action in ACTIONS}
+    assert several["quit"].footer == "all ranks"
+    alone = {action.id: action for action in offered(ACTIONS, single=True, red=False, ranks=True)}
+    assert {"next_rank", "previous_rank"} <= alone.keys()
 
 
 async def test_what_has_no_key_is_run_by_the_palette_and_by_its_name(tmp_path: Path) -> None:

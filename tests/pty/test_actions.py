@@ -152,6 +152,8 @@ SCRIPTS: dict[str, Script] = {
     "center": Script(height(0.4, 0.6), (keys(*"60G", until=at(60)),)),
     "line_to_top": Script(height(0, 0), (keys(*"60G", until=at(60)),)),
     "line_to_bottom": Script(height(1, 1), (keys(*"60G", until=at(60)),)),
+    "next_rank": Script(text("there is one rank"), back=(keys("j", until=gone("is one rank")),)),
+    "previous_rank": Script(text("there is one rank"), back=(keys("j", until=gone("is one rank")),)),
     "next_red": Script(at(CAUSE)),
     "previous_red": Script(text("no red row above: from the bottom")),
     "next_cause": Script(at(CAUSE)),

@@ -172,7 +172,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         self.post_message(self.Left(rank))
 
     def stay(self, why: str) -> None:
-        """Go on: there is no other rank to be shown."""
+        """Go on with this rank: the other one cannot be shown."""
         self._leaving = False
         self.say(why, trouble=True)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+import numpy as np
+
 from matchers.errors import UserError
 from numtui.actions import tour
 from numtui.inputs import OpenRequest
@@ -80,13 +82,14 @@ class LogLoader:
         self._loading, self._screen.background.working = None, ""
         return True
 
-    def left(self) -> LeftRow | None:
-        """Keep the comparison, and return the row and view to continue with on another rank."""
-        if not self.stamps:
-            return self._left  # nothing was compared yet
-        if self._kept is not None:
+    def leave(self) -> LeftRow | None:
+        """Return the row and view to continue with on another rank."""
+        return LeftRow.of(self._session) if self.stamps else self._left  # before it, nothing was compared
+
+    def keep(self) -> None:
+        """Keep the comparison for those who return to these logs."""
+        if self._kept is not None and self.stamps:
             self._kept.keep(self.request, self._session.comparison, self.stamps)
-        return LeftRow.of(self._session)
 
     def close(self) -> None:
         """Cancel the work: the screen is closing."""
@@ -98,10 +101,8 @@ class LogLoader:
         """Load in a worker thread."""
         later = self._screen.background.later
         try:
-            if self._again:
-                loaded = load(self.request, loading, self._session.applied)
-            else:
-                loaded = load(self.request, loading, kept=self._kept)
+            rules, kept = (self._session.applied, None) if self._again else (None, self._kept)
+            loaded = load(self.request, loading, rules, kept)
         except Cancelled:
             return
         except UserError as error:
@@ -155,20 +156,28 @@ class LogLoader:
             session.adopt(loaded.comparison, loaded.file)
             self._greet()
             if self._left is not None:
-                screen.say(self._left.resume(session))
+                told = self._left.resume(session)
+                screen.say(f"rank {screen.ranks.rank}: {told}" if screen.ranks is not None and told else told)
                 screen.resize_inspector()
             elif session.store is not None:
                 told = session.resume(session.store.known)
                 if told and self.request.row is None:
                     screen.say(told)
                 screen.resize_inspector()
-            if (row := self.request.row) is not None and row < len(session.comparison.a):
-                session.listing.go(int(session.comparison.at_a[row]))
+            if (row := self._asked_row()) is not None:
+                session.listing.go(row)
         screen.warn(session.comparison.comparability.sentence, rule_trouble(session))
         screen.draw()
         if not self._again:
             self._first()
             screen.background.opened()
+
+    def _asked_row(self) -> int | None:
+        """Return the row of the record that the request asks for; None if it asks for none, or there is none."""
+        c, record, line = self._session.comparison, self.request.row, self.request.line_b
+        if line is not None and len(found := np.flatnonzero(c.b.line == line)):
+            return int(c.at_b[found[0]])
+        return int(c.at_a[record]) if record is not None and record < len(c.a) else None
 
     def _greet(self) -> None:
         """Show a hint on the first step."""

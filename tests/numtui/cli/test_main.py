@@ -277,7 +277,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[list[OpenRequest], list[byt
     requests: list[OpenRequest] = []
     contents: list[bytes] = []
 
-    def run_app(request: OpenRequest) -> int:
+    def run_app(request: OpenRequest, ranks: None) -> int:
+        assert ranks is None
         requests.append(request)
         # A copy of standard input is there only while the explorer runs.
         contents.append(Path(request.path_a).read_bytes())
