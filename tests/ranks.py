@@ -81,7 +81,7 @@ def _summary(rank: int, ranks: int) -> RankSummary:
         sent=(Sent(group, 3, 3, 0),) if origin else (),
         channels=(group,),
         cells=tuple(cells),
-        notes=("the batch differs",),
+        notes=(("batch", "the batch differs"),),
     )
 
 

@@ -19,7 +19,7 @@ from numtui.cli.arguments import requested_for
 from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.cli.overview import has_screen
-from numtui.inputs import OpenRequest, default_names
+from numtui.inputs import default_names
 from numtui.own_packages import start_worker
 from numtui.report.options import FAIL_ON, Target
 from numtui.terminal.progress import ProgressLine
@@ -236,8 +236,13 @@ def explore_runs(args: argparse.Namespace) -> int:
         return write_runs(compare_runs(args), [Target("text")], color=not args.no_color)
     report = compare_runs(args)
     _refuse_nothing(report)
-    return _show(report, configured(requested_for(_without_noise(args), "", "", None, report.comparison.names)))
+    names = report.comparison.names
 
+    def noise(rank: int) -> str | None:
+        return requested_for(args, "", "", rank, names).noise_path
 
-def _show(report: RunsReport, request: OpenRequest) -> int:
-    raise NotImplementedError(report, request)
+    from numtui.cli.ranks_screen import show_ranks
+
+    request = configured(requested_for(_without_noise(args), "", "", None, names))
+    code = show_ranks(report.comparison, request, noise)
+    return code or (ExitCode.RED if report.failures else ExitCode.SAME)

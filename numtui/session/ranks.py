@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -31,6 +31,7 @@ class RanksCursor:
 
     Attributes:
         runs: all ranks.
+        noise: third log of a rank, with the expected noise; None for none.
         rank: its number.
         column: index into `columns`.
         folded: ranks that look alike are one row.
@@ -39,8 +40,9 @@ class RanksCursor:
         kept: comparisons of the ranks that were looked at last.
     """
 
-    def __init__(self, runs: RunComparison) -> None:
+    def __init__(self, runs: RunComparison, noise: Callable[[int], str | None] = lambda _: None) -> None:
         self.runs = runs
+        self.noise = noise
         self.columns = stretches(runs.summaries.values())
         self.rank = min(runs.summaries)
         self.column = self.top = 0
@@ -202,7 +204,17 @@ class RanksCursor:
             self.message = f"rank {rank}: {summary.why or 'no log'}"
             return None
         (path_a, name_a), (path_b, name_b) = (*found, ("", ""))[:2]
-        return replace(request, path_a=path_a, path_b=path_b, name_a=name_a, name_b=name_b, row=None, line_b=None)
+        noise = self.noise(rank) if path_b else None
+        return replace(
+            request,
+            path_a=path_a,
+            path_b=path_b,
+            name_a=name_a,
+            name_b=name_b,
+            noise_path=noise,
+            row=None,
+            line_b=None,
+        )
 
     def beside(self, by: int) -> int | None:
         """Return a later rank that was compared, or an earlier one; None, and a message, where there is none."""

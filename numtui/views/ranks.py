@@ -10,6 +10,18 @@ from matchers.runs.diff.classes import Kind, RankClass
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Event, Outcome, RankSummary
 from matchers.status import Status
+from numtui.report.runs.words import (
+    began,
+    by_words,
+    class_state,
+    class_words,
+    event_lines,
+    event_place,
+    order_words,
+    reached_words,
+    result,
+    short_name,
+)
 from numtui.session.rank_matrix import Row, status_of
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
@@ -141,28 +153,9 @@ def _around(at: int, number: int, room: int) -> range:
 
 
 def _title(runs: RunComparison) -> str:
-    a, b = (safe_text(name, _MAX_NAME) for name in runs.names)
-    return f"{a} ⇄ {b}: {_result(runs)}"
-
-
-def _result(runs: RunComparison) -> str:
-    number = plural(len(runs.summaries), "rank")
-    read = sum(summary.read for summary in runs.summaries.values())
-    if runs.red:
-        told = f"{len(runs.red):,} of {number} red"
-    elif not read:
-        told = f"none of {number} compared"
-    elif runs.traced.origins:
-        differ = sum(each.kind == Kind.CLOSE and len(each.ranks) for each in runs.classes)
-        told = f"{number}, none red, {differ:,} within tolerance"
-    else:
-        told = f"{number}, all equal" if read == len(runs.summaries) else f"{number}, {read:,} equal"
-    origins = runs.traced.origins
-    began = f", began on {ranks_words(origins[0].events)}" if origins else ""
-    others = f" and at {plural(len(origins) - 1, 'other place')}" if len(origins) > 1 else ""
-    unread = f", {len(runs.summaries) - read:,} not compared" if read < len(runs.summaries) and read else ""
-    missing = f", {ranks_words(runs.missing)} without logs" if runs.missing else ""
-    return told + began + others + unread + missing
+    a, b = (short_name(name) for name in runs.names)
+    missing = f"; {ranks_words(runs.missing)} without logs" if runs.missing else ""
+    return f"{a} ⇄ {b}: {result(runs)}{missing}"
 
 
 _SIGNS: Final = {
@@ -185,43 +178,27 @@ def _class_line(cursor: RanksCursor, at: int) -> Line:
 
 
 def _class_facts(runs: RunComparison, each: RankClass) -> Iterator[str]:
-    summaries = [runs.summaries[rank] for rank in each.ranks]
-    if each.kind == Kind.EQUAL:
-        yield "equal"
-    if each.kind == Kind.NOT_COMPARED:
-        yield safe_text(next((s.why for s in summaries if s.why), "not compared"), _MAX_TEXT)
+    """Yield operation, number of red rows, and the way on which it came."""
     if not each.origins:
-        if each.kind == Kind.CLOSE:
-            yield "within tolerance"
+        yield ": ".join(filter(None, (class_state(each), class_words(runs, each))))
         return
     origin = runs.traced.origins[each.origins[0]]
-    yield _operation(origin.event)
-    yield _red_rows(summaries)
-    began = [rank for rank in each.ranks if rank in origin.events]
-    reached = [origin.reached[rank] for rank in each.ranks if rank in origin.reached]
-    ways = tuple(dict.fromkeys(f"through {safe_text(way.by.does, _MAX_NAME)}" for way in reached))
-    if reached:
-        senders = "" if began else f" from {ranks_words(origin.events)}"
-        yield f"reached{senders} {ways[0]}" + (f" and {len(ways) - 1} more ways" if len(ways) > 1 else "")
-    if began and len(runs.summaries) > len(began):
-        yield f"began on {ranks_words(began)}"
+    yield f"{short_name(origin.event.key)}" + (
+        f", {short_name(origin.event.location)}" if origin.event.location else ""
+    )
+    red = [runs.summaries[rank].red for rank in each.ranks]
+    if any(red):
+        spread = f"{min(red):,}–{max(red):,}" if min(red) != max(red) else f"{red[0]:,}"
+        yield f"{spread} red {'row' if max(red) == 1 else 'rows'}"
+    here = [rank for rank in each.ranks if rank in origin.events]
+    ways = dict.fromkeys(short_name(origin.reached[rank].by.does) for rank in each.ranks if rank in origin.reached)
+    if here and len(here) < len(runs.summaries):
+        yield f"began on {ranks_words(here)}"
+    if ways:
+        more = f" and {plural(len(ways) - 1, 'other way')}" if len(ways) > 1 else ""
+        yield f"reached through {next(iter(ways))}{more}"
     if len(each.origins) > 1:
         yield plural(len(each.origins), "origin")
-
-
-def _operation(event: Event) -> str:
-    """Return `layers.1/op_0_mul, train.py:41`."""
-    location = f", {safe_text(event.location, _MAX_NAME)}" if event.location else ""
-    return f"{safe_text(event.key, _MAX_NAME)}{location}"
-
-
-def _red_rows(summaries: Sequence[RankSummary]) -> str:
-    red = [summary.red for summary in summaries]
-    if not any(red):
-        return ""
-    if min(red) == max(red):
-        return plural(red[0], "red row") + (" each" if len(red) > 1 else "")
-    return f"{min(red):,}–{max(red):,} red rows each"
 
 
 # -- matrix
@@ -326,10 +303,8 @@ def _facts(cursor: RanksCursor) -> Iterator[tuple[str, str]]:
         yield from _event_facts(cursor, event)
     if (number := max(summary.cause_count, len(summary.causes)) - 1) > 0:
         yield f"{plural(number, 'other first cause')} on this rank", "dim"
-    for condition, text in summary.failures:
-        yield f"fails on {safe_text(condition, 40)}: {safe_text(text, _MAX_TEXT)}", "red"
     yield from ((safe_text(text, _MAX_TEXT), "close") for text in summary.troubles)
-    yield from ((safe_text(text, _MAX_TEXT), "") for text in summary.notes)
+    yield from ((safe_text(text, _MAX_TEXT), "") for _, text in summary.notes)
     for name, path in zip(cursor.runs.names, summary.paths, strict=True):
         if path:
             yield f"{safe_text(name, _MAX_NAME)}: {safe_text(path, _MAX_TEXT)}", "dim"
@@ -349,24 +324,22 @@ def _why(summary: RankSummary) -> str:
 
 def _event_facts(cursor: RanksCursor, event: Event) -> Iterator[tuple[str, str]]:
     yield safe_text(event.text, _MAX_TEXT), "cause"
-    lines = [f"{name} line {line:,}" for name, line in zip("ab", (event.line_a, event.line_b), strict=True) if line]
-    yield " · ".join((_operation(event), *lines)), ""
+    yield " · ".join(filter(None, (event_place(event), event_lines(event)))), ""
     if event.red:
         yield f"explains {plural(event.red, 'red row')} of this rank", ""
     yield from ((text, "") for text in _ways(cursor, event))
 
 
 def _ways(cursor: RanksCursor, event: Event) -> Iterator[str]:
-    """Yield where an event came from, and where it went."""
-    for origin in cursor.runs.traced.origins:
+    """Yield where an event came from, or to which ranks it went."""
+    origins = cursor.runs.traced.origins
+    for number, origin in enumerate(origins):
         reached = origin.reached.get(cursor.rank)
         if reached is not None and reached.event is event:
-            channel = safe_text(reached.by.channel, _MAX_NAME)
-            way = f"received through {safe_text(reached.by.does, _MAX_NAME)} of {channel}"
-            yield f"{way} from {ranks_words(reached.senders)}; began on {ranks_words(origin.events)}:"
-            yield f"  {_operation(origin.event)}  (o goes there)"
+            senders = f", from {ranks_words(reached.senders)}" if reached.senders else ""
+            yield f"came through {by_words(reached.by)}{senders}; began on {began(cursor.runs, origin)}:"
+            yield f"  {event_place(origin.event)}  (o goes there)"
         if origin.events.get(cursor.rank) is event:
-            others = [rank for rank in origin.events if rank != cursor.rank]
-            yield "began here" + (f", and on {ranks_words(others)}" if others else "")
-            if origin.reached:
-                yield f"reached {ranks_words(origin.reached)}"
+            order = order_words(number, origins)
+            yield f"began on {began(cursor.runs, origin)}" + (f" ({order})" if order else "")
+            yield from (f"reached {way}" for way in reached_words(origin))

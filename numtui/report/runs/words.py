@@ -112,8 +112,9 @@ def began(c: RunComparison, origin: Origin) -> str:
 
 def event_place(event: Event) -> str:
     """Return key, phase and source line of an event."""
-    only = f" ({event.status.replace('-', ' in ', 1)})" if event.status.startswith("only-") else ""
-    told = [f"{safe_text(event.key, _MAX_NAME)}{only}", event.phase]
+    status = safe_text(event.status, _MAX_NAME)
+    only = f" ({status.replace('-', ' in ', 1)})" if status.startswith("only-") else ""
+    told = [f"{safe_text(event.key, _MAX_NAME)}{only}", safe_text(event.phase, _MAX_NAME)]
     if event.location:
         told.append(safe_text(event.location, _MAX_NAME))
     return ", ".join(told)

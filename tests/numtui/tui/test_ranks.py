@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_keys_move_among_the_ranks_and_enter_opens_one() -> None:
     cursor = RanksCursor(made_runs(64))
     async with overview(lambda: RanksScreen(cursor)) as (pilot, app):
-        assert "base ⇄ new: 13 of 64 ranks red, began on rank 2" in screen(pilot)
+        assert "base ⇄ new: 13 of 64 ranks are red; it began on rank 2" in screen(pilot)
         await press(pilot, "f", "down", "j", "k")
         assert f"▸rank {ORIGIN + 1}" in screen(pilot)
         await press(pilot, "G", "n")

@@ -29,9 +29,9 @@ def text(cursor: RanksCursor, width: int = 80, height: int = 24) -> list[str]:
 
 def test_four_ranks() -> None:
     assert [line.rstrip() for line in text(RanksCursor(made_runs(4)))[:16]] == [
-        " base ⇄ new: 3 of 4 ranks red, began on rank 2",
-        " ✗ ranks 0–2  layers.2.attention/op_0_mul, model.py:41 · 20–50 red rows each · …",
-        " ≡ rank 3  dp=1, tp=1  equal",
+        " base ⇄ new: 3 of 4 ranks are red; it began on rank 2",
+        " ✗ ranks 0–2  layers.2.attention/op_0_mul, model.py:41 · 20–50 red rows · began…",
+        " ≡ rank 3  dp=1, tp=1  agree: same records by the footers of their logs",
         "",
         " forward · layers.2  ● began here  ✗ red, 5 red rows",
         "                         forward     backward    optimiz",
@@ -42,9 +42,9 @@ def test_four_ranks() -> None:
         "",
         " rank 2 · pp=0 dp=1 tp=0 · node node0 · 50 of 900 rows red",
         " FIRST CAUSE: the output differs by 1.0e-02; all inputs agree",
-        " layers.2.attention/op_0_mul, model.py:41 · a line 100 · b line 102",
+        " layers.2.attention/op_0_mul, forward, model.py:41 · a line 100, b line 102",
         " explains 50 red rows of this rank",
-        " began here",
+        " began on rank 2 · dp=1, tp=0",
     ]
 
 
@@ -53,9 +53,9 @@ def test_four_ranks() -> None:
 def test_one_screen_shows_the_origin_and_every_kind_of_rank(ranks: int, size: tuple[int, int]) -> None:
     cursor = RanksCursor(made_runs(ranks))
     shown = text(cursor, *size)
-    assert f"ranks red, began on rank {ORIGIN}" in shown[0]
+    assert f"ranks are red; it began on rank {ORIGIN}" in shown[0]
     assert any(line.startswith(f"▸rank {ORIGIN} ") and "●✗✗" in line.replace(" ", "") for line in shown)
-    assert any(line.startswith(" ≡ ") and line.rstrip().endswith("equal") for line in shown)
+    assert any(line.startswith(" ≡ ") and "  agree: " in line for line in shown)
     assert ranks == 4 or any("– absent: new has no log of it" in line for line in shown)
     assert any("began here" in line for line in shown)
     assert shown[-1].startswith(" ↓↑ rank  ←→ step  enter explorer")
@@ -75,8 +75,8 @@ def test_a_rank_that_was_reached_says_from_where() -> None:
     cursor = RanksCursor(made_runs(8))
     cursor.go_to_rank(1)
     shown = "\n".join(text(cursor, 120, 40))
-    assert "received through all_reduce (sum) of dp 0-7 from rank 2; began on rank 2:" in shown
-    assert "layers.2.attention/op_0_mul, model.py:41  (o goes there)" in shown
+    assert "came through all_reduce (sum) of ranks 0–7, from rank 2; began on rank 2 · dp=1, tp=0:" in shown
+    assert "layers.2.attention/op_0_mul, forward, model.py:41  (o goes there)" in shown
 
 
 def test_neighbours_share_a_sign_where_there_is_no_room() -> None:
@@ -101,7 +101,7 @@ def test_what_differs_within_tolerance_is_not_red() -> None:
     cells = (Cell("forward", BEGAN, "close", 0, 40),)
     one = RankSummary(rank=0, outcome=Outcome.COMPARED, paths=("a", "b"), rows=9, difference=close, cells=cells)
     shown = text(RanksCursor(RunComparison(("a", "b"), {0: one, 1: replace(one, rank=1)})))
-    assert shown[0] == " a ⇄ b: 2 ranks, none red, 2 within tolerance, began on ranks 0, 1"
+    assert shown[0] == " a ⇄ b: No divergence: 2 ranks agree, 2 of them within tolerance"
     assert shown[1].startswith(" ≈ ranks 0, 1  layers.2.attention/op_0_mul, model.py:41")
     assert any("First difference: row 41" in line for line in shown)
 
@@ -110,16 +110,16 @@ def test_equal_runs_and_runs_that_could_not_be_compared() -> None:
     equal = RankSummary(rank=0, outcome=Outcome.EQUAL, paths=("a", "b"), rows=9, world_size=(4, 4))
     failed = RankSummary(rank=1, outcome=Outcome.FAILED, why="b is cut off")
     shown = text(RanksCursor(RunComparison(("a", "b"), {0: equal})))
-    assert shown[0] == " a ⇄ b: 1 rank, all equal, ranks 1–3 without logs"
+    assert shown[0] == " a ⇄ b: No divergence: 1 rank agrees; ranks 1–3 without logs"
     assert " all 9 records equal by the digests at the end of both logs" in shown
     shown = text(RanksCursor(RunComparison(("a", "b"), {1: failed})))
-    assert shown[0] == " a ⇄ b: none of 1 rank compared"
+    assert shown[0] == " a ⇄ b: Nothing was compared"
     assert any("– failed: b is cut off" in line for line in shown)
 
 
 def test_details_scroll_to_their_end_and_no_further() -> None:
     runs = made_runs(4)
-    noted = replace(runs.summaries[ORIGIN], notes=tuple(f"note {n}" for n in range(30)))
+    noted = replace(runs.summaries[ORIGIN], notes=tuple(("note", f"note {n}") for n in range(30)))
     cursor = RanksCursor(replace(runs, summaries={**runs.summaries, ORIGIN: noted}))
     assert any(line.startswith("  more: space") for line in text(cursor))
     cursor.top = last_top(cursor, 80, 24)
@@ -145,7 +145,7 @@ def test_hostile_texts_are_made_safe(nasty: str) -> None:
         cells=(Cell(nasty, nasty, nasty, 1, 0),),
         failures=((nasty, nasty),),
         troubles=(nasty,),
-        notes=(nasty,),
+        notes=((nasty, nasty),),
         host=nasty,
         coordinates={nasty: 0},
     )
