@@ -84,7 +84,7 @@ class Saving:
 
     def quit(self) -> None:
         """End the session; ask about unsaved rules."""
-        self.ask_then(self.leave, "quit")
+        self.ask_then(self.leave, "quit" if self._screen.ranks is None else "return to all ranks")
 
     def ask_then(self, then: Callable[[], None], does: str) -> None:
         """Ask about unsaved rules, then call `then`, which ends the session and `does` so."""

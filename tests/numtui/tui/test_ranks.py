@@ -139,7 +139,9 @@ async def test_unsaved_rules_are_asked_about_and_saved_ones_hold_on_the_next_ran
         await press(pilot, "}", "s")
         second = explorer().session
         assert (cursor.rank, len(second.rules), second.dirty) == (2, 1, False)
-        await press(pilot, "i", "enter", "{", "d")
+        await press(pilot, "i", "enter", "q")
+        assert "discard changes and return to all ranks" in screen(pilot)
+        await press(pilot, "escape", "{", "d")
         assert (cursor.rank, len(explorer().session.rules)) == (1, 1)
         assert not explorer().session.dirty
         request = explorer().loader.request
