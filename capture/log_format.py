@@ -19,21 +19,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 __all__ = [
-    "Footer",
+    "COMPACT",
+    "COMPACT_FORMAT",
     "FIELDS",
     "FOOTER",
+    "FORMAT",
     "PRIVATE",
     "SEPARATOR",
     "SUPERSET",
     "TORCHTITAN",
     "UNKNOWN_DIGEST",
     "WEIGHTS_FORMAT",
+    "Footer",
     "ParsedHeader",
     "coverage_sentence",
     "escape",
     "field_prefix",
     "json_line",
     "looks_like_header",
+    "pack_json",
     "parse_footer",
     "parse_header",
     "parse_shape",
@@ -43,6 +47,7 @@ __all__ = [
     "render_header",
     "render_weights_footer",
     "render_weights_header",
+    "unpack_json",
 ]
 
 TORCHTITAN = (
@@ -74,11 +79,16 @@ SUPERSET = (
     "Parameter",
     "User hash",
 )
-FIELDS = TORCHTITAN + SUPERSET
+COMPACT = ("Like", "Out", "From")
+"""Fields of compact logs alone, which stand for several of the others (docs/log-format.md)."""
+FIELDS = TORCHTITAN + SUPERSET + COMPACT
 """All fields of a record besides `Output k`, the k-th further output."""
 
 SEPARATOR = "=" * 80
 FOOTER = "End of capture:"
+FORMAT = "numtui 2"
+COMPACT_FORMAT = f"{FORMAT} compact"
+"""Format of a log that writes once what repeats."""
 WEIGHTS_FORMAT = "numtui weights 1"
 """Format of a log of weights over steps (docs/weights.md); its header has only the run info besides."""
 UNKNOWN_DIGEST = "-"
@@ -138,18 +148,81 @@ def json_line(value: object) -> str:
     return _MARKER_IN_JSON.sub(r"\1\\u003a", json.dumps(value, default=str))
 
 
-def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any]) -> str:
+def pack_json(text: str) -> str:
+    """Return ASCII JSON with each text of `_PACKED` as one character."""
+    for long, short in _PACKED.items():
+        text = text.replace(long, short)
+    return text
+
+
+def unpack_json(raw: bytes) -> bytes:
+    """Undo `pack_json`, on UTF-8."""
+    if raw.isascii():
+        return raw
+    for short, long in _UNPACKED:
+        raw = raw.replace(short, long)
+    return raw
+
+
+_PACKED = {
+    long: chr(0xC0 + number)
+    for number, long in enumerate(
+        (
+            '"}, {"input": ',
+            '[{"input": ',
+            '{"in": ',
+            '], "out": [{"output": ',
+            ', "name": "',
+            '", "shape": [',
+            '{"shape": [',
+            ', "shape": [',
+            '], "dtype": "float32", "l1": ',
+            '], "dtype": "bfloat16", "l1": ',
+            '], "dtype": "float32"',
+            '], "dtype": "',
+            ', "l1": ',
+            ', "l2": ',
+            ', "min": ',
+            ', "max": ',
+            ', "mean": ',
+            ', 0, 0, 0], "digest": "',
+            ', "counts": [',
+            '", "sketch": "',
+            ', "digest": "',
+            ', "at": 0, "numel": ',
+            ', "at": ',
+            ', "numel": ',
+            ', "pieces": [["',
+            '], ["',
+            ', "placement": {"mesh": {',
+            '}, "placements": ["',
+            '], "offsets": [',
+            '{"ranks": [',
+            '], "nth": ',
+        )
+    )
+}
+"""Texts of the JSON of compact logs, and the character of each (U+00C0 and on): JSON as we write it is ASCII. They are
+replaced in this order; a later version may only add to the end.
+"""
+_UNPACKED = tuple((short.encode(), long.encode()) for long, short in _PACKED.items())
+
+
+def render_header(
+    count: int, excluded: Mapping[str, int], run: Mapping[str, Any], *, format: str = FORMAT
+) -> str:
     """Return the lines of a header, with the `=` line and the empty line after it.
 
     Args:
         count: number of records that follow.
         excluded: number of operations left out, by name.
         run: the run info; `excluded` is added to it.
+        format: `FORMAT` or `COMPACT_FORMAT`.
     """
     lines = [f"{_COUNT} {count}"]
     if excluded:
         lines.append(f"{_EXCLUDED} {', '.join(map(escape, sorted(excluded)))}")
-    lines.append(f"{_FORMAT} numtui 2")
+    lines.append(f"{_FORMAT} {format}")
     if coverage := run.get("coverage"):
         lines.append(f"{_COVERAGE} {escape(coverage_sentence(run.get('step'), coverage))}")
     lines += [

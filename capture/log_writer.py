@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from .log_format import UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
+from .compact import CompactLines
+from .log_format import COMPACT_FORMAT, FORMAT, UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
 
 __all__ = [
     "Mutation",
@@ -180,6 +181,7 @@ def write_log(
     excluded: Mapping[str, int],
     run: Mapping[str, Any],
     complete: bool,
+    compact: bool = False,
 ) -> None:
     """Write a log, whole or not at all; create its folder if missing.
 
@@ -190,19 +192,24 @@ def write_log(
         excluded: number of operations left out, by name.
         run: the run info, ready for JSON; its `incomplete` says why a step was cut off.
         complete: the step reached its end; the log of an incomplete step has no footer.
+        compact: write once what repeats (`capture.compact`).
 
     Raises:
         OSError: the folder cannot be written, or the disk is full. Nothing is left behind.
     """
     digests, content = hashlib.sha256(), hashlib.sha256()
     text = _Escaped()
+    folded = CompactLines() if compact else None
     written = 0
     with _no_collection(), atomic_file(path) as out:
-        out.write(render_header(count, excluded, run).encode())
+        out.write(render_header(count, excluded, run, format=COMPACT_FORMAT if compact else FORMAT).encode())
         for piece in _pieces(records):
             lines: list[str] = []
             for record in piece:
+                first = len(lines)
                 digest = _add_lines(record, text, lines)
+                if folded is not None:
+                    lines[first:] = folded.fold(lines[first:])
                 digests.update((digest if written == 0 else "\n" + digest).encode())
                 written += 1
             lines.append("")

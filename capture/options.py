@@ -65,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--weights", type=_weights, default=(), metavar="every|STEPS",
         help="after these steps, a line for every parameter, gradient and state of the optimizer")  # fmt: skip
     add("--no-sketch", dest="sketch", action="store_false", help="no sketches: cheaper, but errors are only bounds")
+    add("--compact", action="store_true", help="logs of less than half the size: what repeats is written once")
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=int, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
@@ -114,6 +115,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         dtypes=tuple(name.removeprefix("torch.") for name in args.dtypes),
         min_numel=args.min_numel,
         sketch=args.sketch,
+        compact=args.compact,
         hash=args.hash,
         ranks=args.ranks,
         perturb=args.perturb,

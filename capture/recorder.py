@@ -434,6 +434,7 @@ class Recorder:
                 excluded=excluded,
                 run=run,
                 complete=incomplete is None,
+                compact=self.settings.compact,
             )
             if path not in self.written:
                 self.written.append(path)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from capture import log_format
 from matchers.arrays import Int32, Int64
 from matchers.logs.columns import Texts, decode
 from matchers.logs.interning import InternTable
@@ -22,6 +23,7 @@ __all__ = ["AddedFields"]
 _REPEATED = ("Placement", "Stack", "Parameter")
 """Texts that many records share."""
 _SINGLE = ("Mutated", "Sketch", "Group", "Exchanged", "User hash")
+_JSON = ("Mutated", "Group", "Exchanged")
 _COUNTS = re.compile(rb"numel=(\d{1,18}) nan=(\d{1,18}) inf=(\d{1,18}) zero=(\d{1,18})")
 
 
@@ -36,6 +38,8 @@ class AddedFields:
         self._broken_counts: set[int] = set()
         self._tables = {name: InternTable() for name in _REPEATED}
         self._texts: dict[str, dict[int, bytes]] = {}
+        self.packed = False
+        """The log is a compact one: its JSON is packed."""
         self._last_seq = -1
         self._digests = hashlib.sha256()
         self._rows = 0
@@ -106,6 +110,8 @@ class AddedFields:
             table = self._tables.get(name)
             if table is None:
                 values = f.slices(lines, name)
+                if self.packed and name in _JSON:
+                    values = [log_format.unpack_json(value) for value in values]
             else:
                 ids = table.ids(f.buffer, f.words, f.value_start(lines, name), f.end[lines])
                 values = [table.names[i] for i in ids.tolist()]
@@ -113,6 +119,8 @@ class AddedFields:
             self._texts.setdefault(name, {}).update(zip(rows, values, strict=True))
         for line in f.lines(FURTHER_OUTPUT).tolist():
             label, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
+            if self.packed:
+                value = log_format.unpack_json(value)
             self._texts.setdefault(decode(label[:20]), {})[int(f.row[line]) + self._rows] = value
 
     def _add_digests(self, f: RecordLines) -> None:

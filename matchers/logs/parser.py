@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -24,6 +25,7 @@ from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.errors import LogError
 from matchers.logs.byte_words import PADDING
 from matchers.logs.columns import GrowingColumn, KeyColumn, Ragged, Strings, decode
+from matchers.logs.compact import References
 from matchers.logs.extension_fields import AddedFields
 from matchers.logs.file_identity import Content
 from matchers.logs.interning import InternTable, hash_text
@@ -100,6 +102,8 @@ class _Builder:
         self.key_text: list[bytes] = []
         self.columns: dict[str, GrowingColumn] = {}
         self.added = AddedFields(self.problem)
+        self.references: References | None = None
+        """Set for compact logs."""
 
     # ------------------------------------------------------------------ one piece
 
@@ -119,6 +123,8 @@ class _Builder:
     def _add_records(self, buffer: bytes, last: bool) -> None:
         fields = RecordLines(buffer, self.lines_read + 1)
         self.tail_is_open = last and fields.open
+        if self.references is not None:
+            self.references.add(fields, self.rows)
         for line in fields.odd.tolist():
             self._odd_line(fields.buffer[fields.start[line] : fields.end[line]], self.lines_read + line + 1)
         self._keys(fields)
@@ -134,12 +140,12 @@ class _Builder:
         if last and not self.partial:
             self._check_end(fields)
         self.rows += fields.rows
-        self.lines_read += len(fields.start)
-        self.after_blank = bool(fields.end[-1] == fields.start[-1])
+        self.lines_read += fields.count
+        self.after_blank = bool(fields.end[fields.count - 1] == fields.start[fields.count - 1])
 
     def _check_end(self, f: RecordLines) -> None:
         """Report a log that ends within a line, or without the blank line that stands between its records."""
-        blank = f.end == f.start
+        blank = f.end[: f.count] == f.start[: f.count]
         first = int(f.keys[-1]) if f.rows else 0
         another = self.rows + f.rows > 1 and bool(blank[first - 1] if first else self.after_blank)
         if f.open or (another and self.footer is None and not blank[-1]):
@@ -164,6 +170,9 @@ class _Builder:
         self.header = Header(
             parsed.declared, parsed.excluded, parsed.format, parsed.run, tuple(lines[: min(above, 100)])
         )
+        if parsed.format == log_format.COMPACT_FORMAT:
+            self.references = References(self.problem)
+            self.added.packed = True
         for at, message in parsed.problems:
             self.problem(at + 1, message)
         self.lines_read = len(lines)
@@ -232,7 +241,7 @@ class _Builder:
 
     def _report_numbers(self, f: RecordLines, lines: Int64, bad: Bool, name: str) -> Bool:
         """Report invalid numbers, and treat the last one as invalid if the file ends in the middle of its line."""
-        if self.tail_is_open and len(lines) and lines[-1] == len(f.start) - 1:
+        if self.tail_is_open and len(lines) and lines[-1] == f.count - 1:
             text = f.buffer[f.value_start(lines[-1:], name)[0] : f.end[lines[-1]]]
             # our own numbers have any length, but our capture ends every line with a line break
             ours = self.header is not None and self.header.format is not None
@@ -240,7 +249,7 @@ class _Builder:
                 bad = bad.copy()
                 bad[-1] = True
         for line in lines[bad].tolist():
-            self.problem(f.first_line + line, f"{name} is not a number")
+            self.problem(f.number(line), f"{name} is not a number")
         return bad
 
     def _numbers(self, f: RecordLines, column: str, name: str) -> None:
@@ -255,10 +264,10 @@ class _Builder:
         lines = f.lines(name)
         start, end, owner = f.tokens(lines, name, 0x2C)
         value, bad = parse_digests(f.buffer, f.words, start, end)
-        if self.tail_is_open and len(value) and lines[owner[-1]] == len(f.start) - 1:
+        if self.tail_is_open and len(value) and lines[owner[-1]] == f.count - 1:
             value[-1], bad[-1] = NO_DIGEST, True  # half a digest would read as a different one
         for line in lines[owner[bad]].tolist():
-            self.problem(f.first_line + line, f"{name} is not hexadecimal")
+            self.problem(f.number(line), f"{name} is not hexadecimal")
         self._ragged(f, column, f.row[lines[owner]], value)
 
     def _producers(self, f: RecordLines) -> None:
@@ -271,6 +280,10 @@ class _Builder:
     def _ragged(self, f: RecordLines, column: str, row: Int64, value: NDArray[Any]) -> None:
         if len(row) and (np.diff(row) < 0).any():  # impossible: lines are in record order
             raise AssertionError(column)
+        if self.references is not None and (listed := self.references.listed.get(column)):
+            row, value = (np.concatenate(both) for both in zip((row, value), listed, strict=True))
+            order = np.argsort(row, kind="stable")
+            row, value = row[order], value[order]
         self._add(f"{column} count", np.bincount(row, minlength=f.rows))
         self._add(column, value)
 
@@ -343,7 +356,7 @@ class _Builder:
                 complete = self.footer == n
             elif promised is not None:
                 complete = True
-        return OpLog(
+        log = OpLog(
             path=self.path,
             header=header,
             keys=KeyColumn(b"".join(self.key_text)),
@@ -371,13 +384,15 @@ class _Builder:
             recompute=self._column("recompute", bool),
             micro_batch=self._column("micro_batch", np.int32),
             extra=self.added.texts(),
-            problems=tuple(sorted(self.problems, key=lambda problem: problem.line)),
-            problem_count=self.problem_count,
             complete=complete,
             partial=self.partial,
             stated_digest=self.footer_digest,
             content=content,
         )
+        if self.references is not None:
+            log = self.references.resolved(log)
+        problems = tuple(sorted(self.problems, key=lambda problem: problem.line))
+        return replace(log, problems=problems, problem_count=self.problem_count)
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
         if name not in self.columns:

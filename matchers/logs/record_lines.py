@@ -7,6 +7,7 @@ buffer; values are sliced out on request.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class RecordLines:
         keys: the lines that start a record.
         odd: non-blank lines that are neither keys nor known fields.
         rows: number of records. first_line: number of the first line in its file, from 1.
+        count: number of lines of the piece. What `insert` adds follows them in `start`, `end` and `row`.
         open: the piece ends in the middle of a line.
     """
 
@@ -68,6 +70,8 @@ class RecordLines:
         if self.open:
             end = np.append(end, size)
         self.start = np.concatenate(([0], end[:-1] + 1))
+        self.count = len(self.start)
+        self._within = _NONE
         self.end = end - ((self.text[end - 1] == 0x0D) & (end > self.start)) if b"\r" in buffer else end
 
         first = self.words.at(self.start)
@@ -117,6 +121,28 @@ class RecordLines:
             if repeated.any():
                 lines = lines[np.concatenate(([True], ~repeated))]
         return lines
+
+    def insert(self, values: Mapping[str, tuple[Int64, Int64, Int64]]) -> None:
+        """Treat parts of lines as lines of other fields: for each field the lines (ascending), and starts and ends of
+        the values.
+        """
+        of, start, end = (np.concatenate(parts) for parts in zip(*values.values(), strict=True))
+        prefix = [len(log_format.field_prefix(name)) for name in values]
+        start -= np.repeat(prefix, [len(lines) for lines, _, _ in values.values()])
+        at = len(self.start)
+        for name, (lines, _, _) in values.items():
+            together = np.arange(at, at + len(lines))
+            at += len(lines)
+            if len(whole := self._lines[name]):
+                order = np.argsort(np.concatenate((self.row[whole], self.row[lines])), kind="stable")
+                together = np.concatenate((whole, together))[order]
+            self._lines[name] = together
+        self.start, self.end = np.concatenate((self.start, start)), np.concatenate((self.end, end))
+        self.row, self._within = np.concatenate((self.row, self.row[of])), np.concatenate((self._within, of))
+
+    def number(self, line: int) -> int:
+        """The number of a line in its file, from 1."""
+        return self.first_line + (line if line < self.count else int(self._within[line - self.count]))
 
     def value_start(self, lines: Int64, name: str) -> Int64:
         return np.minimum(self.start[lines] + len(log_format.field_prefix(name)), self.end[lines])

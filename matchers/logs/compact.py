@@ -1,0 +1,293 @@
+"""Resolve the references of compact logs: docs/log-format.md, "Compact logs".
+
+A compact log has the records of a plain one, but what a record shares with an earlier one is only a reference to that.
+`References` collects them while the log is parsed, and fills the holes of the columns at the end. All of it works on
+whole arrays, as the parser does. A reference that leads nowhere is a problem of its line and leaves its values unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int32, Int64
+from matchers.logs.columns import GrowingColumn, Ragged, Texts, repeated
+from matchers.logs.interning import hash_text
+from matchers.logs.number_parser import parse_digests, parse_numbers
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.record_lines import RecordLines
+
+__all__ = ["References"]
+
+_VALUES = ("L2 norm", "Min", "Max", "Mean", "Output hash", "Digest", "Sketch")
+"""Fields whose values an `Out` line lists; the last one may be missing."""
+_REFERENCE = re.compile(rb"@(\d{1,15})(?:\.(\d{1,9}))?")
+_SPACE, _DASH, _AT, _OPEN, _CLOSE, _SEMICOLON = b" -@[];"
+_FIRST_OUTPUT = -1
+_NOBODY = np.iinfo(np.int32).max
+"""A number that no record has: there are never so many."""
+
+
+class References:
+    """The references of one log. A record is told by its `Seq`, its row is its place in the log."""
+
+    def __init__(self, problem: Callable[[int, str], None]) -> None:
+        """`problem` receives the line and a message for every reference that cannot be resolved."""
+        self._problem = problem
+        self._columns: dict[str, GrowingColumn] = {}
+        self._seq = np.zeros(0, np.int32)
+        self.listed: dict[str, tuple[Int64, NDArray[Any]]] = {}
+        """Of the piece added last: (record of the piece, value) of the inputs in `From` lines, by column."""
+
+    # ------------------------------------------------------------------ one piece
+
+    def add(self, f: RecordLines, rows: int) -> None:
+        """Read one piece, `rows` records after the first; what `Out` lines list become lines of their fields."""
+        seq = np.full(f.rows, -1, np.int32)
+        lines = f.lines("Seq")
+        seq[f.row[lines]] = _whole(f, f.value_start(lines, "Seq"), f.end[lines])
+        self._add("seq", seq)
+        self._add_like(f, rows)
+        self._add_out(f, rows)
+        self._add_from(f, rows)
+
+    def _add(self, name: str, values: NDArray[Any]) -> None:
+        if name not in self._columns:
+            self._columns[name] = GrowingColumn(np.int32)
+        self._columns[name].add(values)
+
+    def _lines(self, f: RecordLines, name: str) -> Int64:
+        """The lines of a field, without one that the end of the log cuts off."""
+        lines = f.lines(name)
+        return lines[:-1] if f.open and len(lines) and lines[-1] == f.count - 1 else lines
+
+    def _report(self, f: RecordLines, lines: Iterable[int], message: str) -> None:
+        for line in lines:
+            self._problem(f.number(line), message)
+
+    def _add_like(self, f: RecordLines, rows: int) -> None:
+        lines = self._lines(f, "Like")
+        start, end, owner = f.tokens(lines, "Like", _SPACE)
+        number = _whole(f, start, end)
+        good = (number >= 0) | _is(f, start, end, _DASH)
+        good_line = (np.bincount(owner, minlength=len(lines)) == 2) & (
+            np.bincount(owner[good], minlength=len(lines)) == 2
+        )
+        self._report(f, lines[~good_line].tolist(), "Like is not of the form '12 64', '12 -' or '- 64'")
+        pairs = number[good_line[owner]].reshape(-1, 2)
+        row = f.row[lines[good_line]] + rows
+        for column, which in (("tensor", pairs[:, 0]), ("source", pairs[:, 1])):
+            self._add(column, which[which >= 0])
+            self._add(f"{column} row", row[which >= 0])
+
+    def _add_out(self, f: RecordLines, rows: int) -> None:
+        lines = self._lines(f, "Out")
+        start, end, owner = f.tokens(lines, "Out", _SPACE)
+        count = np.bincount(owner, minlength=len(lines))
+        first = np.cumsum(count) - count
+        refers = np.zeros(len(lines), bool)
+        some = count > 1
+        refers[some] = f.text[start[first[some]]] == _AT
+        number = np.full(len(lines), -1, np.int32)
+        number[refers] = _whole(f, start[first[refers]] + 1, end[first[refers]])
+        least = len(_VALUES) - 1
+        lists = ~refers & (count >= least) & (count <= len(_VALUES))
+        bad = ~lists & (number < 0)
+        self._report(f, lines[bad].tolist(), "Out is not of the form '@12 DIGEST', nor six or seven values")
+        refers &= number >= 0
+        self._add("out", number[refers])
+        self._add("out row", f.row[lines[refers]] + rows)
+        values = {}
+        for k, name in enumerate(_VALUES):
+            of = np.flatnonzero(lists & (count > k))
+            at, stop = start[first[of] + k], end[first[of] + k]
+            if name == "Digest":
+                others = np.flatnonzero(refers)
+                of = np.concatenate((of, others))
+                order = np.argsort(of)
+                at = np.concatenate((at, start[first[others] + 1]))[order]
+                stop, of = np.concatenate((stop, f.end[lines[others]]))[order], of[order]
+            values[name] = lines[of], at, stop
+        if len(lines):
+            f.insert(values)
+
+    def _add_from(self, f: RecordLines, rows: int) -> None:
+        lines = self._lines(f, "From")
+        start, end, owner = f.tokens(lines, "From", _SEMICOLON)
+        count = np.bincount(owner, minlength=len(lines))
+        place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+        row = f.row[lines[owner]]
+        spaces = np.append(f.marks(_SPACE), len(f.text))
+        space = np.searchsorted(spaces, start)
+        words = np.searchsorted(spaces, end) - space + 1
+        first_end = np.minimum(spaces[space], end)
+
+        producer = _whole(f, start, first_end)
+        named = (f.text[np.minimum(start, len(f.text) - 1)] == _OPEN) & (first_end - start > 1)
+        named &= f.text[np.maximum(first_end - 1, 0)] == _CLOSE
+        none = _is(f, start, first_end, _DASH)
+        keys = np.zeros(len(start), np.uint64)
+        keys[named] = hash_text(f.buffer, f.words, start[named] + 1, first_end[named] - 1)
+
+        hashes = np.full(len(start), np.nan)
+        digests = np.full(len(start), NO_DIGEST)
+        good = (producer >= 0) | named | none
+        written = np.flatnonzero(words == 3)
+        middle = spaces[np.minimum(space[written] + 1, len(spaces) - 1)]
+        hashes[written], bad = parse_numbers(f.buffer, f.words, first_end[written] + 1, middle)
+        good[written[bad]] = False
+        digests[written], bad = parse_digests(f.buffer, f.words, middle + 1, end[written])
+        good[written[bad]] = False
+        good &= words <= 3
+        # without a content of its own, the input is as its producer made it
+        record = np.where(words == 1, producer, np.int32(-1))
+        good &= (words != 1) | (producer >= 0)
+        slot = np.full(len(start), _FIRST_OUTPUT, np.int32)
+        for i in np.flatnonzero(words == 2).tolist():
+            text = f.buffer[first_end[i] + 1 : end[i]]
+            if found := _REFERENCE.fullmatch(text):
+                record[i] = min(int(found[1]), _NOBODY)
+                slot[i] = _FIRST_OUTPUT if found[2] is None else int(found[2])
+            elif text != b"-":
+                good[i] = False
+        self._report(f, lines[owner[~good]].tolist(), "From names an input in an unknown form")
+
+        for name, which in (("producer", producer >= 0), ("content", record >= 0)):
+            self._add(f"{name} row", row[which] + rows)
+            self._add(f"{name} place", place[which])
+        self._add("producer", producer[producer >= 0])
+        self._add("content", record[record >= 0])
+        self._add("content slot", slot[record >= 0])
+        self.listed = {"inputs": (row, hashes), "input_digests": (row, digests), "producers": (row, keys)}
+
+    # ------------------------------------------------------------------ the whole
+
+    def resolved(self, log: OpLog) -> OpLog:
+        """Return the log with the values of its references."""
+        log = self._with_like(log)
+        log = self._with_out(log)
+        return self._with_inputs(log)
+
+    def _taken(self, name: str) -> Int32:
+        return self._columns.pop(name).take()
+
+    def _rows(self, log: OpLog, of: Int32, number: Int32) -> Int64:
+        """The rows that the rows `of` refer to; -1, which is reported, for a number that no record before them has."""
+        order = np.argsort(self._seq, kind="stable")
+        ordered = self._seq[order]
+        at = np.minimum(np.searchsorted(ordered, number), max(len(ordered) - 1, 0))
+        found = np.where((ordered[at] == number) & (order[at] < of), order[at], -1) if len(of) else order[:0]
+        for i in np.flatnonzero(found < 0).tolist():
+            self._problem(int(log.line[of[i]]), f"refers to record {number[i]}, which is not before it")
+        return found
+
+    def _pairs(self, log: OpLog, name: str) -> tuple[Int64, Int64]:
+        """(rows that refer, rows with the values) of references between whole records."""
+        of, number = self._taken(f"{name} row"), self._taken(name)
+        found = self._rows(log, of, number)
+        indirect = np.zeros(len(log), bool)
+        indirect[of] = True
+        indirect = (found >= 0) & indirect[found]
+        self._no_values(log, of[indirect], number[indirect])
+        good = (found >= 0) & ~indirect
+        return of[good].astype(np.int64), found[good]
+
+    def _no_values(self, log: OpLog, of: Int32, number: Int32) -> None:
+        for row, record in zip(of.tolist(), number.tolist(), strict=True):
+            self._problem(int(log.line[row]), f"refers to values that record {record} does not have itself")
+
+    def _with_like(self, log: OpLog) -> OpLog:
+        self._seq = self._taken("seq")
+        rows, source = self._pairs(log, "tensor")
+        counts = log.counts.copy()
+        log.shape[rows], log.dtype[rows], counts[:, rows] = log.shape[source], log.dtype[source], counts[:, source]
+        log = replace(log, counts=counts, extra=_with_texts(log, "Placement", rows, source))
+        rows, source = self._pairs(log, "source")
+        for column in (log.location, log.phase, log.recompute, log.micro_batch):
+            column[rows] = column[source]
+        return replace(log, extra=_with_texts(log, "Stack", rows, source))
+
+    def _with_out(self, log: OpLog) -> OpLog:
+        rows, source = self._pairs(log, "out")
+        log.stats[:, rows], log.present[rows] = log.stats[:, source], log.present[source]
+        origin = np.arange(len(log))
+        origin[rows] = source
+        count = log.outputs.count[origin]
+        start, nth = repeated(log.outputs.start[origin], count)
+        outputs = Ragged(np.concatenate(([0], np.cumsum(count))), log.outputs.value[start + nth])
+        return replace(log, outputs=outputs, extra=_with_texts(log, "Sketch", rows, source))
+
+    def _with_inputs(self, log: OpLog) -> OpLog:
+        of, place, number = self._taken("producer row"), self._taken("producer place"), self._taken("producer")
+        found = self._rows(log, of, number)
+        at, inside = _positions(log.producers, of, place)
+        log.producers.value[at[inside]] = np.where(found >= 0, found, -2)[inside]
+
+        of, place, number = self._taken("content row"), self._taken("content place"), self._taken("content")
+        slot = self._taken("content slot")
+        found = self._rows(log, of, number)
+        known = found >= 0
+        (at, inside), (at_digest, inside_digest) = (
+            _positions(lists, of, place) for lists in (log.inputs, log.input_digests)
+        )
+        inside &= inside_digest
+        referring = np.zeros(len(log.inputs.value), bool)
+        referring[at[inside]] = True
+        # the first outputs, or inputs that are no references themselves
+        first = known & (slot == _FIRST_OUTPUT)
+        known[first] &= log.outputs.count[found[first]] > 0
+        other = known & (slot != _FIRST_OUTPUT)
+        (source, has), (source_digest, has_digest) = (
+            _positions(lists, found[other], slot[other]) for lists in (log.inputs, log.input_digests)
+        )
+        has &= has_digest
+        has[has] = ~referring[source[has]]
+        hashes, digests = np.full(len(of), np.nan), np.full(len(of), NO_DIGEST)
+        first &= known
+        hashes[first] = log.outputs.first(found[first])
+        digests[first] = log.digests.first(found[first], missing=NO_DIGEST)
+        to = np.flatnonzero(other)[has]
+        hashes[to], digests[to] = log.inputs.value[source[has]], log.input_digests.value[source_digest[has]]
+        known[np.flatnonzero(other)[~has]] = False
+        lacks = (found >= 0) & ~known
+        self._no_values(log, of[lacks], number[lacks])
+        log.inputs.value[at[inside]] = hashes[inside]
+        log.input_digests.value[at_digest[inside]] = digests[inside]
+        return log
+
+
+def _whole(f: RecordLines, start: Int64, end: Int64) -> Int32:
+    """The whole numbers between positions; -1 for other text."""
+    length = end - start
+    good = (length > 0) & (length < 16)
+    value = np.zeros(len(start), np.int64)
+    for k in range(int(length[good].max(initial=0))):
+        at = np.flatnonzero(good & (length > k))
+        digit = f.text[start[at] + k] - np.uint8(0x30)  # wraps below the digits
+        value[at] = value[at] * 10 + digit
+        good[at[digit > 9]] = False
+    return np.where(good, np.minimum(value, _NOBODY), -1).astype(np.int32)
+
+
+def _is(f: RecordLines, start: Int64, end: Int64, byte: int) -> Bool:
+    """Mask of the texts that are just one byte."""
+    return np.asarray((end - start == 1) & (f.text[np.minimum(start, len(f.text) - 1)] == byte))
+
+
+def _positions(lists: Ragged, row: NDArray[Any], place: NDArray[Any]) -> tuple[Int64, Bool]:
+    """(positions of the values of rows at places, mask of those that exist)."""
+    at = lists.start[row] + place
+    return at, at < lists.start[row + 1]
+
+
+def _with_texts(log: OpLog, name: str, rows: Int64, source: Int64) -> dict[str, Texts]:
+    """The texts, with those of one field also at the rows that refer to them."""
+    texts = log.texts(name)
+    raw = {row: texts.raw(row) for row in texts}
+    raw.update({row: raw[of] for row, of in zip(rows.tolist(), source.tolist(), strict=True) if of in raw})
+    return {**log.extra, name: Texts(dict(sorted(raw.items())))} if raw else dict(log.extra)
