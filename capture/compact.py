@@ -7,9 +7,9 @@ The grammar is in docs/log-format.md. The lines of a plain record go in, fewer c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from .log_format import pack_json
+from .log_format import escape, pack_json
 
 __all__ = ["CompactLines"]
 
@@ -24,7 +24,9 @@ _NOT_READ = ("nan", "-")
 class CompactLines:
     """The records of one log so far, as far as later ones may refer to them. Records are told by their `Seq`."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """`names` are those of the parameters in the run info, in its order."""
+        self._names = {escape(name): str(number) for number, name in enumerate(names)}
         self._tensors: dict[tuple[str | None, ...], int] = {}
         self._sources: dict[tuple[str | None, ...], int] = {}
         # by a digest of 128 bits: the texts would take as much memory as the log
@@ -47,12 +49,10 @@ class CompactLines:
         if any(like):
             out.append(f"  Like: {like[0] or '-'} {like[1] or '-'}")
         first = _first_output(fields)
-        if (value := self._out(fields, seq)) is not None:
-            out.append(f"  Out: {value}")
         if first is not None:
             self._seen.setdefault(first, f"@{seq}")
-        if (value := self._from(fields, seq)) is not None:
-            out.append(f"  From: {value}")
+        short = {"Out": self._out(fields, seq), "From": self._from(fields, seq), "Named": self._named(fields)}
+        out += [f"  {name}: {value}" for name, value in short.items() if value is not None]
         self._made[key] = seq, first
         for name, value in fields.items():
             packed = name in _JSON or (name.startswith("Output ") and name != "Output hash")
@@ -78,16 +78,16 @@ class CompactLines:
         return str(earlier)
 
     def _out(self, fields: dict[str, str], seq: int) -> str | None:
-        """Take the numbers of the outputs out of `fields`; None if they have no short form."""
+        """Take the numbers of the only output out of `fields`; None if they have no short form."""
         names = tuple(name for name in _NUMBERS if name in fields)
-        if "Digest" not in names or "Output hash" not in names:
+        if "Digest" not in names or "Output hash" not in names or "," in fields["Output hash"]:
             return None
         values = [fields[name] for name in names]
         whole = "\n".join((*names, *values)).encode()
         earlier = self._numbers.setdefault(hashlib.blake2b(whole, digest_size=16).digest(), seq)
         if earlier != seq:
             value = f"@{earlier} {fields['Digest']}"
-        elif names[:6] == _NUMBERS[:6] and not any(" " in each for each in values):
+        elif names[:6] == _NUMBERS[:6]:
             value = " ".join(values)
         else:
             return None
@@ -115,6 +115,19 @@ class CompactLines:
                 entry += f" {seen}" if known else f" {content[0]} {content[1]}"
             entries.append(entry)
         _take(fields, _INPUTS)
+        return ";".join(entries)
+
+    def _named(self, fields: dict[str, str]) -> str | None:
+        """Take the names of parameters out of `fields`; None if one of them is not in the run info."""
+        if "Parameter" not in fields:
+            return None
+        entries = []
+        for name in fields["Parameter"].split(";"):
+            base, dot, state = (name, "", "") if name in self._names else name.rpartition(".")
+            if name and base not in self._names:
+                return None
+            entries.append(name and f"{self._names[base]}{dot}{state}")
+        _take(fields, ("Parameter",))
         return ";".join(entries)
 
 

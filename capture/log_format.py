@@ -79,7 +79,7 @@ SUPERSET = (
     "Parameter",
     "User hash",
 )
-COMPACT = ("Like", "Out", "From")
+COMPACT = ("Like", "Out", "From", "Named")
 """Fields of compact logs alone, which stand for several of the others (docs/log-format.md)."""
 FIELDS = TORCHTITAN + SUPERSET + COMPACT
 """All fields of a record besides `Output k`, the k-th further output."""
@@ -157,11 +157,8 @@ def pack_json(text: str) -> str:
 
 def unpack_json(raw: bytes) -> bytes:
     """Undo `pack_json`, on UTF-8."""
-    if raw.isascii():
-        return raw
-    for short, long in _UNPACKED:
-        raw = raw.replace(short, long)
-    return raw
+    first, *rest = raw.split(_LEAD)
+    return first + b"".join([_UNPACKED.get(part[:1], _LEAD + part[:1]) + part[1:] for part in rest]) if rest else raw
 
 
 _PACKED = {
@@ -205,24 +202,24 @@ _PACKED = {
 """Texts of the JSON of compact logs, and the character of each (U+00C0 and on): JSON as we write it is ASCII. They are
 replaced in this order; a later version may only add to the end.
 """
-_UNPACKED = tuple((short.encode(), long.encode()) for long, short in _PACKED.items())
+_LEAD = b"\xc3"
+"""First byte of all of these characters in UTF-8."""
+_UNPACKED = {short.encode().removeprefix(_LEAD): long.encode() for long, short in _PACKED.items()}
 
 
-def render_header(
-    count: int, excluded: Mapping[str, int], run: Mapping[str, Any], *, format: str = FORMAT
-) -> str:
+def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any], *, version: str = FORMAT) -> str:
     """Return the lines of a header, with the `=` line and the empty line after it.
 
     Args:
         count: number of records that follow.
         excluded: number of operations left out, by name.
         run: the run info; `excluded` is added to it.
-        format: `FORMAT` or `COMPACT_FORMAT`.
+        version: `FORMAT` or `COMPACT_FORMAT`.
     """
     lines = [f"{_COUNT} {count}"]
     if excluded:
         lines.append(f"{_EXCLUDED} {', '.join(map(escape, sorted(excluded)))}")
-    lines.append(f"{_FORMAT} {format}")
+    lines.append(f"{_FORMAT} {version}")
     if coverage := run.get("coverage"):
         lines.append(f"{_COVERAGE} {escape(coverage_sentence(run.get('step'), coverage))}")
     lines += [

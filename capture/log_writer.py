@@ -199,10 +199,10 @@ def write_log(
     """
     digests, content = hashlib.sha256(), hashlib.sha256()
     text = _Escaped()
-    folded = CompactLines() if compact else None
+    folded = CompactLines(run.get("parameter_digests", ())) if compact else None
     written = 0
     with _no_collection(), atomic_file(path) as out:
-        out.write(render_header(count, excluded, run, format=COMPACT_FORMAT if compact else FORMAT).encode())
+        out.write(render_header(count, excluded, run, version=COMPACT_FORMAT if compact else FORMAT).encode())
         for piece in _pieces(records):
             lines: list[str] = []
             for record in piece:

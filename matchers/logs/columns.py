@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -122,10 +122,12 @@ class KeyColumn(Sequence[str]):
 class Texts(Mapping[int, str]):
     """A sparse text field by row, decoded on access."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_raw", "_unpack")
 
-    def __init__(self, raw: Mapping[int, bytes]) -> None:
+    def __init__(self, raw: Mapping[int, bytes], unpack: Callable[[bytes], bytes] | None = None) -> None:
+        """`unpack` gives the text of a raw one, and every text itself that is none."""
         self._raw = raw
+        self._unpack = unpack
 
     def __len__(self) -> int:
         return len(self._raw)
@@ -134,15 +136,17 @@ class Texts(Mapping[int, str]):
         return iter(self._raw)
 
     def __getitem__(self, row: int) -> str:
-        return decode(self._raw[row])
+        raw = self._raw[row]
+        return decode(raw if self._unpack is None else self._unpack(raw))
 
     def raw(self, row: int) -> bytes:
         """The bytes of one record's field, empty if it has none."""
-        return self._raw.get(row, b"")
+        raw = self._raw.get(row, b"")
+        return raw if self._unpack is None else self._unpack(raw)
 
     def changed(self, rows: Mapping[int, bytes]) -> Texts:
         """The same texts, but for these rows; empty: without the row."""
-        return Texts({row: raw for row, raw in {**self._raw, **rows}.items() if raw})
+        return Texts({row: raw for row, raw in {**self._raw, **rows}.items() if raw}, self._unpack)
 
 
 def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:

@@ -8,16 +8,17 @@ whole arrays, as the parser does. A reference that leads nowhere is a problem of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capture.log_format import escape
 from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import GrowingColumn, Ragged, Texts, repeated
-from matchers.logs.interning import hash_text
+from matchers.logs.interning import InternTable, hash_text
 from matchers.logs.number_parser import parse_digests, parse_numbers
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.logs.record_lines import RecordLines
@@ -29,6 +30,8 @@ _VALUES = ("L2 norm", "Min", "Max", "Mean", "Output hash", "Digest", "Sketch")
 _REFERENCE = re.compile(rb"@(\d{1,15})(?:\.(\d{1,9}))?")
 _SPACE, _DASH, _AT, _OPEN, _CLOSE, _SEMICOLON = b" -@[];"
 _FIRST_OUTPUT = -1
+_MAX_EXPANSION = 200
+"""Greatest ratio of names to the numbers that stand for them; a number has a digit at least."""
 _NOBODY = np.iinfo(np.int32).max
 """A number that no record has: there are never so many."""
 
@@ -41,6 +44,7 @@ class References:
         self._problem = problem
         self._columns: dict[str, GrowingColumn] = {}
         self._seq = np.zeros(0, np.int32)
+        self._named = InternTable()
         self.listed: dict[str, tuple[Int64, NDArray[Any]]] = {}
         """Of the piece added last: (record of the piece, value) of the inputs in `From` lines, by column."""
 
@@ -55,6 +59,9 @@ class References:
         self._add_like(f, rows)
         self._add_out(f, rows)
         self._add_from(f, rows)
+        lines = self._lines(f, "Named")
+        self._add("named row", f.row[lines] + rows)
+        self._add("named", self._named.ids(f.buffer, f.words, f.value_start(lines, "Named"), f.end[lines]))
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
         if name not in self._columns:
@@ -90,29 +97,23 @@ class References:
         start, end, owner = f.tokens(lines, "Out", _SPACE)
         count = np.bincount(owner, minlength=len(lines))
         first = np.cumsum(count) - count
-        refers = np.zeros(len(lines), bool)
-        some = count > 1
-        refers[some] = f.text[start[first[some]]] == _AT
+        refers = count == 2
+        refers[refers] = f.text[start[first[refers]]] == _AT
         number = np.full(len(lines), -1, np.int32)
         number[refers] = _whole(f, start[first[refers]] + 1, end[first[refers]])
-        least = len(_VALUES) - 1
-        lists = ~refers & (count >= least) & (count <= len(_VALUES))
-        bad = ~lists & (number < 0)
-        self._report(f, lines[bad].tolist(), "Out is not of the form '@12 DIGEST', nor six or seven values")
-        refers &= number >= 0
+        refers = number >= 0
+        lists = (count >= len(_VALUES) - 1) & (count <= len(_VALUES))
+        self._report(
+            f, lines[~(lists | refers)].tolist(), "Out is not of the form '@12 DIGEST', nor six or seven values"
+        )
         self._add("out", number[refers])
         self._add("out row", f.row[lines[refers]] + rows)
         values = {}
         for k, name in enumerate(_VALUES):
-            of = np.flatnonzero(lists & (count > k))
-            at, stop = start[first[of] + k], end[first[of] + k]
-            if name == "Digest":
-                others = np.flatnonzero(refers)
-                of = np.concatenate((of, others))
-                order = np.argsort(of)
-                at = np.concatenate((at, start[first[others] + 1]))[order]
-                stop, of = np.concatenate((stop, f.end[lines[others]]))[order], of[order]
-            values[name] = lines[of], at, stop
+            token = np.where(refers, 1, k)
+            of = np.flatnonzero((lists & (count > k)) | (refers & (name == "Digest")))
+            at = first[of] + token[of]
+            values[name] = lines[of], start[at], end[at]
         if len(lines):
             f.insert(values)
 
@@ -171,7 +172,7 @@ class References:
         """Return the log with the values of its references."""
         log = self._with_like(log)
         log = self._with_out(log)
-        return self._with_inputs(log)
+        return self._with_names(self._with_inputs(log))
 
     def _taken(self, name: str) -> Int32:
         return self._columns.pop(name).take()
@@ -193,34 +194,37 @@ class References:
         indirect = np.zeros(len(log), bool)
         indirect[of] = True
         indirect = (found >= 0) & indirect[found]
-        self._no_values(log, of[indirect], number[indirect])
+        self._no_values(log, of[indirect])
         good = (found >= 0) & ~indirect
         return of[good].astype(np.int64), found[good]
 
-    def _no_values(self, log: OpLog, of: Int32, number: Int32) -> None:
-        for row, record in zip(of.tolist(), number.tolist(), strict=True):
-            self._problem(int(log.line[row]), f"refers to values that record {record} does not have itself")
+    def _no_values(self, log: OpLog, of: NDArray[Any]) -> None:
+        for row in of.tolist():
+            self._problem(int(log.line[row]), "refers to values that the other record does not have itself")
 
     def _with_like(self, log: OpLog) -> OpLog:
         self._seq = self._taken("seq")
         rows, source = self._pairs(log, "tensor")
         counts = log.counts.copy()
         log.shape[rows], log.dtype[rows], counts[:, rows] = log.shape[source], log.dtype[source], counts[:, source]
-        log = replace(log, counts=counts, extra=_with_texts(log, "Placement", rows, source))
+        log = replace(log, counts=counts, extra=_with_texts(log, "Placement", _copies(log, "Placement", rows, source)))
         rows, source = self._pairs(log, "source")
         for column in (log.location, log.phase, log.recompute, log.micro_batch):
             column[rows] = column[source]
-        return replace(log, extra=_with_texts(log, "Stack", rows, source))
+        return replace(log, extra=_with_texts(log, "Stack", _copies(log, "Stack", rows, source)))
 
     def _with_out(self, log: OpLog) -> OpLog:
         rows, source = self._pairs(log, "out")
+        single = log.outputs.count[source] == 1
+        self._no_values(log, rows[~single])
+        rows, source = rows[single], source[single]
         log.stats[:, rows], log.present[rows] = log.stats[:, source], log.present[source]
         origin = np.arange(len(log))
         origin[rows] = source
         count = log.outputs.count[origin]
         start, nth = repeated(log.outputs.start[origin], count)
         outputs = Ragged(np.concatenate(([0], np.cumsum(count))), log.outputs.value[start + nth])
-        return replace(log, outputs=outputs, extra=_with_texts(log, "Sketch", rows, source))
+        return replace(log, outputs=outputs, extra=_with_texts(log, "Sketch", _copies(log, "Sketch", rows, source)))
 
     def _with_inputs(self, log: OpLog) -> OpLog:
         of, place, number = self._taken("producer row"), self._taken("producer place"), self._taken("producer")
@@ -255,10 +259,38 @@ class References:
         hashes[to], digests[to] = log.inputs.value[source[has]], log.input_digests.value[source_digest[has]]
         known[np.flatnonzero(other)[~has]] = False
         lacks = (found >= 0) & ~known
-        self._no_values(log, of[lacks], number[lacks])
+        self._no_values(log, of[lacks])
         log.inputs.value[at[inside]] = hashes[inside]
         log.input_digests.value[at_digest[inside]] = digests[inside]
         return log
+
+    def _with_names(self, log: OpLog) -> OpLog:
+        parameters = log.header.run.get("parameter_digests")
+        names = [escape(name).encode() for name in parameters] if isinstance(parameters, dict) else []
+        texts = [_names(text, names) for text in self._named.names]
+        raw = {}
+        for row, i in zip(self._taken("named row").tolist(), self._taken("named").tolist(), strict=True):
+            if (text := texts[i]) is not None:
+                raw[row] = text
+            else:
+                self._problem(int(log.line[row]), "Named has a number that is no parameter of the run info")
+        return replace(log, extra=_with_texts(log, "Parameter", raw))
+
+
+def _names(text: bytes, names: Sequence[bytes]) -> bytes | None:
+    """The names that numbers and states (`12.exp_avg`) stand for; None if they stand for none."""
+    out = []
+    room = _MAX_EXPANSION * len(text)
+    for entry in text.split(b";"):
+        number, dot, state = entry.partition(b".")
+        known = number.isdigit() and len(number) < 10 and int(number) < len(names)
+        if entry and not known:
+            return None
+        out.append(entry and names[int(number)] + dot + state)
+        room -= len(out[-1])
+        if room < 0:
+            return None
+    return b";".join(out)
 
 
 def _whole(f: RecordLines, start: Int64, end: Int64) -> Int32:
@@ -285,9 +317,17 @@ def _positions(lists: Ragged, row: NDArray[Any], place: NDArray[Any]) -> tuple[I
     return at, at < lists.start[row + 1]
 
 
-def _with_texts(log: OpLog, name: str, rows: Int64, source: Int64) -> dict[str, Texts]:
-    """The texts, with those of one field also at the rows that refer to them."""
+def _copies(log: OpLog, name: str, rows: Int64, source: Int64) -> dict[int, bytes]:
+    """The texts of a field that some rows take from others."""
     texts = log.texts(name)
-    raw = {row: texts.raw(row) for row in texts}
-    raw.update({row: raw[of] for row, of in zip(rows.tolist(), source.tolist(), strict=True) if of in raw})
-    return {**log.extra, name: Texts(dict(sorted(raw.items())))} if raw else dict(log.extra)
+    return {row: texts.raw(of) for row, of in zip(rows.tolist(), source.tolist(), strict=True) if of in texts}
+
+
+def _with_texts(log: OpLog, name: str, more: Mapping[int, bytes]) -> Mapping[str, Texts]:
+    """The texts of a log, with further ones of one field."""
+    texts = log.texts(name)
+    return (
+        {**log.extra, name: Texts(dict(sorted({**{row: texts.raw(row) for row in texts}, **more}.items())))}
+        if more
+        else log.extra
+    )

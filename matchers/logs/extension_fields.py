@@ -54,7 +54,10 @@ class AddedFields:
 
     def texts(self) -> dict[str, Texts]:
         """The texts by field."""
-        return {name: Texts(rows) for name, rows in self._texts.items()}
+        packed = {name for name in self._texts if self.packed and (name in _JSON or name.startswith("Output "))}
+        return {
+            name: Texts(rows, log_format.unpack_json if name in packed else None) for name, rows in self._texts.items()
+        }
 
     def counts(self) -> Int64:
         """int64[4, n], -1 where a record has none."""
@@ -110,8 +113,6 @@ class AddedFields:
             table = self._tables.get(name)
             if table is None:
                 values = f.slices(lines, name)
-                if self.packed and name in _JSON:
-                    values = [log_format.unpack_json(value) for value in values]
             else:
                 ids = table.ids(f.buffer, f.words, f.value_start(lines, name), f.end[lines])
                 values = [table.names[i] for i in ids.tolist()]
@@ -119,8 +120,6 @@ class AddedFields:
             self._texts.setdefault(name, {}).update(zip(rows, values, strict=True))
         for line in f.lines(FURTHER_OUTPUT).tolist():
             label, _, value = f.buffer[f.start[line] + 2 : f.end[line]].partition(b": ")
-            if self.packed:
-                value = log_format.unpack_json(value)
             self._texts.setdefault(decode(label[:20]), {})[int(f.row[line]) + self._rows] = value
 
     def _add_digests(self, f: RecordLines) -> None:

@@ -1,13 +1,20 @@
-"""The verbatim text of a record, read again from its log, because columns keep only parsed values."""
+"""The verbatim text of a record, read again from its log, because columns keep only parsed values.
+
+The text of a record of a compact log is that of the plain log: what references stand for is printed from the columns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import takewhile
 
+import numpy as np
+
+from capture.log_format import COMPACT_FORMAT, UNKNOWN_DIGEST, unpack_json
 from matchers.errors import LogError
 from matchers.logs.byte_words import PADDING
 from matchers.logs.columns import decode
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
 
 __all__ = ["raw_record"]
@@ -41,7 +48,80 @@ def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
     if not lines or lines[0].rstrip() != b"[" + log.keys.raw(record) + b"]":
         raise _changed(log)
     rest = takewhile(lambda line: line.strip() and not line.startswith(b"["), lines[1:])
+    if log.header.format == COMPACT_FORMAT:
+        return (decode(lines[0].rstrip()), *_expanded([line.rstrip(b"\r") for line in rest], log, record))
     return tuple(decode(line.rstrip()) for line in (lines[0], *rest))
+
+
+_BEFORE = ("Shape", "L2 norm", "Min", "Max", "Mean", "Output hash", "Input hashes", "Input producers", "Location",
+    "Phase", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated")  # fmt: skip
+_AFTER = ("Placement", "Group", "Exchanged", "Stack", "Recompute", "Micro-batch", "Parameter", "User hash")
+"""Order of the fields in plain logs: before and after `Output k`."""
+_ORDER = {name: k - len(_BEFORE) for k, name in enumerate(_BEFORE)} | {name: k + 1 for k, name in enumerate(_AFTER)}
+
+
+def _expanded(lines: list[bytes], log: OpLog, record: int) -> list[str]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.removeprefix(b"  ").partition(b": ")
+        if name == b"Like":
+            fields |= _shared(log, record, value)
+        elif name == b"Out":
+            fields |= _output(log, record)
+        elif name == b"From":
+            fields |= _inputs(log, record, value)
+        elif name == b"Named":
+            fields["Parameter"] = log.texts("Parameter").get(record, "")
+        else:
+            fields[decode(name)] = decode(unpack_json(value))
+    return [f"  {name}: {fields[name]}".rstrip() for name in sorted(fields, key=lambda name: _ORDER.get(name, 0))]
+
+
+def _shared(log: OpLog, record: int, value: bytes) -> Iterator[tuple[str, str]]:
+    """The fields that a `Like` line stands for."""
+    tensor, _, source = value.partition(b" ")
+    if tensor != b"-":
+        yield "Shape", f"torch.Size({log.shape_text(record)}), Dtype: torch.{log.dtype_text(record)}"
+        if (counts := log.counts[:, record])[0] >= 0:
+            yield "Counts", " ".join(f"{name}={n}" for name, n in zip(COUNTS, counts.tolist(), strict=True))
+        yield from _texts(log, record, "Placement")
+    if source != b"-":
+        yield "Location", log.location_text(record)
+        if (phase := Phase(int(log.phase[record]))) != Phase.FORWARD:
+            yield "Phase", phase.label
+        yield from _texts(log, record, "Stack")
+        if log.recompute[record]:
+            yield "Recompute", "true"
+        if (batch := int(log.micro_batch[record])) >= 0:
+            yield "Micro-batch", str(batch)
+
+
+def _texts(log: OpLog, record: int, name: str) -> Iterator[tuple[str, str]]:
+    if record in log.texts(name):
+        yield name, log.texts(name)[record]
+
+
+def _output(log: OpLog, record: int) -> Iterator[tuple[str, str]]:
+    for k, name in enumerate(STATISTICS):
+        if log.present[record] >> k & 1:
+            yield name, repr(float(log.stats[k, record]))
+    yield "Output hash", ", ".join(map(repr, log.outputs[record].tolist()))
+    yield "Digest", ", ".join(map(_digest, log.digests[record]))
+    yield from _texts(log, record, "Sketch")
+
+
+def _inputs(log: OpLog, record: int, value: bytes) -> Iterator[tuple[str, str]]:
+    yield "Input hashes", ", ".join(map(repr, log.inputs[record].tolist()))
+    yield "Input digests", ", ".join(map(_digest, log.input_digests[record]))
+    keys = []
+    for producer, entry in zip(log.producers[record].tolist(), value.split(b";"), strict=False):
+        known = "" if producer == -1 else decode(entry.partition(b" ")[0][1:-1])
+        keys.append(log.keys[producer] if producer >= 0 else known)
+    yield "Input producers", ";".join(keys)
+
+
+def _digest(digest: np.uint64) -> str:
+    return UNKNOWN_DIGEST if digest == NO_DIGEST else f"{digest:016x}"
 
 
 def _changed(log: OpLog) -> LogError:
