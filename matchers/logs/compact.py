@@ -8,6 +8,7 @@ whole arrays, as the parser does. A reference that leads nowhere is a problem of
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,7 +43,7 @@ class References:
     def __init__(self, problem: Callable[[int, str], None]) -> None:
         """`problem` receives the line and a message for every reference that cannot be resolved."""
         self._problem = problem
-        self._columns: dict[str, GrowingColumn] = {}
+        self._columns = defaultdict[str, GrowingColumn](lambda: GrowingColumn(np.int32))
         self._seq = np.zeros(0, np.int32)
         self._named = InternTable()
         self.listed: dict[str, tuple[Int64, NDArray[Any]]] = {}
@@ -64,8 +65,6 @@ class References:
         self._add("named", self._named.ids(f.buffer, f.words, f.value_start(lines, "Named"), f.end[lines]))
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
-        if name not in self._columns:
-            self._columns[name] = GrowingColumn(np.int32)
         self._columns[name].add(values)
 
     def _lines(self, f: RecordLines, name: str) -> Int64:
@@ -175,7 +174,7 @@ class References:
         return self._with_names(self._with_inputs(log))
 
     def _taken(self, name: str) -> Int32:
-        return self._columns.pop(name).take()
+        return self._columns[name].take()
 
     def _rows(self, log: OpLog, of: Int32, number: Int32) -> Int64:
         """The rows that the rows `of` refer to; -1, which is reported, for a number that no record before them has."""
