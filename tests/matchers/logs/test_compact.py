@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from matchers.logs.packed_columns import packed, unpacked
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from tests.compacted import records_without_lines
+from tests.conftest import REPOSITORY
 from tests.needs import examples
 
 NAMES = ("wq.weight", "layers.0.wq.weight", "a b", " c ", "3", "w;x", "é")
@@ -299,6 +301,16 @@ def test_whatever_happens_to_a_compact_log_it_is_read(edits: list[tuple[float, i
 def test_packed_json_is_exact(text: str) -> None:
     for sample in (text, f'[{{"input": 1, "shape": [2], "dtype": "float32", "l1": 3, "name": "{text}"}}]'):
         assert unpack_json(pack_json(sample).encode()).decode() == sample
+
+
+def test_the_documented_texts_are_those_that_are_packed() -> None:
+    text = (REPOSITORY / "docs" / "log-format.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^([\u00c0-\u00ff]) \|(.*)\|$", text, re.MULTILINE)
+    assert [short for short, _ in listed] == [chr(0xC0 + k) for k in range(len(listed))]
+    for short, long in listed:
+        assert unpack_json(short.encode()).decode() == long
+        assert pack_json(long) == short
+    assert unpack_json(chr(0xC0 + len(listed)).encode()) == chr(0xC0 + len(listed)).encode()
 
 
 @given(st.binary())
