@@ -16,7 +16,7 @@ __all__ = ["CompactLines"]
 _TENSOR = ("Shape", "Counts", "Placement")
 _SOURCE = ("Location", "Phase", "Stack", "Recompute", "Micro-batch")
 _NUMBERS = ("L2 norm", "Min", "Max", "Mean", "Output hash", "Digest", "Sketch")
-_INPUTS = ("Input producers", "Input hashes", "Input digests")
+_INPUTS = frozenset({"Input producers", "Input hashes", "Input digests"})
 _JSON = ("Mutated", "Group", "Exchanged")
 _NOT_READ = ("nan", "-")
 
@@ -39,10 +39,7 @@ class CompactLines:
     def fold(self, lines: Sequence[str]) -> list[str]:
         """Return the compact lines of the next record; `lines` are its plain ones, with the empty one at the end."""
         key = lines[0][1:-1]
-        fields: dict[str, str] = {}
-        for line in lines[1:-1]:
-            name, _, value = line[2:].partition(": ")
-            fields[name] = value
+        fields: dict[str, str] = dict([line[2:].split(": ", 1) for line in lines[1:-1]])
         seq = int(fields["Seq"])
         out = [lines[0]]
         like = [self._like(table, fields, names, seq) for table, names in self._tables()]
@@ -68,7 +65,7 @@ class CompactLines:
         table: dict[tuple[str | None, ...], int], fields: dict[str, str], names: tuple[str, ...], seq: int
     ) -> str | None:
         """Take the fields that an earlier record has alike out of `fields`, and return that record's number."""
-        values = tuple(fields.get(name) for name in names)
+        values = tuple([fields.get(name) for name in names])
         if values[0] is None:  # `Shape` or `Location`: too little to be worth it
             return None
         earlier = table.setdefault(values, seq)
@@ -79,7 +76,7 @@ class CompactLines:
 
     def _out(self, fields: dict[str, str], seq: int) -> str | None:
         """Take the numbers of the only output out of `fields`; None if they have no short form."""
-        names = tuple(name for name in _NUMBERS if name in fields)
+        names = tuple([name for name in _NUMBERS if name in fields])
         if "Digest" not in names or "Output hash" not in names or "," in fields["Output hash"]:
             return None
         values = [fields[name] for name in names]
@@ -96,11 +93,11 @@ class CompactLines:
 
     def _from(self, fields: dict[str, str], seq: int) -> str | None:
         """Take producers, hashes and digests of the inputs out of `fields`; None if they have no short form."""
-        if not all(name in fields for name in _INPUTS):
+        if not fields.keys() >= _INPUTS:
             return None
         producers = fields["Input producers"].split(";")
         contents = list(zip(fields["Input hashes"].split(", "), fields["Input digests"].split(", "), strict=False))
-        if len(contents) != len(producers) or any(" " in key for key in producers):
+        if len(contents) != len(producers) or " " in fields["Input producers"]:
             return None
         entries = []
         for k, (key, content) in enumerate(zip(producers, contents, strict=True)):
@@ -139,6 +136,6 @@ def _first_output(fields: Mapping[str, str]) -> tuple[str, str] | None:
     return None if first == _NOT_READ else first
 
 
-def _take(fields: dict[str, str], names: Sequence[str]) -> None:
+def _take(fields: dict[str, str], names: Iterable[str]) -> None:
     for name in names:
         fields.pop(name, None)

@@ -163,6 +163,18 @@ def _structure(plain: bytes) -> Iterator[tuple[str, bytes]]:
     yield "run info that is no JSON", b"Format: numtui 2\nRun: {not json\n" + plain
     yield "run info nested too deep", b"Format: numtui 2\nRun: " + b"[" * 100_000 + b"\n" + plain
     yield "a format of tomorrow", b"Format: numtui 99\n" + plain
+    compact = b"Format: numtui 2 compact\n" + plain
+    yield "compact in its header alone", compact
+    yield (
+        "references to nowhere",
+        compact.replace(b"  Output hash", b"  Like: 99999999999 -1\n  Out: @7 x\n  Output hash"),
+    )
+    yield (
+        "references to itself",
+        compact.replace(
+            b"  Output hash", b"  Seq: 0\n  Like: 0 0\n  Out: @0 00\n  From: 0;- @0.0;;[\n  Named: 0\n  Output hash"
+        ),
+    )
     yield "bad digests", plain.replace(b"  Output hash", b"  Digest: xyz, 123, ffffffffffffffffffffffff\n  Output hash")
     yield (
         "bad superset fields",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ _SPACE, _DASH, _AT, _OPEN, _CLOSE, _SEMICOLON = b" -@[];"
 _FIRST_OUTPUT = -1
 _MAX_EXPANSION = 200
 """Greatest ratio of names to the numbers that stand for them; a number has a digit at least."""
+_FEW = 1 << 16
 _NOBODY = np.iinfo(np.int32).max
 """A number that no record has: there are never so many."""
 
@@ -44,7 +45,8 @@ class References:
         """`problem` receives the line and a message for every reference that cannot be resolved."""
         self._problem = problem
         self._columns = defaultdict[str, GrowingColumn](lambda: GrowingColumn(np.int32))
-        self._seq = np.zeros(0, np.int32)
+        self._row, self._seq = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        """Rows by their numbers, which ascend."""
         self._named = InternTable()
         self.listed: dict[str, tuple[Int64, NDArray[Any]]] = {}
         """Of the piece added last: (record of the piece, value) of the inputs in `From` lines, by column."""
@@ -56,7 +58,7 @@ class References:
         seq = np.full(f.rows, -1, np.int32)
         lines = f.lines("Seq")
         seq[f.row[lines]] = _whole(f, f.value_start(lines, "Seq"), f.end[lines])
-        self._add("seq", seq)
+        self._add("seq", np.where(seq == _NOBODY, -1, seq))
         self._add_like(f, rows)
         self._add_out(f, rows)
         self._add_from(f, rows)
@@ -169,19 +171,22 @@ class References:
 
     def resolved(self, log: OpLog) -> OpLog:
         """Return the log with the values of its references."""
+        seq = self._taken("seq")
+        self._row = np.argsort(seq, kind="stable")
+        self._seq = seq[self._row]
         log = self._with_like(log)
         log = self._with_out(log)
         return self._with_names(self._with_inputs(log))
 
     def _taken(self, name: str) -> Int32:
-        return self._columns[name].take()
+        return self._columns.pop(name, GrowingColumn(np.int32)).take()
 
     def _rows(self, log: OpLog, of: Int32, number: Int32) -> Int64:
         """The rows that the rows `of` refer to; -1, which is reported, for a number that no record before them has."""
-        order = np.argsort(self._seq, kind="stable")
-        ordered = self._seq[order]
-        at = np.minimum(np.searchsorted(ordered, number), max(len(ordered) - 1, 0))
-        found = np.where((ordered[at] == number) & (order[at] < of), order[at], -1) if len(of) else order[:0]
+        if not len(of):
+            return np.zeros(0, np.int64)
+        at = np.minimum(np.searchsorted(self._seq, number), len(self._seq) - 1)
+        found = np.where((self._seq[at] == number) & (self._row[at] < of), self._row[at], -1)
         for i in np.flatnonzero(found < 0).tolist():
             self._problem(int(log.line[of[i]]), f"refers to record {number[i]}, which is not before it")
         return found
@@ -202,9 +207,8 @@ class References:
             self._problem(int(log.line[row]), "refers to values that the other record does not have itself")
 
     def _with_like(self, log: OpLog) -> OpLog:
-        self._seq = self._taken("seq")
         rows, source = self._pairs(log, "tensor")
-        counts = log.counts.copy()
+        counts = log.counts if log.counts.flags.writeable else log.counts.copy()
         log.shape[rows], log.dtype[rows], counts[:, rows] = log.shape[source], log.dtype[source], counts[:, source]
         log = replace(log, counts=counts, extra=_with_texts(log, "Placement", _copies(log, "Placement", rows, source)))
         rows, source = self._pairs(log, "source")
@@ -226,42 +230,48 @@ class References:
         return replace(log, outputs=outputs, extra=_with_texts(log, "Sketch", _copies(log, "Sketch", rows, source)))
 
     def _with_inputs(self, log: OpLog) -> OpLog:
-        of, place, number = self._taken("producer row"), self._taken("producer place"), self._taken("producer")
-        found = self._rows(log, of, number)
-        at, inside = _positions(log.producers, of, place)
-        log.producers.value[at[inside]] = np.where(found >= 0, found, -2)[inside]
+        of, place, number = (self._taken(name) for name in ("producer row", "producer place", "producer"))
+        for few in _slices(len(of)):
+            found = self._rows(log, of[few], number[few])
+            at, inside = _positions(log.producers, of[few], place[few])
+            log.producers.value[at[inside]] = np.where(found >= 0, found, -2)[inside]
 
-        of, place, number = self._taken("content row"), self._taken("content place"), self._taken("content")
-        slot = self._taken("content slot")
-        found = self._rows(log, of, number)
-        known = found >= 0
-        (at, inside), (at_digest, inside_digest) = (
-            _positions(lists, of, place) for lists in (log.inputs, log.input_digests)
+        of, place, number, slot = (
+            self._taken(name) for name in ("content row", "content place", "content", "content slot")
         )
-        inside &= inside_digest
-        referring = np.zeros(len(log.inputs.value), bool)
-        referring[at[inside]] = True
-        # the first outputs, or inputs that are no references themselves
-        first = known & (slot == _FIRST_OUTPUT)
-        known[first] &= log.outputs.count[found[first]] > 0
-        other = known & (slot != _FIRST_OUTPUT)
-        (source, has), (source_digest, has_digest) = (
-            _positions(lists, found[other], slot[other]) for lists in (log.inputs, log.input_digests)
-        )
-        has &= has_digest
-        has[has] = ~referring[source[has]]
-        hashes, digests = np.full(len(of), np.nan), np.full(len(of), NO_DIGEST)
-        first &= known
-        hashes[first] = log.outputs.first(found[first])
-        digests[first] = log.digests.first(found[first], missing=NO_DIGEST)
-        to = np.flatnonzero(other)[has]
-        hashes[to], digests[to] = log.inputs.value[source[has]], log.input_digests.value[source_digest[has]]
-        known[np.flatnonzero(other)[~has]] = False
-        lacks = (found >= 0) & ~known
-        self._no_values(log, of[lacks])
-        log.inputs.value[at[inside]] = hashes[inside]
-        log.input_digests.value[at_digest[inside]] = digests[inside]
+        refers = np.zeros(len(log.inputs.value), bool)
+        for few in _slices(len(of)):
+            at, inside = _positions(log.inputs, of[few], place[few])
+            refers[at[inside]] = True
+        for few in _slices(len(of)):
+            self._fill_inputs(log, refers, of[few], place[few], number[few], slot[few])
         return log
+
+    def _fill_inputs(self, log: OpLog, refers: Bool, of: Int32, place: Int32, number: Int32, slot: Int32) -> None:
+        """Fill in hashes and digests of the inputs of rows at places: what another record has, as output or in a slot.
+
+        `refers` marks the inputs of the whole log that are references, which cannot be referred to.
+        """
+        found = self._rows(log, of, number)
+        hashes, digests = np.full(len(of), np.nan), np.full(len(of), NO_DIGEST)
+        output = np.flatnonzero((found >= 0) & (slot == _FIRST_OUTPUT))
+        lacks = [output[log.outputs.count[found[output]] == 0]]
+        hashes[output] = log.outputs.first(found[output])
+        digests[output] = log.digests.first(found[output], missing=NO_DIGEST)
+
+        given = np.flatnonzero((found >= 0) & (slot != _FIRST_OUTPUT))
+        source, has = _positions(log.inputs, found[given], slot[given])
+        of_digest, has_digest = _positions(log.input_digests, found[given], slot[given])
+        has &= has_digest
+        has[has] = ~refers[source[has]]
+        lacks.append(given[~has])
+        hashes[given[has]] = log.inputs.value[source[has]]
+        digests[given[has]] = log.input_digests.value[of_digest[has]]
+        self._no_values(log, of[np.concatenate(lacks)])
+
+        for lists, values in ((log.inputs, hashes), (log.input_digests, digests)):
+            at, inside = _positions(lists, of, place)
+            lists.value[at[inside]] = values[inside]
 
     def _with_names(self, log: OpLog) -> OpLog:
         parameters = log.header.run.get("parameter_digests")
@@ -310,6 +320,11 @@ def _is(f: RecordLines, start: Int64, end: Int64, byte: int) -> Bool:
     return np.asarray((end - start == 1) & (f.text[np.minimum(start, len(f.text) - 1)] == byte))
 
 
+def _slices(count: int) -> Iterator[slice]:
+    """Slices of that many references: what is computed of a few at a time takes little memory."""
+    return (slice(begin, begin + _FEW) for begin in range(0, count, _FEW))
+
+
 def _positions(lists: Ragged, row: NDArray[Any], place: NDArray[Any]) -> tuple[Int64, Bool]:
     """(positions of the values of rows at places, mask of those that exist)."""
     at = lists.start[row] + place
@@ -322,11 +337,9 @@ def _copies(log: OpLog, name: str, rows: Int64, source: Int64) -> dict[int, byte
     return {row: texts.raw(of) for row, of in zip(rows.tolist(), source.tolist(), strict=True) if of in texts}
 
 
-def _with_texts(log: OpLog, name: str, more: Mapping[int, bytes]) -> Mapping[str, Texts]:
+def _with_texts(log: OpLog, name: str, more: dict[int, bytes]) -> Mapping[str, Texts]:
     """The texts of a log, with further ones of one field."""
     texts = log.texts(name)
-    return (
-        {**log.extra, name: Texts(dict(sorted({**{row: texts.raw(row) for row in texts}, **more}.items())))}
-        if more
-        else log.extra
-    )
+    if texts and more:
+        more = {row: more[row] if row in more else texts.raw(row) for row in sorted({*texts, *more})}
+    return {**log.extra, name: Texts(more)} if more else log.extra

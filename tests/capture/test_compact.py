@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from capture import trace
 from capture.log_format import COMPACT_FORMAT
 from matchers.logs.parser import read_log
 from tests.capture.runs import Examples
@@ -21,6 +23,14 @@ def test_a_process_writes_half_as_much_and_the_same(examples: Examples) -> None:
     assert (log.complete, log.problems) == (True, ())
     assert records_without_lines(log) == records_without_lines(read_log(plain))
     assert compact.stat().st_size <= plain.stat().st_size / 2
+
+
+def test_in_ones_own_loop(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    model = torch.nn.Linear(2, 2)
+    with trace(model, path=path, compact=True):
+        model(torch.ones(1, 2)).sum().backward()
+    assert read_log(path).header.format == COMPACT_FORMAT
 
 
 @pytest.mark.parametrize("layout", ["ddp", "fsdp2", "tp", "fsdp2+tp", "fsdp2-ac", "megatron"])
