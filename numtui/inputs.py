@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
-from matchers.runs.run import LOG_NAME, FoundLog, find_logs
+from matchers.runs.run import LOG_NAME, FoundLog, find_logs, find_runs
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "demo_logs",
     "is_weight_log",
     "log_of_step",
+    "other_layouts",
     "resolve_logs",
     "resolve_weights",
     "run_names",
@@ -54,7 +55,7 @@ class OpenRequest:
 
     Attributes:
         path_a, path_b: readable logs, found and checked; `path_b` is empty to open a single log. A log from
-            standard input is in a file already.
+            standard input is in a file already. The folder of a run stands for all its ranks.
         name_a, name_b: names of the sides on the screen.
         row: record of side a on which the explorer puts the cursor; None for the place of the last session.
         line_b: 1-based line of a record in the log of side b, which the cursor is put on instead; None for none.
@@ -96,6 +97,11 @@ class OpenRequest:
     cache: CacheFolder | None = field(default=None, compare=False, repr=False)
 
     @property
+    def merges_ranks(self) -> bool:
+        """True when a side is the folder of a run, all ranks of which are one log: the two have other layouts."""
+        return any(path and path != STDIN and os.path.isdir(path) for path in (self.path_a, self.path_b))
+
+    @property
     def single(self) -> bool:
         """True when a single log is open."""
         return not self.path_b
@@ -109,6 +115,8 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
     """
     if a == STDIN and b == STDIN:
         raise InputError("only one of the two logs can be '-' (standard input)")
+    if rank is None and (layouts := other_layouts(a, b)):
+        return layouts
     found = [_look(side) for side in (a, b)]
     logs_a, logs_b = found
     if logs_a is None and logs_b is None:
@@ -132,6 +140,24 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
         raise InputError(f"{folder} has several captured steps; name one: {_and(_places(candidates))}")
     chosen = str(candidates[0].path)
     return (chosen, b) if logs_a is not None else (a, chosen)
+
+
+def other_layouts(a: str, b: str) -> tuple[str, str] | None:
+    """Return what to read of two runs with other numbers of ranks: the log of one rank, or the folder of several."""
+    if not (os.path.isdir(a) and os.path.isdir(b)):
+        return None
+    from matchers.runs.layouts.read import layouts_differ
+
+    try:
+        runs = find_runs(a, b)
+    except InputError:
+        return None  # said below, or a rank is chosen there
+    if not layouts_differ(*runs):
+        return None
+    one, other = (
+        next(iter(run.paths.values())) if len(run.paths) == 1 else path for run, path in zip(runs, (a, b), strict=True)
+    )
+    return one, other
 
 
 def resolve_log(path: str, *, rank: int | None = None) -> str:

@@ -12,7 +12,7 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.json_values import parsed_object
 from matchers.ops.outputs import mutated, records_changes
-from matchers.ops.placement import describe_placement
+from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
@@ -302,7 +302,8 @@ def _recompute(log: OpLog, record: int) -> str:
 
 
 def _placement(log: OpLog, record: int) -> str:
-    return describe_placement(parsed_object(log.texts("Placement").get(record, "")))
+    merged = log.texts(MERGED).get(record, "")
+    return merged or describe_placement(parsed_object(log.texts("Placement").get(record, "")))
 
 
 def _group(log: OpLog, record: int) -> str:

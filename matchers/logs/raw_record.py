@@ -32,6 +32,8 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
         LogError: the log cannot be read again (it was standard input), or has changed.
     """
     wanted = int(log.line[record]) - 1
+    if wanted < 0:
+        raise LogError(f"{log.path}: the record is that of another rank, which --rank N opens")
     try:
         with LogSource(log.path) as source:
             for piece, last in source.pieces():

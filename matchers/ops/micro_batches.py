@@ -33,8 +33,17 @@ from matchers.ops.op_names import additions
 from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import dimensions, numel
 
-__all__ = ["fold_micro_batches", "micro_batch_numbers", "of_other_ranks"]
+__all__ = [
+    "BATCH_RANKS",
+    "accumulations",
+    "fold_micro_batches",
+    "micro_batch_numbers",
+    "of_other_ranks",
+    "own_micro_batches",
+]
 
+BATCH_RANKS = "batch_ranks"
+"""Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
 _OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
 _SAME_SIZE = 0.5
 """Share of equal shapes from which on the micro-batches of two runs have one size."""
@@ -83,6 +92,13 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     if batches == 1 or len(runs) != batches * len(first):
         return none
     return number if (runs.reshape(batches, -1) == first + np.arange(batches)[:, None] * width).all() else none
+
+
+def own_micro_batches(log: OpLog) -> int:
+    """The number of micro-batches of a rank."""
+    ranks = log.header.run.get(BATCH_RANKS)
+    many = int(micro_batch_numbers(log).max(initial=0)) + 1
+    return many // ranks if type(ranks) is int and 0 < ranks <= many else many
 
 
 def _with_preparation(log: OpLog, number: Int64) -> Int64:
@@ -151,7 +167,7 @@ class _Parts:
         if batches == 1:
             return cls(log, 1, np.arange(n), np.arange(n), np.full(n, -1, np.int64), {}, {}, log.producers)
         flow = sources(log)
-        added = _accumulations(log, number, flow)
+        added = accumulations(log, number, flow)
         apart = np.zeros(n, bool)
         apart[[row for row, _, _ in added]] = True
         rows, start = _aligned(log, number, np.flatnonzero((number >= 0) & ~apart))
@@ -444,7 +460,7 @@ def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
     return common > _SAME_SIZE * min(int(side.sum()) for side in sides)
 
 
-def _accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
+def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
     """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds)."""
     adds = additions(log)
     in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]

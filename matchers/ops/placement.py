@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Part", "describe_placement", "part_of", "same_part"]
+__all__ = ["MERGED", "Part", "describe_placement", "part_of", "same_part"]
+
+MERGED: Final = "Merged"
+"""Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,7 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_generators(a, b, draws),
         *_commands(a, b),
         *_simulations(a, b),
+        *_merged(a, b),
         *(Note(Severity.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
     ]
     return tuple(sorted(notes, key=lambda note: -note.severity))
@@ -416,6 +417,12 @@ def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     if len(fake) == 1:
         text = f"{fake[0]} ran on the fake backend, which communicates nothing: its numbers mean nothing"
         yield Note(Severity.FATAL, "layout", text)
+
+
+def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    for side, run in (("a", a), ("b", b)):
+        if type(ranks := run.get("merged_ranks")) is int:
+            yield Note(Severity.HARMLESS, "merged", f"{side} is the log of {ranks:,} ranks, merged by their placements")
 
 
 # Entries

@@ -18,7 +18,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
-from matchers.ops.micro_batches import micro_batch_numbers
+from matchers.ops.micro_batches import own_micro_batches
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -68,7 +68,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     """
     if a.folding is not None or b.folding is not None or a.ours != b.ours:
         return 1.0
-    many = [int(micro_batch_numbers(log).max(initial=0)) + 1 for log in (a, b)]
+    many = [own_micro_batches(log) for log in (a, b)]
     if many[0] == many[1]:
         return 1.0
     ratio = _ratio(a, b, pairing)
@@ -115,7 +115,8 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
 def scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
     """bool[p]: gradients and losses whose norms differ by about this factor."""
     off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
-    loss = (a.phase[lead] == Phase.FORWARD) & (numel(a)[a.shape[lead]] == 1)
+    # a sum of losses may follow the backward pass
+    loss = np.isin(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) & (numel(a)[a.shape[lead]] == 1)
     with np.errstate(invalid="ignore"):
         return (off < _FAR) & (off > 1 / _FAR) & (loss | (a.phase[lead] == Phase.BACKWARD))
 

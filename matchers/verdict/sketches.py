@@ -43,9 +43,8 @@ def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float6
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         apart = np.sqrt(np.mean((x - y) ** 2, axis=1))
-        out = np.where(apart == 0, 0.0, apart / np.maximum(size_x, size_y))
-    known = np.isfinite(apart) & np.isfinite(size_x) & np.isfinite(size_y)
-    return np.where(known & np.isfinite(out), out, np.nan)
+        out = np.where(apart == 0, 0.0, apart / np.fmax(size_x, size_y))
+    return np.where(np.isfinite(apart) & np.isfinite(out), out, np.nan)
 
 
 def error_range(estimate: float) -> tuple[float, float]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from matchers.comparison import Comparison, Progress, compare
 from matchers.errors import RulesError
-from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
 from numtui.cli.output import briefly
 from numtui.inputs import OpenRequest
 from numtui.session.expectation import expectation_of
+from numtui.session.pair import read_pair
 from numtui.terminal.progress import ProgressLine
 
 __all__ = ["compare_logs", "compared", "warnings_of"]
@@ -35,8 +35,7 @@ def compare_logs(request: OpenRequest, rules_path: Path | None, progress: Progre
     Raises:
         UserError: a log or the rules cannot be read.
     """
-    a = read_cached(request.path_a, request.cache, progress=progress)
-    b = read_cached(request.path_b, request.cache, progress=progress)
+    a, b = read_pair(request, progress)
     rules = None
     if rules_path is not None:
         from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need

@@ -191,6 +191,7 @@ def _once(path: str) -> bool:
     if path == STDIN:
         return True
     try:
-        return not stat.S_ISREG(os.stat(path).st_mode)
+        mode = os.stat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
     except OSError:
         return False

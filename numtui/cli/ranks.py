@@ -19,7 +19,7 @@ from numtui.cli.arguments import requested_for
 from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.cli.overview import has_screen
-from numtui.inputs import default_names
+from numtui.inputs import default_names, other_layouts
 from numtui.own_packages import start_worker
 from numtui.report.options import FAIL_ON, Target
 from numtui.terminal.progress import ProgressLine
@@ -43,12 +43,13 @@ _DASK_RETRIES = 2
 
 
 def are_runs(args: argparse.Namespace) -> bool:
-    """True if both arguments are folders of runs, one at least with several ranks, and no rank was chosen."""
+    """True if both arguments are folders of runs whose ranks are partners, several of them, and no rank was chosen."""
     if args.b is None or args.rank is not None or not (os.path.isdir(args.a) and os.path.isdir(args.b)):
         return False
+    several = False
     with suppress(OSError, ValueError):
-        return any(len({log.rank for log in find_logs(Path(path))}) > 1 for path in (args.a, args.b))
-    return False
+        several = any(len({log.rank for log in find_logs(Path(path))}) > 1 for path in (args.a, args.b))
+    return several and other_layouts(args.a, args.b) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress 
     if request.noise_path is not None:
         third = read_cached(request.noise_path, request.cache, progress=progress)
         noise = noise_floor(a, b, third, progress=progress)
-    return Expectation(
-        preset=None if request.expect is None else Expect(request.expect), rtol=request.rtol, noise=noise
-    )
+    preset = None if request.expect is None else Expect(request.expect)
+    if preset is None and request.rtol is None and noise is None and request.merges_ranks:
+        preset = Expect.REDUCTION_ORDER  # ranks add up in an order of their own
+    return Expectation(preset=preset, rtol=request.rtol, noise=noise)

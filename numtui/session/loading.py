@@ -24,6 +24,7 @@ from numtui.session.expectation import expectation_of
 from numtui.session.first_visit import is_first_visit
 from numtui.session.journal import Journal
 from numtui.session.kept import KeptComparisons, Stamps
+from numtui.session.pair import head_of, read_pair
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 
@@ -52,7 +53,7 @@ def open_heads(request: OpenRequest) -> Session:
     Raises:
         LogError: a file is not a log.
     """
-    heads = [read_log(path, head=HEAD) for path in (request.path_a, request.path_b) if path]
+    heads = [read_log(head_of(request, path), head=HEAD) for path in (request.path_a, request.path_b) if path]
     journal = Journal(request.path_a, request.path_b, request.rules_path)
     store = SessionStore(request.path_a, request.path_b) if request.resume else None
     if store is not None:
@@ -104,18 +105,13 @@ def load(
     if found is not None and found.rules == rules:
         return Loaded(found, file, stamps)
 
-    def reading(name: str, start: float) -> Progress:
-        # Reading both logs takes about as long as comparing them.
-        return lambda _what, fraction: progress(f"reading {name}", start + fraction / 4)
-
     def comparing(what: str, fraction: float) -> None:
         progress(what, 0.5 + fraction / 2)
 
     if found is not None:
         comparison = found.with_rules(rules, progress=comparing)
     else:
-        a = read_cached(request.path_a, request.cache, progress=reading(request.name_a, 0.0))
-        b = read_cached(request.path_b, request.cache, progress=reading(request.name_b, 0.25))
+        a, b = read_pair(request, lambda what, fraction: progress(what, fraction / 2))
         expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
         comparison = compare(a, b, rules, expectation=expectation, progress=comparing)
     _ = comparison.comparability, comparison.coverage  # cached here, because the screen's own thread reads them

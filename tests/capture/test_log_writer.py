@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import errno
-import json
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace

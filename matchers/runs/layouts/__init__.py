@@ -1,0 +1,1 @@
+"""All ranks of a run as one log of global tensors, which is compared like any log."""

@@ -1,0 +1,215 @@
+"""Ranks that read parts of one batch, as the micro-batches of one log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
+from matchers.ops.dataflow import sources
+from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
+from matchers.ops.op_names import additions
+from matchers.ops.shapes import numel
+from matchers.runs.layouts.merge import OF_PARTS
+
+__all__ = ["as_micro_batches"]
+
+
+class Piece(NamedTuple):
+    """Some records of a log, and the micro-batch that they are; -1 for none. `source` is the number of its rank."""
+
+    log: OpLog
+    rows: Int64
+    batch: int
+    source: int
+
+
+_MEAN = STATISTICS.index("Mean")
+_TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype", "locations": "location"}
+
+
+def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int) -> OpLog:
+    """Join logs: the passes of each as micro-batches, and after them the updates of one.
+
+    The micro-batches of all ranks with one number follow each other, as those of a loader that deals them out. What a
+    rank adds up over its own micro-batches is a part of the sum over all: of scalars, such as losses, these are known.
+
+    Args:
+        updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`.
+    """
+    numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
+    pieces: list[Piece] = []
+    for own in range(max(int(number.max(initial=0)) for number in numbers) + 1):
+        for k, (log, number) in enumerate(zip(logs, numbers, strict=True)):
+            wanted = (number == own) & _passes(log)
+            if k:
+                wanted &= ~_starts_of_sums(log)
+            pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
+    joined = _joined(updates, [*pieces, Piece(updates, np.flatnonzero(~_passes(updates)), -1, of)])
+    return _with_totals(joined, [piece.source for piece in pieces])
+
+
+def _passes(log: OpLog) -> Bool:
+    """bool[n]: records of the passes; what follows the last one, such as a reduction of gradients, is an update."""
+    last = np.flatnonzero(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates)[-1:]
+    before = np.arange(len(log)) <= (last[0] if len(last) else -1)
+    return np.asarray((before & ~log.updates) | _scalar_sums(log))
+
+
+def _scalar_sums(log: OpLog) -> Bool:
+    """bool[n]: a number is added to a running total in place, within the passes."""
+    in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
+    return np.asarray(additions(log) & in_place & (numel(log)[log.shape] == 1) & ~log.updates)
+
+
+def _starts_of_sums(log: OpLog) -> Bool:
+    """bool[n]: numbers that nothing was read for, and that only running totals begin with: the zero of a sum."""
+    flow = sources(log)
+    known = flow.value >= 0
+    of_sum = _scalar_sums(log)
+    read, read_elsewhere = np.zeros(len(log), bool), np.zeros(len(log), bool)
+    read[flow.value[known & of_sum[flow.row]]] = True
+    read_elsewhere[flow.value[known & ~of_sum[flow.row]]] = True
+    return np.asarray((log.inputs.count == 0) & (numel(log)[log.shape] == 1) & read & ~read_elsewhere)
+
+
+def _without_sums(log: OpLog, number: Int64) -> OpLog:
+    """The log without the gradients that the rank adds up over its own micro-batches, whose numbers are `number`."""
+    if not number.any():
+        return log
+    rows = np.array([record for record, _, _ in accumulations(log, number, sources(log))], np.int64)
+    rows = np.setdiff1d(rows, np.flatnonzero(_scalar_sums(log)))
+    return _with_numbers(log, rows, np.full(len(rows), np.nan))
+
+
+def _with_totals(log: OpLog, source: Sequence[int]) -> OpLog:
+    """The log with the running totals of all ranks in place of those of each.
+
+    Args:
+        source: the rank of each micro-batch.
+    """
+    rows = np.flatnonzero(_scalar_sums(log) & (log.micro_batch >= 0))
+    sums: dict[tuple[int, int, int], list[int]] = {}
+    for row in rows.tolist():
+        place = int(log.module[row]), int(log.op[row])
+        nth = sum(
+            1 for key, found in sums.items() if key[:2] == place and log.micro_batch[found[-1]] == log.micro_batch[row]
+        )
+        sums.setdefault((*place, nth), []).append(row)
+    value = np.full(len(log), np.nan)
+    for found in sums.values():
+        total, own = 0.0, dict.fromkeys(source, 0.0)
+        for row in found:
+            rank, mine = source[int(log.micro_batch[row])], float(log.stats[_MEAN, row])
+            total, own[rank] = total + mine - own[rank], mine
+            value[row] = total
+    return _with_numbers(log, rows, value[rows])
+
+
+def _with_numbers(log: OpLog, rows: Int64, value: Float64) -> OpLog:
+    """The log with other results of some records: of one element, or NaN for unknown ones."""
+    known = np.isfinite(value)
+    stats, present = log.stats.copy(), log.present.copy()
+    stats[:, rows] = np.stack((np.abs(value), np.abs(value), value, value, value))
+    present[rows[~known]] = 0
+    outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
+    has = log.outputs.count[rows] > 0
+    outputs[log.outputs.start[rows[has]]] = np.abs(value[has])
+    digests[log.digests.start[rows[log.digests.count[rows] > 0]]] = OF_PARTS
+    sketches = log.texts("Sketch").changed(dict.fromkeys(rows.tolist(), b""))
+    return replace(
+        log,
+        stats=stats,
+        present=present,
+        outputs=Ragged(log.outputs.start, outputs),
+        digests=Ragged(log.digests.start, digests),
+        extra={**log.extra, "Sketch": sketches},
+    )
+
+
+def _joined(like: OpLog, pieces: Sequence[Piece]) -> OpLog:
+    """Some rows of several logs, one after the other, as one log.
+
+    What a piece reads that it lacks, one before it of the same rank has.
+    """
+    columns: dict[str, Any] = {}
+    for table, index in _TABLES.items():
+        number: dict[bytes, int] = {}
+        parts = []
+        for log, rows, _, _ in pieces:
+            ids = np.array([number.setdefault(raw, len(number)) for raw in getattr(log, table).raw] + [-1])
+            parts.append(ids[getattr(log, index)[rows]])
+        columns[table], columns[index] = Strings(tuple(number)), np.concatenate(parts).astype(np.int32)
+    for name in ("counter", "phase", "present", "recompute"):
+        columns[name] = np.concatenate([getattr(log, name)[rows] for log, rows, _, _ in pieces])
+    for name in ("stats", "counts"):
+        columns[name] = np.concatenate([getattr(log, name)[:, rows] for log, rows, _, _ in pieces], axis=1)
+    # one path is kept, that of the last piece: the lines of others are not in that file
+    columns["line"] = np.concatenate(
+        [log.line[rows] if log.path == like.path else np.zeros(len(rows), np.int32) for log, rows, _, _ in pieces]
+    )
+    columns["micro_batch"] = np.concatenate([np.full(len(rows), batch, np.int32) for _, rows, batch, _ in pieces])
+    places = _places(pieces)
+    for name in ("outputs", "inputs", "digests", "input_digests"):
+        columns[name] = _lists([_taken(getattr(log, name), rows) for log, rows, _, _ in pieces])
+    columns["producers"] = _lists(
+        [_moved(_taken(log.producers, rows), place) for (log, rows, _, _), place in zip(pieces, places, strict=True)]
+    )
+    columns["keys"] = KeyColumn(b"".join(log.keys.raw(int(row)) + b"\n" for log, rows, _, _ in pieces for row in rows))
+    names = dict.fromkeys(name for log, _, _, _ in pieces for name in log.extra)
+    columns["extra"] = {name: _texts(name, pieces) for name in names}
+    run = {**like.header.run, BATCH_RANKS: len({piece.source for piece in pieces})}
+    return replace(like, header=replace(like.header, declared=None, run=run), **columns)
+
+
+def _places(pieces: Sequence[Piece]) -> list[Int64]:
+    """By piece, int64[n + 1]: the row of the joined log for each of its log; -1 for none, also at its end."""
+    of_source: dict[int, Int64] = {}
+    out: list[Int64] = []
+    start = 0
+    for log, rows, _, source in pieces:
+        place = of_source.get(source, np.full(len(log) + 1, -1)).copy()
+        place[rows] = start + np.arange(len(rows))
+        of_source[source] = place
+        out.append(place)
+        start += len(rows)
+    return out
+
+
+def _moved(producers: Ragged, place: Int64) -> Ragged:
+    known = producers.value >= 0
+    value = producers.value.copy()
+    value[known] = place[producers.value[known]]
+    return Ragged(producers.start, value)
+
+
+def _taken(lists: Ragged, rows: Int64) -> Ragged:
+    count = lists.count[rows]
+    start = np.concatenate(([0], np.cumsum(count))).astype(lists.start.dtype)
+    at = np.repeat(lists.start[rows] - start[:-1], count) + np.arange(int(start[-1]))
+    return Ragged(start, lists.value[at])
+
+
+def _lists(parts: Sequence[Ragged]) -> Ragged:
+    starts = [parts[0].start[:1]]
+    end = 0
+    for part in parts:
+        starts.append(part.start[1:] + end)
+        end += int(part.start[-1])
+    return Ragged(np.concatenate(starts), np.concatenate([part.value for part in parts]))
+
+
+def _texts(name: str, pieces: Sequence[Piece]) -> Texts:
+    found: dict[int, bytes] = {}
+    start = 0
+    for log, rows, _, _ in pieces:
+        texts = log.texts(name)
+        if texts:
+            found |= {start + k: texts.raw(row) for k, row in enumerate(rows.tolist()) if row in texts}
+        start += len(rows)
+    return Texts(found)

@@ -1,0 +1,371 @@
+"""Records of ranks that hold parts of one model, merged into records of global tensors.
+
+What the ranks hold of a tensor is known by its placement. Of a *shard*, norms and counts add (L2 in squares), extremes
+fold, and sketches, which are taken at global positions, add. Of a *replica* all ranks have the same bits, and one of
+them stands for all. Of the terms of a *partial* sum the sketches add, and norms are unknown. The placement is logged
+(`Placement`), or follows from the data flow (`matchers.ops.shards`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int64
+from matchers.logs.columns import Ragged, Strings, repeated
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.json_values import integers, number, parsed, parsed_object
+from matchers.ops.placement import MERGED, describe_placement
+from matchers.ops.shapes import dimensions, numel
+from matchers.ops.shards import ShardInfo, infer_shards
+from matchers.status import LabelledEnum
+from matchers.verdict.sketches import decode_sketches
+from matchers.verdict.tolerance import EPSILON
+
+__all__ = ["OF_PARTS", "Holds", "merged"]
+
+OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
+"""Digest of a tensor of which only the parts were read: no log has its equal."""
+_STATISTICS = ("l1", "l2", "min", "max", "mean")
+
+
+class Holds(LabelledEnum):
+    """What the ranks hold of a record's first output."""
+
+    REPLICA = 0
+    SHARD = 1
+    PARTIAL = 2
+    UNKNOWN = 3
+
+
+def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
+    """Merge the logs of some ranks into one, with the rows of the first.
+
+    Args:
+        rows: int64[ranks, n], the record of each rank that is the counterpart of each of the first, -1 for none.
+        other: the log that it is to be compared with: it has the shapes of whole tensors.
+    """
+    return _Merge(logs, rows, other).log() if len(logs) > 1 else logs[0]
+
+
+class _Merge:
+    """Columns of the merged log.
+
+    Attributes:
+        here: int64, records that all ranks have.
+        holds: int8[n] of `Holds`.
+    """
+
+    def __init__(self, logs: Sequence[OpLog], rows: Int64, other: OpLog) -> None:
+        self._logs, self._rows = logs, rows
+        self._first = logs[0]
+        self._info: ShardInfo = infer_shards(self._first)
+        self._theirs = _shapes_by_op(other)
+        self.here = np.flatnonzero((rows >= 0).all(axis=0))
+        self.holds, self._whole = self._holdings()
+
+    def log(self) -> OpLog:
+        """Put the columns together."""
+        log, holds = self._first, self.holds
+        shard = np.flatnonzero(holds == Holds.SHARD)
+        lost = np.flatnonzero(np.isin(holds, (Holds.PARTIAL, Holds.UNKNOWN)))
+        stats, counts, present = log.stats.copy(), log.counts.copy(), log.present.copy()
+        if len(shard):
+            owner, rank, at = self._members(shard)
+            start = np.flatnonzero(np.diff(owner, prepend=-1))
+            parts = [self._column(name, rank, at) for name in ("stats", "counts")]
+            sizes = self._column("size", rank, at)[0]
+            stats[:, shard] = folded_statistics(parts[0], parts[1].astype(np.int64), sizes, start)
+            counts[:, shard] = folded_counts(parts[1].astype(np.int64), start)
+        stats[:, lost], present[lost] = np.nan, 0
+        changed = np.flatnonzero(holds != Holds.REPLICA).tolist()
+        sketches = self._sketches(changed)
+        # numbers that do not round are known by their norms only: their bits are not those of the whole
+        rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype]
+        sketched = rounds & np.isin(np.arange(len(log)), [row for row, text in sketches.items() if text])
+        outputs, digests = self._lists("outputs", "digests", sketched)
+        inputs, input_digests = self._lists("inputs", "input_digests")
+        shapes, shape = self._shapes()
+        texts: dict[str, dict[int, bytes]] = {
+            "Sketch": sketches,
+            **self._further_outputs(),
+            "Placement": dict.fromkeys(log.texts("Placement"), b""),
+            "User hash": dict.fromkeys(changed, b""),
+            "Mutated": self._mutated(),
+            MERGED: self._told(),
+        }
+        return replace(
+            log,
+            header=replace(log.header, run=_run_info(log.header.run, len(self._logs))),
+            shapes=shapes,
+            shape=shape,
+            stats=stats,
+            counts=counts,
+            present=present,
+            outputs=outputs,
+            digests=digests,
+            inputs=inputs,
+            input_digests=input_digests,
+            extra={**log.extra, **{name: log.texts(name).changed(of) for name, of in texts.items() if of}},
+        )
+
+    # -- what the ranks hold
+
+    def _holdings(self) -> tuple[NDArray[np.int8], dict[int, tuple[int, ...]]]:
+        """int8[n] of `Holds`, and the shape of the whole of each shard."""
+        log, info = self._first, self._info
+        holds = np.full(len(log), Holds.UNKNOWN, np.int8)
+        prints = np.stack([each.digests.first(at, NO_DIGEST) for each, at in self._here()])
+        norms = np.stack([each.outputs.first(at) for each, at in self._here()])
+        same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
+        same = (prints == prints[0]).all(axis=0) & ((prints[0] != NO_DIGEST) | same_norms)
+        holds[self.here[same]] = Holds.REPLICA
+        wholes: dict[int, tuple[int, ...]] = {}
+        for row, equal in zip(self.here.tolist(), same.tolist(), strict=True):
+            if log.shape[row] < 0:
+                holds[row] = Holds.REPLICA  # nothing is returned
+                continue
+            placed = int(info.placed[row])
+            local = dimensions(log.shape_text(row))
+            if placed >= 0:
+                part = info.parts[placed]
+                if part.partial:
+                    masked = any("Mask" in name for name in part.partial)
+                    holds[row] = Holds.UNKNOWN if masked else Holds.PARTIAL
+                elif part.whole != part.shape:
+                    holds[row], wholes[row] = Holds.SHARD, part.whole
+            elif not equal and info.partial[row]:
+                holds[row] = Holds.PARTIAL
+            elif (info.share[row] > 1 and not equal) or local not in self._theirs[log.op_name(row)]:
+                whole = self._whole_of(row, local)
+                if whole is not None:
+                    holds[row], wholes[row] = Holds.SHARD, whole
+        return holds, wholes
+
+    def _whole_of(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
+        for k in range(len(local)):
+            length = sum(dimensions(log.shape_text(int(at[row])))[k] for log, at in self._all(row, len(local)))
+            whole = (*local[:k], length, *local[k + 1 :])
+            if whole != local and whole in self._theirs[self._first.op_name(row)]:
+                return whole
+        return None
+
+    def _all(self, row: int, rank: int) -> list[tuple[OpLog, Int64]]:
+        """The logs whose record has so many dimensions."""
+        pairs = zip(self._logs, self._rows, strict=True)
+        return [(log, at) for log, at in pairs if len(dimensions(log.shape_text(int(at[row])))) == rank]
+
+    def _here(self) -> list[tuple[OpLog, Int64]]:
+        return [(log, at[self.here]) for log, at in zip(self._logs, self._rows, strict=True)]
+
+    def _distinct(self, row: int) -> list[int]:
+        """The ranks that hold different parts of a tensor; those that hold the same one are replicas of each other."""
+        if self._info.placed[row] < 0:
+            return list(range(len(self._logs)))
+        found: dict[str, int] = {}
+        for rank, (log, at) in enumerate(zip(self._logs, self._rows, strict=True)):
+            placement = parsed_object(log.texts("Placement").raw(int(at[row]))) or {}
+            found.setdefault(str(placement.get("offsets")), rank)
+        return list(found.values())
+
+    def _members(self, rows: Int64) -> tuple[Int64, Int64, Int64]:
+        """(place in `rows`, rank, its record) of all parts."""
+        found = [
+            (k, rank, int(self._rows[rank][row])) for k, row in enumerate(rows.tolist()) for rank in self._distinct(row)
+        ]
+        owner, rank, at = np.array(found, np.int64).reshape(-1, 3).T
+        return owner, rank, at
+
+    def _column(self, name: str, rank: Int64, at: Int64) -> NDArray[np.float64]:
+        """float64[k, m], a column of some records of some ranks."""
+        parts: list[NDArray[np.float64]] = []
+        for number_, log in enumerate(self._logs):
+            column = numel(log)[log.shape][None] if name == "size" else getattr(log, name)
+            parts.append(column[:, at[rank == number_]].astype(np.float64))
+        out = np.empty((parts[0].shape[0], len(at)))
+        for number_, part in enumerate(parts):
+            out[:, rank == number_] = part
+        return out
+
+    # -- numbers
+
+    def _lists(self, values: str, digests: str, sketched: Bool | None = None) -> tuple[Ragged, Ragged]:
+        """L1 norms and digests of all outputs, or inputs: added where ranks differ; what is not known is NaN.
+
+        Args:
+            sketched: bool[n], of outputs: the record has a sketch, by which it is judged; None for inputs.
+        """
+        value, digest = getattr(self._first, values), getattr(self._first, digests)
+        total, mark = np.full(len(value.value), np.nan), np.full(len(digest.value), NO_DIGEST)
+        counts = np.stack([getattr(log, values).count[at] for log, at in self._here()])
+        listed = np.stack([getattr(log, digests).count[at] for log, at in self._here()])
+        rows = np.flatnonzero((counts == counts[0]).all(axis=0) & (listed == listed[0]).all(axis=0))
+        owner, place = repeated(rows, counts[0][rows])
+        norms, prints, known = [], [], counts[0][owner] == listed[0][owner]
+        for log, at in self._here():
+            lists, marks = getattr(log, values), getattr(log, digests)
+            norms.append(lists.value[lists.start[at[owner]] + place])
+            found = np.full(len(owner), NO_DIGEST)
+            found[known] = marks.value[marks.start[at[owner[known]]] + place[known]]
+            prints.append(found)
+        stacked, bits = np.stack(norms), np.stack(prints)
+        same_norms = ((stacked == stacked[0]) | (np.isnan(stacked) & np.isnan(stacked[0]))).all(axis=0)
+        same = (bits == bits[0]).all(axis=0) & ((bits[0] != NO_DIGEST) | same_norms)
+        row = self.here[owner]
+        if sketched is None:
+            lost = ~same & np.isin(self._held_by_input(value.start[row] + place), (Holds.PARTIAL, Holds.UNKNOWN))
+            added = np.where(same, stacked[0], np.where(lost, np.nan, stacked.sum(axis=0)))
+            kept = same
+        else:
+            head = place == 0
+            holds = np.where(head, self.holds[row], np.where(same, Holds.REPLICA, Holds.UNKNOWN))
+            added = np.where(holds == Holds.REPLICA, stacked[0], np.nan)
+            for k in np.flatnonzero(holds == Holds.SHARD).tolist():
+                added[k] = stacked[self._distinct(int(row[k])), k].sum()
+            kept = holds == Holds.REPLICA
+            of_parts = ~kept & known & head & sketched[row]
+            mark[digest.start[row[of_parts]] + place[of_parts]] = OF_PARTS
+        total[value.start[row] + place] = added
+        kept &= known
+        mark[digest.start[row[kept]] + place[kept]] = bits[0][kept]
+        return Ragged(value.start, total), Ragged(digest.start, mark)
+
+    def _held_by_input(self, at: Int64) -> NDArray[np.int8]:
+        """What the ranks hold of some inputs (places among all), by the records that made them; SHARD for no record."""
+        log = self._first
+        out = np.full(len(at), Holds.SHARD, np.int8)
+        if np.array_equal(log.inputs.start, log.producers.start):
+            maker = log.producers.value[at]
+            out[maker >= 0] = self.holds[maker[maker >= 0]]
+        return out
+
+    def _shapes(self) -> tuple[Strings, NDArray[np.int32]]:
+        """The table of shapes and the shape of each record: those of whole tensors."""
+        log = self._first
+        table = {text: k for k, text in enumerate(log.shapes)}
+        shape = log.shape.copy()
+        for row, whole in self._whole.items():
+            shape[row] = table.setdefault(str(list(whole)), len(table))
+        more = [text.encode() for text in list(table)[len(log.shapes) :]]
+        return Strings((*log.shapes.raw, *more)), shape
+
+    # -- texts
+
+    def _sketches(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """The sketches of merged records; empty where the positions of the parts are not known."""
+        out: dict[int, bytes] = {}
+        for row in rows:
+            placed = self._info.placed[row] >= 0
+            adds = self.holds[row] == Holds.PARTIAL or (self.holds[row] == Holds.SHARD and placed)
+            out[row] = self._sketch(row) if adds else b""
+        return out
+
+    def _sketch(self, row: int) -> bytes:
+        ranks = range(len(self._logs)) if self.holds[row] == Holds.PARTIAL else self._distinct(row)
+        texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in ranks]
+        return _encoded(texts)
+
+    def _further_outputs(self) -> dict[str, dict[int, bytes]]:
+        """The fields of outputs after the first, without those that are not the same on all ranks."""
+        found: dict[str, dict[int, bytes]] = {}
+        for name in (name for name in self._first.extra if name.startswith("Output ")):
+            texts = self._first.texts(name)
+            for row in texts:
+                others = {
+                    log.texts(name).raw(int(at[row])) if at[row] >= 0 else b""
+                    for log, at in zip(self._logs, self._rows, strict=True)
+                }
+                if len(others) > 1:
+                    found.setdefault(name, {})[row] = b""
+        return found
+
+    def _mutated(self) -> dict[int, bytes]:
+        """What operations left in their inputs."""
+        out: dict[int, bytes] = {}
+        for row in self._first.texts("Mutated"):
+            raws = [
+                log.texts("Mutated").raw(int(at[row]))
+                for log, at in zip(self._logs, self._rows, strict=True)
+                if at[row] >= 0
+            ]
+            entries = [parsed(raw) for raw in raws]
+            if len(raws) == len(self._logs) and all(
+                isinstance(each, list) and len(each) == len(entries[0]) for each in entries
+            ):
+                out[row] = json.dumps([_entry(parts) for parts in zip(*entries, strict=True)]).encode()
+        return out
+
+    def _told(self) -> dict[int, bytes]:
+        """What is said of each merged record: `4 ranks, Shard(1) on tp`."""
+        log, texts, out = self._first, self._first.texts("Placement"), {}
+        for row in self.here.tolist():
+            if log.shape[row] >= 0:
+                placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
+                how = placement.partition(" of [")[0] or Holds(self.holds[row]).label
+                out[row] = f"{len(self._logs)} ranks, {how}".encode()
+        return out
+
+
+def _shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
+    """The shapes of the results of each operation."""
+    found: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    width = len(log.shapes) + 1
+    for code in np.unique(log.op.astype(np.int64) * width + log.shape + 1).tolist():
+        if code % width:
+            found[log.ops[code // width]].add(dimensions(log.shapes[code % width - 1]))
+    return found
+
+
+def _entry(parts: Sequence[Any]) -> Any:
+    """What an operation left in an input, from the parts of all ranks."""
+    one = parts[0]
+    if not all(isinstance(each, dict) for each in parts):
+        return one
+    placement = one.get("placement") if isinstance(one.get("placement"), dict) else None
+    names = [str(name) for name in (placement or {}).get("placements") or ()]
+    whole = {name: value for name, value in one.items() if name != "placement"}
+    if placement is not None and isinstance(placement.get("shape"), list):
+        whole["shape"] = placement["shape"]
+    sharded = any("Shard" in name for name in names)
+    if not sharded and len({str(each.get("digest")) for each in parts}) == 1:
+        return whole
+    if sharded:
+        parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
+    unknown = ("digest", "hash", "sketch", *_STATISTICS)
+    whole = {name: value for name, value in whole.items() if name not in unknown}
+    if placement is not None:
+        whole["sketch"] = _encoded([str(each.get("sketch") or "") for each in parts]).decode()
+    counts = [integers(each.get("counts"), 4) for each in parts]
+    if any("artial" in name for name in names) or None in counts or not sharded:
+        return whole
+    values = np.array([[number(each.get(name)) for each in parts] for name in _STATISTICS])
+    numbers = np.array(counts, np.int64).T
+    start = np.zeros(1, np.int64)
+    told = folded_statistics(values, numbers, numbers[0].astype(np.float64), start)[:, 0]
+    whole |= {name: value for name, value in zip(_STATISTICS, told.tolist(), strict=True) if math.isfinite(value)}
+    return whole | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
+
+
+def _encoded(sketches: Sequence[bytes | str]) -> bytes:
+    """The sum of sketches as base64; empty if one is missing."""
+    total = decode_sketches(sketches).sum(axis=0)
+    return b64encode(total.astype("<f8").tobytes()) if np.isfinite(total).all() else b""
+
+
+def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    """The run info of so many ranks: without what a rank says of its own parts, and of the layout."""
+    own = (
+        *("world_size", "rank", "mesh", "mesh_coordinates", "launcher", "backend", "parameter_placements"),
+        *("parameters_digest", "parameter_digests", "buffer_digests", "parameters", "end_state"),
+    )
+    return {name: value for name, value in run.items() if name not in own} | {"merged_ranks": ranks}
