@@ -21,7 +21,15 @@ from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import take_short_turns
 from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.tui.repaint.frame import Frame
-from numtui.tui.textual_shims import ESCAPE_IN_BETWEEN, caught, come_back, crash_of, has_terminal, keep_escape
+from numtui.tui.textual_shims import (
+    ESCAPE_IN_BETWEEN,
+    caught,
+    come_back,
+    crash_of,
+    has_terminal,
+    keep_escape,
+    keep_pastes,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -171,6 +179,7 @@ def run_on_terminal(app: TerminalApp) -> None:
     """
     take_short_turns()
     keep_escape()
+    keep_pastes()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         with drawing_on_terminal():

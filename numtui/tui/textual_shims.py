@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
+from weakref import WeakKeyDictionary
 
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.binding import BindingsMap
+from textual.message import Message
+
+from numtui.tui.paste_reader import END, PasteReader
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -27,6 +32,7 @@ __all__ = [
     "crash_of",
     "has_terminal",
     "keep_escape",
+    "keep_pastes",
     "output_waits",
     "pass_on",
     "rebind",
@@ -128,6 +134,34 @@ def keep_escape() -> None:
 
     keys.keeps_escape = True  # type: ignore[attr-defined]
     XTermParser._sequence_to_key_events = keys  # type: ignore[method-assign] # noqa: SLF001
+
+
+def keep_pastes() -> None:
+    """Let a bracketed paste be text up to its end, whatever it contains and however slowly it arrives.
+
+    Without control characters, except tabs and line ends.
+
+    Textual types what follows an `esc` in it as keys: of a coloured line, `m`, `r` and `d` would be commands.
+    """
+    if getattr(XTermParser.feed, "keeps_pastes", False):
+        return
+    read = XTermParser.feed
+    readers: WeakKeyDictionary[XTermParser, PasteReader] = WeakKeyDictionary()
+
+    def feed(self: XTermParser, data: str) -> Iterator[Message]:
+        for text, pasted in readers.setdefault(self, PasteReader()).parts(data):
+            if not pasted:
+                yield from read(self, text)
+                continue
+            # For Textual, which knows that a paste has begun, it ends at once.
+            yield from (event for event in read(self, END) if not isinstance(event, events.Paste))
+            # Not every widget of Textual makes control characters harmless.
+            yield events.Paste("".join(c for c in text if c in "\t\r\n" or category(c) != "Cc"))
+        if not data:  # the end of all input
+            yield from read(self, data)
+
+    feed.keeps_pastes = True  # type: ignore[attr-defined]
+    XTermParser.feed = feed  # type: ignore[method-assign]
 
 
 def pass_on(app: App[Any], key: events.Key) -> None:

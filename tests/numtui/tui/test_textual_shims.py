@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual import events
 from textual._xterm_parser import XTermParser
 
 from numtui.inputs import OpenRequest
 from numtui.tui.app import Numtui
-from numtui.tui.textual_shims import keep_escape
+from numtui.tui.textual_shims import keep_escape, keep_pastes
 
 
 def typed(text: str, **keys: tuple[str, ...]) -> list[tuple[str, str | None]]:
@@ -55,3 +58,40 @@ async def test_escape_before_a_key_in_one_burst_is_kept(text: str, keys: list[tu
 async def test_a_key_that_the_user_gave_an_action_stays_one() -> None:
     assert typed("\x1bn", next_red=("alt+n",)) == [("alt+n", "n")]
     assert typed("\x1b1", next_red=("alt+1",)) == [("alt+1", "1")]
+
+
+PASTES = ("attention", "two\nlines\n", "\x1b[31mred", "\x1bqd", "a\x1b", "\x1b[20", "\x1b[200~twice", ":q!\r", "\x07\t", "")
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from("jq1"), st.sampled_from(PASTES)), max_size=5),
+    st.lists(st.integers(0, 60), max_size=4),
+)
+def test_what_is_pasted_is_never_typed(typed: list[str], cuts: list[int]) -> None:
+    """Whatever it contains, and wherever the terminal's output is cut between two reads."""
+    keep_escape()
+    keep_pastes()
+    sent = "".join(text if len(text) == 1 else f"\x1b[200~{text}\x1b[201~" for text in typed)
+    places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
+    parser = XTermParser()
+    found = [event for start, end in pairwise(places) for event in parser.feed(sent[start:end])]
+    assert [seen(event) for event in found] == [text.translate({7: None, 27: None}) for text in typed]
+
+
+def seen(event: object) -> str | None:
+    """What was typed or pasted."""
+    if isinstance(event, events.Paste):
+        return event.text
+    assert isinstance(event, events.Key)
+    return event.character
+
+
+def test_a_paste_that_arrives_slowly_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count()
+    monkeypatch.setattr("textual._parser.get_time", lambda: next(clock))
+    keep_pastes()
+    parser = XTermParser()
+    found = []
+    for piece in ("\x1b[200~", "\x1b", "[31mre", "d\x1b[20", "1~", "j"):
+        found += [*parser.feed(piece), *parser.tick()]
+    assert [seen(event) for event in found] == ["[31mred", "j"]
