@@ -139,9 +139,8 @@ def keep_escape() -> None:
 def keep_pastes() -> None:
     """Let a bracketed paste be text up to its end, whatever it contains and however slowly it arrives.
 
-    Without control characters, except tabs and line ends.
-
-    Textual types what follows an `esc` in it as keys: of a coloured line, `m`, `r` and `d` would be commands.
+    Textual types what follows an `esc` in it as keys: of a coloured line, `m`, `r` and `d` would be commands. Control
+    characters are dropped, except tabs and line ends.
     """
     if getattr(XTermParser.feed, "keeps_pastes", False):
         return

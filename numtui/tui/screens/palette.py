@@ -39,6 +39,11 @@ class Palette(PresentSize, CommandPalette):
 
     footer_keys = (("enter", "run"), ("↑ ↓", "choose"), ("esc", "close"))
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._entered = False
+        """True when the first hit is to run as soon as the search ends."""
+
     def on_mount(self) -> None:
         """Keep the cursor from blinking, which sends bytes all the time."""
         self.query_one(Input).cursor_blink = False
@@ -52,9 +57,28 @@ class Palette(PresentSize, CommandPalette):
     @on(OptionList.OptionSelected)
     def _too_late(self, event: Message) -> None:
         """Drop what was typed or chosen behind that key, likewise."""
-        if not self.is_current:
+        if not self.is_current or self._entered:
             event.stop()
             event.prevent_default()
+
+    @on(Input.Submitted)
+    def _too_early(self, event: Message) -> None:
+        """Wait for the hits of what was typed: the list still shows those of what was typed before."""
+        if self._searching:
+            self._entered = True
+            event.stop()
+            event.prevent_default()
+
+    @property
+    def _searching(self) -> bool:
+        mine = (worker for worker in self.workers if worker.group == self._GATHER_COMMANDS_GROUP)
+        return any(worker.node is self and not worker.is_cancelled and not worker.is_finished for worker in mine)
+
+    def on_worker_state_changed(self) -> None:
+        """Run the first hit of what was entered."""
+        if self._entered and not self._searching:
+            self._entered = False
+            self._select_or_command()
 
     def _action_command_list(self, action: str) -> None:
         with suppress(KeyError):
@@ -62,6 +86,7 @@ class Palette(PresentSize, CommandPalette):
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Close, once, with the search and its timers, which would look for the list later."""
+        self._entered = False
         self._cancel_gather_commands()
         self._stop_no_matches_countdown()
         self._stop_busy_countdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from textual import events
 from textual.app import App
+from textual.command import Hits
 from textual.geometry import Region, Size
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -35,7 +37,7 @@ from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.opening import FirstRows, Opening
 from numtui.tui.screens.pager import Pager, help_lines
 from numtui.tui.screens.pages import Information
-from numtui.tui.screens.palette import scores
+from numtui.tui.screens.palette import ActionProvider, scores
 from numtui.tui.textual_shims import crash_of
 from tests.builders import Op, op, training_step, write_log
 from tests.conftest import REPOSITORY
@@ -550,6 +552,31 @@ async def test_the_palette_opens_over_the_list_only(tmp_path: Path, under: str) 
         assert pilot.app.screen is shown
 
 
+async def test_the_palette_waits_for_the_hits_of_what_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load its list is still that of no letters, with whatever was chosen there."""
+    may_find, search = asyncio.Event(), ActionProvider.search
+
+    async def slowly(provider: ActionProvider, query: str) -> Hits:
+        await may_find.wait()
+        async for hit in search(provider, query):
+            yield hit
+
+    monkeypatch.setattr(ActionProvider, "search", slowly)
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p", "down", "down")
+        for character in "fold stretches\rj":
+            key = "enter" if character == "\r" else _character_to_key(character)
+            pilot.app.post_message(events.Key(key, character))
+        await pilot.pause()
+        assert pilot.app.screen is not explorer
+        may_find.set()
+        await settled(pilot)
+        assert pilot.app.screen is explorer
+        assert explorer.session.listing.folded
+
+
 async def test_the_palette_runs_an_action_once_in_a_burst_of_keys(tmp_path: Path) -> None:
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "ctrl+p", *"fold stretches")
@@ -594,6 +621,15 @@ async def test_a_screen_that_opens_while_the_program_ends(tmp_path: Path, name: 
         pilot.app.exit(return_code=143)
     assert pilot.app.return_code == 143
     assert crash_of(pilot.app) is None
+
+
+@pytest.mark.parametrize("width", range(1, 10))
+async def test_the_palette_on_a_narrow_screen(tmp_path: Path, width: int) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "ctrl+p")
+        await pilot.resize_terminal(width, 24)
+        await press(pilot, *"fold", "down", "pagedown", "escape")
+        assert pilot.app.screen is explorer
 
 
 async def test_the_palette_without_room_for_its_list(tmp_path: Path) -> None:
