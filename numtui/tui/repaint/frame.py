@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.geometry import Size
 
 from numtui.tui.repaint.cells import Cells, cells_of
 from numtui.tui.repaint.pen import Run, drawn, runs_between
@@ -60,8 +61,11 @@ class Frame:
         runs = [run for y, (before, after) in pairs if before is not after for run in runs_between(0, y, before, after)]
         return "" if scroll is None else scroll.codes, runs
 
-    def put(self, pieces: Iterable[tuple[int, int, Cells]]) -> Sent:
-        """Show some stretches of lines, each with its first cell and line."""
+    def put(self, pieces: Iterable[tuple[int, int, Cells]], size: Size) -> Sent:
+        """Show some stretches of lines, each with its first cell and line, on a screen laid out for a size."""
+        if self._lines is not None and [len(line) for line in self._lines] != [size.width] * size.height:
+            # The screen below one that closes may have been laid out before the terminal changed.
+            self.forget()
         if self._lines is None:
             return "", [run for x, y, cells in pieces for run in runs_between(x, y, None, cells)]
         lines = list(self._lines)
@@ -84,8 +88,8 @@ class _Part(ChopsUpdate):
 
     def render_segments(self, console: Console) -> str:
         """Return the output; Textual calls it exactly when it sends it."""
-        codes, runs = self._shown.put(self._pieces())
         width = max((ends[-1] for ends in self.chop_ends if ends), default=0)
+        codes, runs = self._shown.put(self._pieces(), Size(width, len(self.chops)))
         return codes + drawn(runs, width, console)
 
     def _pieces(self) -> Iterator[tuple[int, int, Cells]]:

@@ -206,5 +206,4 @@ class LogLoader:
         self._screen.say(f"logs reloaded{change}")
         if session.applied != loaded.comparison.rules:
             self._jobs.start(session.rematch())  # the rules were changed meanwhile
-        else:
-            self._jobs.tell_modal()
+        self._jobs.tell_modal()

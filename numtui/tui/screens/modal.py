@@ -84,6 +84,11 @@ class Modal(PresentSize, ModalScreen[T]):
     def hear(self, message: str, *, trouble: bool) -> None:
         """Handle a message of the main screen, which this may cover."""
 
+    def redraw(self) -> None:
+        """Draw again; before the first time, the lines are not there yet."""
+        if self.is_mounted:
+            self.draw()
+
     @abstractmethod
     def draw(self) -> None:
         """Bring the screen up to date."""

@@ -74,6 +74,15 @@ class PlotScreen(Modal[int | None]):
         lines += [[] for _ in range(height - 1 - len(lines))]
         canvas.paint([*lines[: height - 1], [(_KEYS, "dim")]])
 
+    def session_changed(self) -> None:
+        """Plot all of the new comparison, around the list's row."""
+        self._row = max(self._listing.cursor, 0)
+        self._range, self._plot = (0, len(self._listing.comparison)), None
+        if len(self._listing.comparison):
+            self.redraw()
+        else:
+            self.dismiss(None)
+
     def pressed(self, event: events.Key) -> None:
         """Move, zoom, choose, close."""
         key = event.character if event.character in ("+", "-", "0") else event.key

@@ -8,10 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
+from matchers.comparison import Comparison
 from matchers.errors import UserError
 from numtui.query.query import NO_QUERY, Query, QueryError, completions, parse_query
 from numtui.query.view import Filter
 from numtui.session.listing import Search
+from numtui.session.rule_edits import RecordPair
 from numtui.session.session import Session
 from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
@@ -41,10 +43,12 @@ class Prompt:
         self.editor: LineEditor | None = None
         """Line editor of the current question."""
         self._then: Callable[[str], None] | None = None
-        self._origin = -1
-        """Origin row of the search."""
+        self._origin: RecordPair = (-1, -1)
+        """Origin of the search."""
         self._before: Search | None = None
         """Previous search: `esc` restores it, an empty one repeats it."""
+        self._about = session.comparison
+        """The comparison that both are of: another may have taken its place."""
         self._query = NO_QUERY
         """Last valid query typed so far."""
         self._entered: Query | None = None
@@ -71,7 +75,8 @@ class Prompt:
 
     def ask_search(self) -> None:
         """Ask for a search; it runs from the cursor while typed."""
-        self._origin, self._before = self._session.listing.cursor, self._session.listing.search
+        listing = self._session.listing
+        self._origin, self._before, self._about = listing.spot, listing.search, listing.comparison
         self.ask("search", "/")
 
     def ask_query(self, kind: str, sign: str, value: str = "") -> None:
@@ -104,7 +109,7 @@ class Prompt:
         elif typed is Typed.CANCELLED:
             self.editor = None
             if editor.kind == "search":
-                self._session.listing.end_search(self._origin, self._before)
+                self._end_search()
         elif typed is Typed.EDITED:
             self._edited()
         self._screen.draw()
@@ -145,23 +150,42 @@ class Prompt:
 
     # -- searches
 
+    @property
+    def _start(self) -> int:
+        """The row where the search started; the current one where that is gone."""
+        listing = self._session.listing
+        row = listing.row_of(self._origin)
+        return row if row >= 0 else listing.cursor
+
+    def _end_search(self) -> None:
+        """Return to where the search started, with the previous search."""
+        listing, before = self._session.listing, self._before
+        if before is not None and listing.comparison is not self._about:
+            before = listing.hits(before.text)
+        listing.end_search(self._start, before)
+
     def _search_for(self, text: str) -> None:
         """Search at once; over large logs in a thread, so that typing goes on."""
         listing = self._session.listing
         if len(listing.comparison) < _AT_ONCE:
             self._show_hits(listing.hits(text))
         else:
-            self._background.run(lambda: listing.hits(text), self._found, group="search", exclusive=True)
+            found = partial(self._found, listing.comparison)
+            self._background.run(lambda: listing.hits(text), found, group="search", exclusive=True)
 
-    def _found(self, search: Search) -> None:
-        if self.editor is not None and self.editor.kind == "search" and self.editor.text == search.text:
+    def _found(self, c: Comparison, search: Search) -> None:
+        if self.editor is None or self.editor.kind != "search" or self.editor.text != search.text:
+            return
+        if c is self._session.listing.comparison:
             self._show_hits(search)
             self._screen.draw()
+        else:
+            self._search_for(search.text)
 
     def _show_hits(self, search: Search) -> None:
         """Go to the first hit from where the search started."""
         listing = self._session.listing
-        listing.go_to_hits(search, self._origin)
+        listing.go_to_hits(search, self._start)
         if self.editor is None:
             return
         if not search.text:
@@ -177,9 +201,9 @@ class Prompt:
             if listing.search is None or listing.search.text != text:
                 # Enter came before the hits did.
                 self._show_hits(listing.hits(text))
-            listing.accept_search(self._origin)
+            listing.accept_search(self._start)
         else:
-            listing.end_search(self._origin, self._before)
+            self._end_search()
             self._screen.say(listing.next_hit())
 
     # -- queries

@@ -140,14 +140,14 @@ class RulesPanel(Typing[int | None]):
                 self._told = did, "good"
         if self._draft is not None:
             self._try_soon()
-        self.draw()
+        self.redraw()
 
     def hear(self, message: str, *, trouble: bool) -> None:
         """Show a message of the main screen."""
         if message:
             self._told = message, "red" if trouble else ""
         self._refresh()
-        self.draw()
+        self.redraw()
 
     def _refresh(self) -> None:
         session = self._session
@@ -208,6 +208,7 @@ class RulesPanel(Typing[int | None]):
         self._touched = True
         self.give_up()
         self._told, self._at = ("", ""), item
+        self._refresh()  # the list may be shorter than when it was drawn
         return True
 
     def pressed(self, event: events.Key) -> None:

@@ -127,12 +127,12 @@ class Suggestions(Trying[int | None]):
             self._unfolded.clear()
             self._at = 0
         self._look()
-        self.draw()
+        self.redraw()
 
     def hear(self, message: str, *, trouble: bool) -> None:
         """Show a message of the main screen."""
         self._told = message, "red" if trouble else ""
-        self.draw()
+        self.redraw()
 
     # -- previews
 

@@ -12,8 +12,9 @@ from matchers.comparison import compare
 from matchers.status import Status
 from numtui.text.lines import width_of
 from numtui.tui.screens.explorer import Explorer
+from numtui.tui.screens.plot import PlotScreen
 from numtui.views.panels import cause_entries, causes_title, place_entries, row_line
-from tests.builders import Op, op, training_step
+from tests.builders import Op, op, training_step, write_log
 from tests.matchers.drifted_logs import made_up_log
 from tests.numtui.fakes import comparison_of
 from tests.numtui.query.test_flow import diverging
@@ -241,6 +242,37 @@ async def test_the_plot_leads_to_a_row(tmp_path: Path, size: tuple[int, int]) ->
         assert key(explorer) == CAUSE
         await press(pilot, "v", "n", "0", "q")
         assert key(explorer) == CAUSE, "closing it leaves the cursor where it was"
+
+
+@pytest.mark.parametrize("keys", ["v", "/w"], ids=["plot", "search"])
+async def test_logs_that_become_shorter_meanwhile(tmp_path: Path, keys: str) -> None:
+    asked = request(tmp_path)
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "/", *"w", "enter", "G", *keys)
+        for path in (asked.path_a, asked.path_b):
+            write_log(Path(path), training_step()[:9])
+        explorer.loader.read_again()
+        await settled(pilot)
+        await press(pilot, "left", "escape")
+        assert pilot.app.screen is explorer
+        assert 0 <= explorer.session.listing.cursor < 9
+        search = explorer.session.listing.search
+        assert search is not None
+        assert search.rows.max() < 9
+
+
+@pytest.mark.parametrize("name", ["rules", "suggestions", "plot"])
+async def test_a_panel_hears_of_a_change_before_it_is_drawn(tmp_path: Path, name: str) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        if name == "plot":
+            pilot.app.push_screen(PlotScreen(explorer.session.listing))
+        else:
+            explorer.run_named(name)
+        explorer.say("something happened")
+        explorer.jobs.tell_modal()
+        await settled(pilot)
+        await press(pilot, "q")
+        assert pilot.app.screen is explorer
 
 
 async def test_the_plot_without_braille(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

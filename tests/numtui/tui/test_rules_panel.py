@@ -71,6 +71,15 @@ async def test_it_opens_at_the_rule_behind_the_row_or_where_one_was(tmp_path: Pa
         assert "ignores 8 operations" in screen(pilot)
 
 
+async def test_a_click_on_a_rule_that_is_gone(tmp_path: Path) -> None:
+    """Over a slow line: a key has dropped it before."""
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, explorer):
+        await press(pilot, "r")
+        assert panel(pilot).choose(len(explorer.session.rules))
+        await press(pilot, "u")
+        assert panel(pilot).at == len(explorer.session.rules) - 1
+
+
 async def test_what_was_done_can_be_read_again(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
         await press(pilot, "r", "space", "q", "I", "4")

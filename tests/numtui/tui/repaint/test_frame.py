@@ -117,6 +117,18 @@ def test_what_is_shown_already_is_not_sent() -> None:
     assert len(sent(shown, whole(lines))) > WIDTH * HEIGHT
 
 
+def test_a_part_of_another_size_is_drawn_as_it_is() -> None:
+    """The screen below one that closes has been laid out for an earlier size, or for a later one."""
+    lines = [Strip([Segment("x" * WIDTH)])] * HEIGHT
+    for width, height in ((WIDTH, HEIGHT + 3), (WIDTH + 3, HEIGHT), (WIDTH - 3, HEIGHT), (WIDTH, HEIGHT - 3)):
+        shown = Frame()
+        sent(shown, whole(lines))
+        chops: list[dict[int, Strip | None]] = [{0: Strip([Segment("x" * width)])}] * height
+        part = ChopsUpdate(chops, [(height - 1, 0, width)], [[width]] * height)
+        assert "x" * width in sent(shown, part)
+        assert len(sent(shown, whole(lines))) > WIDTH * HEIGHT, "afterwards, nobody knows what the terminal shows"
+
+
 def test_an_update_begins_where_the_difference_does() -> None:
     strip = Strip([Segment(fit("the number is 42", 30)), Segment("!", STYLES[1])])
     drawn = ChopsUpdate([{0: strip}], [(0, 14, 31)], [[31]])
