@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
+from textual.errors import NoWidget
 from textual.screen import ModalScreen
 
 from numtui.tui.pressed_keys import press
@@ -55,7 +56,10 @@ class Modal(PresentSize, ModalScreen[T]):
 
     def on_click(self, event: events.Click) -> None:
         """Press a key of the main screen's footer, which this may leave visible."""
-        widget, region = self.app.screen_stack[-2].get_widget_at(event.screen_x, event.screen_y)
+        try:
+            widget, region = self.app.screen_stack[-2].get_widget_at(event.screen_x, event.screen_y)
+        except NoWidget:
+            return  # the screen below is laid out when it is seen again
         if isinstance(widget, Footer) and not self.covers:
             press(self.app, widget.target_at(event.screen_x - region.x, event.screen_y - region.y))
 

@@ -153,6 +153,15 @@ async def test_the_wheel_scrolls_and_the_cursor_stays_in_the_window(tmp_path: Pa
         assert 0 < listing.line < table.rows
 
 
+async def test_a_click_where_there_is_nothing(tmp_path: Path) -> None:
+    """The screen below a panel is still laid out for a smaller terminal."""
+    async with opened(request(tmp_path)) as (pilot, _):
+        await press(pilot, "P")
+        pilot.app.screen.post_message(events.Click(None, 500, 500, 0, 0, 1, False, False, False, 500, 500))
+        await settled(pilot)
+        assert shown(pilot) is Panel
+
+
 async def test_panels_are_clicked(tmp_path: Path) -> None:
     asked = request(tmp_path, training_step(), with_wrong(training_step(), 2))
     async with opened(asked, (120, 40)) as (pilot, explorer):
