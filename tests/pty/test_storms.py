@@ -16,6 +16,7 @@ def test_a_paste_is_no_command(tmp_path: Path) -> None:
     """Of coloured output, what follows the escape would mark a row, quit, and discard the rules."""
     work = Work(tmp_path)
     with work.under_way() as t:
-        t.type("\x1b[200~\x1b[1mqd\x1b[201~")
+        t.type("\x1b[200~\x1b[1mqd\x1b[201~?")
+        t.wait_for("First keys")
         end_by_sigterm(t)
     assert work.is_kept()
