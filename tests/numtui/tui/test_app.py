@@ -372,7 +372,7 @@ async def test_saving_by_command(tmp_path: Path) -> None:
         await press(pilot, "i", "enter")
         explorer.saving.save(path=taken)
         await settled(pilot)
-        assert "exists: overwrite it?" in screen(pilot)
+        assert "The file exists" in screen(pilot)
         await press(pilot, "c", "colon", *f"wq {fresh}", "enter")
         assert pilot.app.return_code == 0
     assert len(RuleFile.load(fresh).rules) == 1
