@@ -1,1 +1,1 @@
-"""Many ranks: the logs of a run, and the checks of one run against itself."""
+"""Many ranks: the logs of a run, its checks; two runs rank by rank (`diff`), or as one log each (`layouts`)."""
