@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CASES", "RANKS", "Case"]
+__all__ = ["AGAIN", "CASES", "RANKS", "Case"]
 
 RANKS = 4
 ALL = (0, 1, 2, 3)
@@ -198,3 +198,7 @@ def _train() -> Iterator[Case]:
 
 
 CASES: tuple[Case, ...] = (*_megatron(), *_train())
+AGAIN: tuple[tuple[Case, Case], ...] = tuple(
+    (case, replace(case, name=f"{case.name}-again")) for case in CASES if case.name in ("megatron", "fsdp2+tp")
+)
+"""Healthy cases, each with a second run of the same."""
