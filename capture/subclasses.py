@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-__all__ = ["Handling", "handling_of", "local_part", "local_tensor_modes", "local_tensors", "plain"]
+__all__ = ["Handling", "handling_of", "local_part", "local_tensor_modes", "local_tensors", "plain", "runs_rank_by_rank"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -56,6 +56,13 @@ def local_tensor_modes() -> tuple[type, ...]:
     """Return the modes that must be below a tracer, so that it sees all ranks at once instead of one by one."""
     mode = _simulation("LocalTensorMode")
     return () if mode is None else (mode,)
+
+
+def runs_rank_by_rank() -> bool:
+    """Return True while torch does something for one simulated rank after the other, with the plain tensors of each."""
+    find = _simulation("local_tensor_mode")
+    mode = None if find is None else find()
+    return mode is not None and bool(mode._disable)
 
 
 def local_tensors(tensor: torch.Tensor) -> Mapping[int, torch.Tensor] | None:

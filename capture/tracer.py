@@ -34,7 +34,7 @@ from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kind_of
 from .process_groups import work_of
 from .settings import Settings
-from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain
+from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain, runs_rank_by_rank
 
 __all__ = ["StepTracer", "active_tracer"]
 
@@ -168,6 +168,10 @@ class StepTracer(DebugMode):
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
         if kind.ignored or is_tracing():
+            return func(*args, **kwargs)
+        if not types and runs_rank_by_rank():
+            # of one rank alone, which nothing tells: the others' logs must not have it
+            self._exclude(kind)
             return func(*args, **kwargs)
         if self._deferred is not None:
             with self._guard():

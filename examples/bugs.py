@@ -33,6 +33,8 @@ RANK_BUGS: dict[str, Sequence[str]] = {
     "left-out": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
     "nan": ("none", "ddp", "fsdp2", "tp", "fsdp2+tp"),
 }
+# Of which several ranks that one process simulates can each have one.
+SIMULATED_BUGS = ("flipped-bit", "other-batch", "nan")
 FLOAT32_BUGS = ("flipped-bit", "corrupt-reduce-scatter")
 # What megatron.py must be given for a bug to exist.
 MEGATRON_BUGS: dict[str, Sequence[str]] = {
@@ -55,18 +57,20 @@ BUGS = (*LAYER_BUGS, *LOOP_BUGS, *RANK_BUGS)
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug's name and its layer; None leaves the layer to the settings."""
+    """A bug's name, its layer and its rank; None leaves these to the settings."""
 
     name: str
     layer: int | None
+    rank: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Bug":
-        """Parse `negated-attention` or `negated-attention@2`."""
-        name, _, layer = text.partition("@")
-        if name not in BUGS or (layer and not layer.isdecimal()):
+        """Parse `negated-attention`, `negated-attention@2`, or of a simulated rank `nan:5`, `nan@2:5`."""
+        named, _, rank = text.partition(":")
+        name, _, layer = named.partition("@")
+        if name not in BUGS or any(number and not number.isdecimal() for number in (layer, rank)):
             raise ValueError(text)
-        return cls(name, int(layer) if layer else None)
+        return cls(name, int(layer) if layer else None, int(rank) if rank else None)
 
 
 @dataclass(frozen=True)
@@ -104,4 +108,5 @@ NO_BUG = Planted()
 def planted(bug: Bug | None, layers: int, wanted_rank: int, own_rank: int, world_size: int) -> Planted:
     """Return the bug as `own_rank` sees it: in the middle layer unless it names one, at most on the last rank."""
     layer = layers // 2 if bug is None or bug.layer is None else bug.layer
-    return Planted(bug.name if bug else "", layer, min(wanted_rank, world_size - 1), own_rank)
+    rank = wanted_rank if bug is None or bug.rank is None else bug.rank
+    return Planted(bug.name if bug else "", layer, min(rank, world_size - 1), own_rank)

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from bugs import NO_BUG, Planted
 from parallel_faults import reduce_apart, reduce_wrongly, replace_collectives
 from settings import Settings
-from torch import Tensor, nn
+from simulated import give_each_rank_a_copy, shard_fully
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import Replicate, Shard
@@ -45,7 +46,8 @@ class World:
 
     @property
     def data_rank(self) -> int:
-        return self.data_mesh.get_local_rank() if self.data_mesh else 0
+        """Index of this process among them; of the first of simulated ranks."""
+        return self.data_mesh.get_local_rank() if self.data_mesh and not self.simulated else 0
 
     @property
     def tensor_size(self) -> int:
@@ -80,29 +82,32 @@ def open_world(settings: Settings) -> Iterator[World]:
             from torch.distributed._local_tensor import LocalTensorMode
 
             stack.enter_context(LocalTensorMode(settings.local_tensor))
-        yield _meshes(settings, settings.planted(dist.get_rank(), dist.get_world_size()), dist.get_world_size())
+        # A bug of one simulated rank is planted there alone.
+        bug = NO_BUG if settings.local_tensor else settings.planted(dist.get_rank(), dist.get_world_size())
+        yield _meshes(settings, bug, dist.get_world_size())
 
 
 def _meshes(settings: Settings, bug: Planted, size: int) -> World:
     tensor_size = {"tp": size, "fsdp2+tp": min(2, size)}.get(settings.parallel, 1)
     if size % tensor_size or settings.kv_heads % tensor_size or settings.seq_len % tensor_size:
         raise SystemExit(f"--kv-heads, --seq-len and the number of ranks must be multiples of {tensor_size}")
+    simulated = settings.local_tensor > 0
     if settings.parallel == "tp":
         mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
-        return World(bug, simulated=settings.local_tensor > 0, tensor_mesh=mesh)
+        return World(bug, simulated, tensor_mesh=mesh)
     if settings.parallel == "fsdp2+tp":
         shape = (size // tensor_size, tensor_size)
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp"))
-        return World(bug, data_mesh=mesh["dp"], tensor_mesh=mesh["tp"])
-    return World(bug, data_mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("dp",)))
+        return World(bug, simulated, data_mesh=mesh["dp"], tensor_mesh=mesh["tp"])
+    return World(bug, simulated, data_mesh=init_device_mesh("cpu", (size,), mesh_dim_names=("dp",)))
 
 
 def split_matrices(model: Any, world: World) -> None:
     """Apply tensor parallelism with norms over slices of the sequence; every rank starts with the same full weights."""
+    if world.simulated:
+        give_each_rank_a_copy(model)
     if world.tensor_mesh is None:
         return
-    if world.simulated:
-        _give_each_rank_a_copy(model)
     whole_input = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
     layer_plan = {
         "attention_norm": SequenceParallel(),
@@ -129,20 +134,6 @@ def split_matrices(model: Any, world: World) -> None:
         reduce_wrongly(model.layers[world.bug.layer].attention_norm, world.bug, world.tensor_size)
 
 
-def _give_each_rank_a_copy(model: nn.Module) -> None:
-    """Copy replicated parameters per simulated rank: an update would otherwise hit the same memory once per rank."""
-    from torch.distributed._local_tensor import local_tensor_mode
-
-    ranks: Any = local_tensor_mode()
-
-    def copies(parameter: Tensor) -> nn.Parameter:
-        return nn.Parameter(ranks.rank_map(lambda _: parameter.detach().clone()))
-
-    for module in model.modules():
-        for name, parameter in list(module.named_parameters(recurse=False)):
-            setattr(module, name, copies(parameter))
-
-
 def divide_data(model: Any, settings: Settings, world: World) -> Any:
     """Return the module to call so that gradients are summed over the ranks that see different data."""
     if settings.parallel == "ddp":
@@ -160,9 +151,12 @@ def divide_data(model: Any, settings: Settings, world: World) -> Any:
         replicated.register_comm_hook(world.data_mesh.get_group(), hook)
         return replicated
     if settings.parallel.startswith("fsdp2"):
-        for layer in model.layers:
-            fully_shard(layer, mesh=world.data_mesh)
-        fully_shard(model, mesh=world.data_mesh)
+        modules = [*model.layers, model]
+        if world.simulated:
+            shard_fully(modules, world.data_mesh)
+        else:
+            for module in modules:
+                fully_shard(module, mesh=world.data_mesh)
         odd = model.layers[world.bug.layer]
         replace_collectives(odd, world.bug, world.tensor_mesh.get_group() if world.tensor_mesh else None)
         for module in model.modules():
@@ -193,6 +187,9 @@ def _keep_gradients(_group: Any, bucket: Any) -> Any:
     return kept
 
 
-def whole(value: Any) -> Any:
-    """Return a distributed scalar as a plain one."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+def number(value: Any) -> float:
+    """Return a scalar that all ranks have, of simulated ones that of the first: NaN is not equal to NaN."""
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    ranks = getattr(value, "_local_tensors", {0: value})
+    return float(ranks[0].item())

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bugs import BUGS, FLOAT32_BUGS, RANK_BUGS, Bug, Planted, planted
+from bugs import BUGS, FLOAT32_BUGS, RANK_BUGS, SIMULATED_BUGS, Bug, Planted, planted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Settings:
     parallel: str
     local_tensor: int
     fake_world: int
-    bug: Bug | None
+    bugs: tuple[Bug, ...]
     bug_step: int
     bug_rank: int
     timeout: int
@@ -55,6 +55,11 @@ class Settings:
         return self.seed if self.data_seed is None else self.data_seed
 
     @property
+    def bug(self) -> Bug | None:
+        """The planted bug, the first of several."""
+        return self.bugs[0] if self.bugs else None
+
+    @property
     def bug_layer(self) -> int:
         """Layer of the planted bug: the middle one by default."""
         named = self.bug.layer if self.bug else None
@@ -64,15 +69,21 @@ class Settings:
         """Return the bug as this rank sees it."""
         return planted(self.bug, self.layers, self.bug_rank, rank, world_size)
 
+    def simulated_faults(self) -> tuple[Planted, ...]:
+        """Return the bugs of single ranks that this process simulates."""
+        of_ranks = [bug for bug in self.bugs if self.local_tensor and bug.name in SIMULATED_BUGS]
+        return tuple(planted(bug, self.layers, self.bug_rank, -1, self.local_tensor) for bug in of_ranks)
+
     def has_bug(self, name: str) -> bool:
         """Return True if this bug is planted in any layer."""
-        return self.bug is not None and self.bug.name == name
+        return any(bug.name == name for bug in self.bugs)
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Parse settings from a command line; exit with a message if they contradict each other."""
     parser = _parser()
-    settings = Settings(**vars(parser.parse_args(arguments)))
+    found = vars(parser.parse_args(arguments))
+    settings = Settings(**{**found, "bugs": tuple(found["bugs"])})
     problem = _contradiction(settings)
     if problem:
         parser.error(problem)
@@ -124,7 +135,15 @@ def _parser() -> argparse.ArgumentParser:
     execution.add_argument("--print-state", action="store_true", help="end with a digest of all that training changed")
 
     bugs = parser.add_argument_group("planted bugs")
-    bugs.add_argument("--bug", type=Bug.parse, metavar="NAME[@LAYER]", help=", ".join(BUGS))
+    bugs.add_argument(
+        "--bug",
+        dest="bugs",
+        action="append",
+        default=[],
+        type=Bug.parse,
+        metavar="NAME[@LAYER][:RANK]",
+        help=f"{', '.join(BUGS)}; of simulated ranks several",
+    )
     bugs.add_argument("--bug-step", type=int, default=1, help="step of `nan`, first step of `weight-decay-off`")
     bugs.add_argument("--bug-rank", type=int, default=2, help="rank that has it, if one has; at most the last")
     return parser
@@ -154,16 +173,17 @@ def _contradiction(settings: Settings) -> str | None:
         return "tensor parallelism here knows neither --tied nor --experts"
     if settings.local_tensor and settings.fake_world:
         return "--local-tensor and --fake-world exclude each other"
-    if settings.local_tensor and settings.parallel != "tp":
-        return "--local-tensor simulates --parallel tp"
+    if settings.local_tensor and settings.parallel not in ("tp", "fsdp2", "fsdp2+tp"):
+        return "--local-tensor simulates --parallel tp, fsdp2 or fsdp2+tp"
+    if settings.local_tensor and settings.parallel != "tp" and (settings.uneven or settings.dropout):
+        return "--local-tensor: simulated data ranks know neither --uneven nor --dropout"
     if settings.fake_world and settings.parallel == "none":
         return "--fake-world needs --parallel"
-    if settings.bug_layer >= settings.layers:
-        return f"--bug: there is no layer {settings.bug_layer}"
-    if settings.bug and settings.parallel not in RANK_BUGS.get(settings.bug.name, (settings.parallel,)):
-        return f"--bug {settings.bug.name} needs --parallel {' or '.join(RANK_BUGS[settings.bug.name])}"
-    if settings.bug and settings.bug.name in RANK_BUGS and (settings.local_tensor or settings.fake_world):
-        return f"--bug {settings.bug.name} is of a rank, and needs real ones"
+    told = next(filter(None, (_of_bug(settings, bug) for bug in settings.bugs)), None)
+    if told:
+        return told
+    if len(settings.bugs) > 1 and not (settings.local_tensor and all(b.name in SIMULATED_BUGS for b in settings.bugs)):
+        return f"several of --bug need --local-tensor, and can be {', '.join(SIMULATED_BUGS)}"
     if (settings.has_bug("tp-dropout") or settings.has_bug("rng-not-restored")) and not settings.dropout:
         return "--bug tp-dropout and rng-not-restored need --dropout"
     if (settings.has_bug("counter") or settings.has_bug("rng-not-restored")) and settings.ac == "none":
@@ -172,12 +192,26 @@ def _contradiction(settings: Settings) -> str | None:
         return "--traced differentiates every parameter, and restores no random state for --ac with --dropout"
     if settings.has_bug("nan") and (settings.traced or settings.compile != "none"):
         return "--bug nan is in one step, and a graph in all: neither --traced nor --compile"
-    if settings.bug and settings.bug.name in FLOAT32_BUGS and settings.dtype == "bfloat16":
-        return f"--bug {settings.bug.name} writes to float32 numbers"
     if settings.uneven and settings.batch == 1:
         return "--uneven needs --batch 2 or more"
     if settings.has_bug("detached-keys") and settings.parallel == "ddp":
         return "--bug detached-keys leaves a parameter without a gradient, for which DDP would wait: --parallel fsdp2"
     if settings.has_bug("accumulation-scale") and settings.micro_batches == 1:
         return "--bug accumulation-scale needs --micro-batches 2 or more"
+    return None
+
+
+def _of_bug(settings: Settings, bug: Bug) -> str | None:
+    """Return the reason why these settings contradict a planted bug, or None."""
+    if (bug.layer or 0) >= settings.layers:
+        return f"--bug: there is no layer {bug.layer}"
+    if bug.rank is not None and bug.rank >= settings.local_tensor:
+        return f"--bug: no rank {bug.rank} is simulated; of a real rank: --bug-rank"
+    if settings.parallel not in RANK_BUGS.get(bug.name, (settings.parallel,)):
+        return f"--bug {bug.name} needs --parallel {' or '.join(RANK_BUGS[bug.name])}"
+    one_process = settings.fake_world or (settings.local_tensor and bug.name not in SIMULATED_BUGS)
+    if bug.name in RANK_BUGS and one_process:
+        return f"--bug {bug.name} is of a rank, and needs real ones"
+    if bug.name in FLOAT32_BUGS and settings.dtype == "bfloat16":
+        return f"--bug {bug.name} writes to float32 numbers"
     return None

@@ -12,8 +12,9 @@ from data import derived_seed, initialise, micro_batch
 from faults import data_rank, empty_mean, flip_bit
 from loss import LOSSES
 from model import LayerConfig, ModelConfig, Transformer
-from parallel import World, divide_data, open_world, split_matrices, synchronised, whole
+from parallel import World, divide_data, number, open_world, split_matrices, synchronised
 from settings import Settings, parse
+from simulated import batch_of_all, flip_bits, spoiled
 from state import digest
 from torch import Tensor, nn
 from traced import TracedStep, with_stack
@@ -82,6 +83,20 @@ def make_step(model: nn.Module, called: Callable[[Tensor], Tensor], settings: Se
     return TracedStep(model, loss_of) if settings.traced else eager_step
 
 
+def batch(settings: Settings, world: World, step: int, index: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a micro-batch of this rank, or of all simulated ranks."""
+
+    def of(data_index: int, *, other: bool) -> tuple[Tensor, Tensor]:
+        seed = settings.token_seed + other
+        return micro_batch(seed, step, index * world.data_size + data_index, size, settings.vocab)
+
+    if world.simulated:
+        strangers = {fault.rank for fault in settings.simulated_faults() if fault.name == "other-batch"}
+        return batch_of_all(lambda rank: of(rank // world.tensor_size, other=rank in strangers))
+    own = data_rank(world.data_rank, world.data_size, world.bug, world.tensor_size)
+    return of(own, other=world.bug.here("other-batch"))
+
+
 def train(model: Transformer, settings: Settings, world: World) -> None:
     """Run the loop: micro-batches, gradient clipping, optimizer; print one line per step."""
     bug = world.bug
@@ -104,6 +119,8 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
     if bug.here("flipped-bit"):
         owner = "attention_norm" if world.tensor_mesh else "attention.wq"
         flip_bit(model.get_parameter(bug.parameter(f"{owner}.weight")))
+    faults = settings.simulated_faults()
+    flip_bits(model, faults)
 
     last = world.data_rank == world.data_size - 1
     size = (settings.batch - (settings.uneven and last), settings.seq_len)
@@ -116,12 +133,11 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
         optimizer.zero_grad()
         total = torch.zeros(())
         for index in range(settings.micro_batches):
-            of_rank = data_rank(world.data_rank, world.data_size, bug, world.tensor_size)
-            seed = settings.token_seed + bug.here("other-batch")
-            inputs, targets = micro_batch(seed, step, index * world.data_size + of_rank, size, settings.vocab)
+            inputs, targets = batch(settings, world, step, index, size)
             with (
                 synchronised(called, last=index == settings.micro_batches - 1),
                 empty_mean(model.layers[bug.layer], bug, now=step == settings.bug_step),
+                spoiled(model, faults, now=step == settings.bug_step),
             ):
                 total += run(inputs, targets)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
@@ -129,7 +145,7 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
             for group in optimizer.param_groups:
                 group["weight_decay"] = 0.0
         optimizer.step()
-        print(f"step {step} loss {world.sum(total).item()!r} grad_norm {whole(norm).item()!r}", flush=True)
+        print(f"step {step} loss {number(world.sum(total))!r} grad_norm {number(norm)!r}", flush=True)
     if settings.print_state:
         print(f"state {digest(model, optimizer)}", flush=True)
 

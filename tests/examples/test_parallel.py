@@ -48,9 +48,19 @@ def test_a_rank_alone_is_told_to_use_torchrun(train: Train) -> None:
         train("--parallel fsdp2")
 
 
-def test_simulated_ranks_agree_with_one_process(train: Train) -> None:
-    wide = "--kv-heads 4"
-    assert train(f"{wide} --parallel tp --local-tensor 4").losses == pytest.approx(train(wide).losses, rel=1e-5)
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize(
+    ("one", "simulated"),
+    [
+        ("--kv-heads 4", "--kv-heads 4 --parallel tp --local-tensor 4"),
+        ("--micro-batches 4", "--parallel fsdp2 --local-tensor 4"),
+        ("--micro-batches 4", "--parallel fsdp2+tp --local-tensor 8"),
+    ],
+)
+def test_simulated_ranks_agree_with_one_process(train: Train, one: str, simulated: str) -> None:
+    alone, ranks = train(one), train(simulated)
+    assert ranks.losses == pytest.approx(alone.losses, rel=1e-5)
+    assert ranks.norms == pytest.approx(alone.norms, rel=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")

@@ -100,5 +100,9 @@ def _values(where: Mapping[int, Mapping[str, int | str]], name: str) -> set[int 
 
 
 def _told(name: str, values: Collection[int | str | None]) -> str:
-    listed = ", ".join(str(value) for value in sorted(values, key=lambda value: (isinstance(value, str), value)))
-    return f"{name} {listed}" if name == _NODE else f"{name}={listed}"
+    if name == _NODE:
+        return f"{name} {', '.join(sorted(map(str, values)))}"
+    indices = sorted(value for value in values if isinstance(value, int))
+    begins = [at for at in indices if at - 1 not in values]
+    ends = [at for at in indices if at + 1 not in values]
+    return f"{name}=" + ", ".join(str(a) if a == b else f"{a}\N{EN DASH}{b}" for a, b in zip(begins, ends, strict=True))
