@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "CASES", "RANKS", "Case"]
+__all__ = ["AGAIN", "ALL_CASES", "CASES", "LAYOUTS", "ONE_PROCESS", "RANKS", "Case"]
 
 RANKS = 4
 ALL = (0, 1, 2, 3)
@@ -202,3 +202,39 @@ AGAIN: tuple[tuple[Case, Case], ...] = tuple(
     (case, replace(case, name=f"{case.name}-again")) for case in CASES if case.name in ("megatron", "fsdp2+tp")
 )
 """Healthy cases, each with a second run of the same."""
+
+_WHOLE = "--layers 2 --dim 32 --seq-len 16 --vocab 64 --kv-heads 4 --steps 1"
+ONE_PROCESS: dict[int, Case] = {
+    many: _case(f"layout-none-{many}", "train.py", f"{_WHOLE} --micro-batches {many} --parallel none", ranks=1)
+    for many in (1, 2, 4)
+}
+"""One process with the samples of so many data-parallel ranks, as micro-batches."""
+_DATA_RANKS = {"tp": 1, "fsdp2+tp": 2, "ddp": 4, "fsdp2": 4}
+_BUGS = {
+    "softmax-scale": "layers.1.attention",
+    "detached-keys": "layers.1.attention",
+    "norm-eps": "layers.1.attention_norm",
+}
+LAYOUTS: tuple[tuple[Case, Case], ...] = tuple(
+    (
+        ONE_PROCESS[data_ranks],
+        _case(
+            "-".join(filter(None, ("layout", layout, bug))),
+            "train.py",
+            f"{_WHOLE} --parallel {layout}",
+            bug,
+            culprits=ALL if bug else (),
+            module=module,
+        ),
+    )
+    for layout, data_ranks in _DATA_RANKS.items()
+    for bug, module in {"": "", **_BUGS}.items()
+)
+"""One process, and four ranks that compute the same; with a bug of the model in the parallel run only."""
+
+ALL_CASES: tuple[Case, ...] = (
+    *CASES,
+    *(again for _, again in AGAIN),
+    *ONE_PROCESS.values(),
+    *(parallel for _, parallel in LAYOUTS),
+)

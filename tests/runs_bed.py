@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bed_cases import AGAIN, CASES, RANKS, Case
+from tests.bed_cases import ALL_CASES, RANKS, Case
 from tests.conftest import REPOSITORY
 from tests.two_ranks import free_port, made_once
 
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["start_runs_bed", "write_runs"]
 
-_ALL = (*CASES, *(again for _, again in AGAIN))
-
 
 def start_runs_bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all cases, made by the first test worker that asks for it."""
-    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=_ALL))
+    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=ALL_CASES))
 
 
 def write_runs(folder: Path, cases: Sequence[Case]) -> None:
@@ -88,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
     """See the module."""
     folder = Path(arguments[0]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    write_runs(folder, [case for case in _ALL if case.name in arguments[1:] or not arguments[1:]])
+    write_runs(folder, [case for case in ALL_CASES if case.name in arguments[1:] or not arguments[1:]])
 
 
 if __name__ == "__main__":

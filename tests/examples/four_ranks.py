@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from tests.bed_cases import AGAIN, CASES, RANKS, Case
+from tests.bed_cases import ALL_CASES, RANKS, Case
 from tests.capture.runs import run_captured
 from tests.conftest import EXAMPLES
 
@@ -18,7 +18,7 @@ from tests.conftest import EXAMPLES
 def main() -> None:
     """See the module."""
     folder, port, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    known = (*CASES, *(again for _, again in AGAIN))
+    known = ALL_CASES
     for number, case in enumerate(case for case in known if case.name in names):
         rank = int(os.environ["RANK"])
         if case.ranks > 1:

@@ -250,10 +250,13 @@ class _Merge:
         return out
 
     def _shapes(self) -> tuple[Strings, NDArray[np.int32]]:
-        """The table of shapes and the shape of each record: those of whole tensors."""
+        """The table of shapes and the shape of each record: those of whole tensors, as far as they are known."""
         log = self._first
         table = {text: k for k, text in enumerate(log.shapes)}
         shape = log.shape.copy()
+        for row in np.flatnonzero((self.holds == Holds.UNKNOWN) & (shape >= 0)).tolist():
+            if dimensions(log.shape_text(row)) not in self._theirs[log.op_name(row)]:
+                shape[row] = -1
         for row, whole in self._whole.items():
             shape[row] = table.setdefault(str(list(whole)), len(table))
         more = [text.encode() for text in list(table)[len(log.shapes) :]]
@@ -343,7 +346,9 @@ def _entry(parts: Sequence[Any]) -> Any:
         parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
     unknown = ("digest", "hash", "sketch", *_STATISTICS)
     whole = {name: value for name, value in whole.items() if name not in unknown}
-    if placement is not None:
+    if placement is None:
+        whole.pop("shape", None)  # that of a part, of what is not known
+    else:
         whole["sketch"] = _encoded([str(each.get("sketch") or "") for each in parts]).decode()
     counts = [integers(each.get("counts"), 4) for each in parts]
     if any("artial" in name for name in names) or None in counts or not sharded:

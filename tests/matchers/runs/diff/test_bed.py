@@ -20,8 +20,6 @@ HEALTHY = {(case.script, case.arguments): case for case in CASES if not case.bug
 FAULTY = [case for case in CASES if case.bug]
 _OTHER_WEIGHTS = {"megatron-not-broadcast": (2, 3), "ddp-not-broadcast": (1, 2, 3)}
 """Ranks that have other weights without the broadcast: not the first data rank, whose own are broadcast."""
-_SIDE_BY_SIDE = {"fsdp2+tp-same-batch": 2}
-"""Faults that begin at several places in no order: two shards of an embedding see other tokens in different checks."""
 _ELSEWHERE = {
     # the function that reduces: the call that is not made has no module of its own
     "megatron-not-reduced": "Group.all_reduce/op_8_clone",
@@ -60,7 +58,7 @@ def test_it_began_where_the_fault_is(runs_bed: Path, case: Case) -> None:
     """On the ranks that have it, at its parameter, module or operation; what it reached is named too."""
     comparison = compared(runs_bed, HEALTHY[case.script, case.arguments], case)
     traced = comparison.traced
-    assert len(traced.origins) == _SIDE_BY_SIDE.get(case.name, 1)
+    assert len(traced.origins) == 1
     began = sorted(rank for origin in traced.origins for rank in origin.events)
     assert began == list(_OTHER_WEIGHTS.get(case.name, case.culprits))
     for origin in traced.origins:

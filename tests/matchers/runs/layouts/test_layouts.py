@@ -1,0 +1,77 @@
+"""One process against four ranks that compute the same: DDP, FSDP2, TP, FSDP2 × TP; and with a bug in the ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.ops.placement import MERGED
+from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.run import Run, find_run
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
+from tests.bed_cases import CASES, LAYOUTS, Case
+
+HEALTHY = [pair for pair in LAYOUTS if not pair[1].bug]
+FAULTY = [pair for pair in LAYOUTS if pair[1].bug]
+_JUDGED = 0.9
+"""Least share of one process' operations that are compared; the others are covered by what they lead to."""
+
+
+def run_of(folder: Path, case: Case) -> Run:
+    return find_run(str(folder / case.name))
+
+
+def compared(folder: Path, one: Case, parallel: Case) -> Comparison:
+    """One process and the virtual log of all ranks, as the command line compares them."""
+    paths = str(one.log(folder, 0)), str(parallel.log(folder, 0).parent)
+    return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+
+
+def named(pair: tuple[Case, Case]) -> str:
+    return pair[1].name
+
+
+@pytest.mark.parametrize("pair", HEALTHY, ids=named)
+def test_what_computes_the_same_agrees(runs_bed: Path, pair: tuple[Case, Case]) -> None:
+    c = compared(runs_bed, *pair)
+    assert not c.red.any(), c.counts
+    assert c.coverage.enough, c.coverage.sentence
+    side = c.coverage.a
+    assert side.compared >= _JUDGED * side.operations
+    assert side.compared + side.covered == side.operations
+    assert not c.counts[Status.SHARDED]
+    assert c.b.texts(MERGED)
+
+
+@pytest.mark.parametrize("pair", FAULTY, ids=named)
+def test_a_bug_of_the_ranks_is_the_first_cause(runs_bed: Path, pair: tuple[Case, Case]) -> None:
+    c = compared(runs_bed, *pair)
+    row = c.consequences.causes[0].rows[0]
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    assert log.module_name(record).startswith(pair[1].module)
+
+
+def test_two_layouts_of_several_ranks(runs_bed: Path) -> None:
+    """Both are merged; the samples of four data ranks are not those of two."""
+    ddp, fsdp = (
+        str(parallel.log(runs_bed, 0).parent)
+        for _, parallel in LAYOUTS
+        if parallel.name in ("layout-ddp", "layout-fsdp2")
+    )
+    c = compare(*read_both((ddp, fsdp)), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert not c.red.any()
+    assert c.coverage.a.compared + c.coverage.a.covered > 0.8 * c.coverage.a.operations  # DDP's copies and collectives
+
+
+def test_which_runs_are_merged(runs_bed: Path) -> None:
+    """Those with other numbers of ranks, all of whose logs are there, and say of what they are parts."""
+    one, ddp = (run_of(runs_bed, case) for case in LAYOUTS[-1])
+    assert layouts_differ(one, ddp)
+    assert not layouts_differ(ddp, ddp)
+    lacks = Run(ddp.name, {rank: path for rank, path in ddp.paths.items() if rank != 2})
+    assert not layouts_differ(one, lacks)
+    megatron = next(case for case in CASES if case.name == "megatron")
+    assert not layouts_differ(one, run_of(runs_bed, megatron))  # parts of plain tensors
