@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.collectives import communicating
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import integers, number, parsed, parsed_object
 from matchers.ops.placement import MERGED, describe_placement
@@ -129,6 +130,7 @@ class _Merge:
         same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
         same = (prints == prints[0]).all(axis=0) & ((prints[0] != NO_DIGEST) | same_norms)
         holds[self.here[same]] = Holds.REPLICA
+        buffers = communicating(log)
         wholes: dict[int, tuple[int, ...]] = {}
         for row, equal in zip(self.here.tolist(), same.tolist(), strict=True):
             if log.shape[row] < 0:
@@ -143,6 +145,8 @@ class _Merge:
                     holds[row] = Holds.UNKNOWN if masked else Holds.PARTIAL
                 elif part.whole != part.shape:
                     holds[row], wholes[row] = Holds.SHARD, part.whole
+            elif not equal and buffers[row]:
+                continue  # flat buffers are cut otherwise in each layout
             elif not equal and info.partial[row]:
                 holds[row] = Holds.PARTIAL
             elif (info.share[row] > 1 and not equal) or local not in self._theirs[log.op_name(row)]:
