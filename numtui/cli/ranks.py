@@ -235,6 +235,8 @@ def explore_runs(args: argparse.Namespace) -> int:
     """
     if not has_screen():
         return write_runs(compare_runs(args), [Target("text")], color=not args.no_color)
+    # as the explorer does, which opens from here
+    args = argparse.Namespace(**{**vars(args), "auto_rules": args.rules is None})
     report = compare_runs(args)
     _refuse_nothing(report)
     names = report.comparison.names

@@ -37,13 +37,5 @@ def _fields(s: RankSummary) -> Iterator[str]:
 def _event(event: Event | None) -> tuple[str, ...]:
     if event is None:
         return "", "", "nan", "", "", "0", "0"
-    size = f"{event.error:.6g}"
-    return (
-        field(event.key),
-        event.status,
-        size,
-        event.phase,
-        field(event.location),
-        str(event.line_a),
-        str(event.line_b),
-    )
+    told = (field(text) for text in (event.key, event.status, f"{event.error:.6g}", event.phase, event.location))
+    return *told, str(event.line_a), str(event.line_b)

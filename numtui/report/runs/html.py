@@ -34,6 +34,7 @@ _MAX_ORIGINS: Final = 100
 _MAX_CLASSES: Final = 500
 _MAX_RANKS: Final = 256
 _MAX_SENTENCES: Final = 500
+_STATUS: Final = {status.label: status for status in Status}
 
 
 def write(report: RunsReport, out: TextIO) -> None:
@@ -85,7 +86,7 @@ def _row(summary: RankSummary) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    status = Status[cell.status.upper().replace("-", "_")]
+    status = _STATUS.get(cell.status, Status.NOT_JUDGED)
     told = text(f"{cell.phase} {cell.place}: {cell.status}" + (f", {cell.red:,} red" if cell.red else ""))
     red = ' class="red"' if status.red else ""
     return f'<span title="{told}"{red}>{escape(GLYPHS[status])}</span>'
