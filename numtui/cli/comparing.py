@@ -8,13 +8,14 @@ from pathlib import Path
 from matchers.comparison import Comparison, Progress, compare
 from matchers.errors import RulesError
 from matchers.logs.op_log import OpLog
+from matchers.rules.model import RuleSet
 from numtui.cli.output import briefly
 from numtui.inputs import OpenRequest
 from numtui.session.expectation import expectation_of
 from numtui.session.pair import read_pair
 from numtui.terminal.progress import ProgressLine
 
-__all__ = ["compare_logs", "compared", "warnings_of"]
+__all__ = ["compare_logs", "compared", "load_rules", "warnings_of"]
 
 
 def compared(request: OpenRequest, rules_path: Path | None) -> Comparison:
@@ -36,17 +37,24 @@ def compare_logs(request: OpenRequest, rules_path: Path | None, progress: Progre
         UserError: a log or the rules cannot be read.
     """
     a, b = read_pair(request, progress)
-    rules = None
-    if rules_path is not None:
-        from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
-
-        file = RuleFile.load(rules_path)
-        if not file.readable:
-            problems = "; ".join(map(str, file.rules.problems))
-            raise RulesError(problems or f"{rules_path}: cannot be read as rules")
-        rules = file.rules
+    rules = None if rules_path is None else load_rules(rules_path)
     expectation = expectation_of(request, a, b, progress)
     return compare(a, b, rules, expectation=expectation, progress=progress)
+
+
+def load_rules(path: Path) -> RuleSet:
+    """Return the rules of a file; what is wrong with single ones is in its `problems`.
+
+    Raises:
+        RulesError: nothing of it can be read.
+    """
+    from matchers.rules.file import RuleFile  # imports PyYAML: 20 ms that most reports do not need
+
+    file = RuleFile.load(path)
+    if not file.readable:
+        problems = "; ".join(map(str, file.rules.problems))
+        raise RulesError(problems or f"{path}: cannot be read as rules")
+    return file.rules
 
 
 def warnings_of(c: Comparison, *, rules_too: bool, hints_too: bool = False) -> list[str]:

@@ -74,7 +74,7 @@ def compare_runs(args: argparse.Namespace, fail_on: Sequence[str] = FAIL_ON, all
     """Compare all ranks of two runs.
 
     Raises:
-        UserError: the runs cannot be found, or no log can be read.
+        UserError: the runs cannot be found, or the rules or known differences cannot be read.
     """
     from matchers.runs.diff.comparison import RunComparison
     from numtui.cli.rule_files import rule_files
@@ -84,6 +84,7 @@ def compare_runs(args: argparse.Namespace, fail_on: Sequence[str] = FAIL_ON, all
     names = default_names(args.a, args.b)
     named = getattr(args, "name_a", None) or names[0], getattr(args, "name_b", None) or names[1]
     rules = rule_files(requested_for(_without_noise(args), "", "", None, named))
+    _refuse_broken(rules.applied, allow)
     options = _Options(args, allow, rules.applied)
     ranks = sorted({*a.paths, *b.paths})
     shard: Shard | None = getattr(args, "shard", None)
@@ -93,6 +94,18 @@ def compare_runs(args: argparse.Namespace, fail_on: Sequence[str] = FAIL_ON, all
     return RunsReport(
         RunComparison(named, summaries), (args.a, args.b), options.criteria, tuple(dict.fromkeys(fail_on))
     )
+
+
+def _refuse_broken(rules: Path | None, allow: Path | None) -> None:
+    """Read both files here once: each rank would say the same of them; single broken rules are said."""
+    if rules is not None:
+        from numtui.cli.comparing import load_rules
+
+        complain_briefly([str(problem) for problem in load_rules(rules).problems], "{} more rules need a look".format)
+    if allow is not None:
+        from numtui.report.known_differences import load_allow_list
+
+        load_allow_list(allow)
 
 
 def _without_noise(args: argparse.Namespace) -> argparse.Namespace:

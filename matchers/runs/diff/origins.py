@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
+import numpy as np
+
+from matchers.arrays import Bool
 from matchers.ops.module_path import canonical
 from matchers.runs.diff.summary import Event, RankSummary, Received, Sent
 
@@ -172,26 +175,41 @@ def _ordered(
         place: Origin(of_rank, {rank: at for rank, at in reached[place].items() if rank not in of_rank})
         for place, of_rank in began.items()
     }
-    after = _precedence(summaries, list(origins.values()))
-    order = sorted(
-        zip(origins, origins.values(), after, strict=True),
-        key=lambda each: (len(each[2]), -len(each[1].reached), -len(each[1].events), each[1].event.row),
-    )
-    number = {place: n for n, (place, _, _) in enumerate(order)}
     named = list(origins)
+    precedes = _precedence(summaries, list(origins.values())[:_MAX_ORDERED])
+    earlier = dict(enumerate(_reachable(precedes).sum(axis=0).tolist()))
+
+    def place_in_order(k: int) -> tuple[int, int, int, int]:
+        origin = origins[named[k]]
+        return earlier.get(k, 0), -len(origin.reached), -len(origin.events), origin.event.row
+
+    order = sorted(range(len(named)), key=place_in_order)
+    number = {named[k]: n for n, k in enumerate(order)}
+    before = {k: np.flatnonzero(precedes[:, k]).tolist() for k in range(len(precedes))}
+    after = [tuple(sorted(number[named[i]] for i in before.get(k, ()))) for k in order]
     return Traced(
-        tuple(replace(origin, after=tuple(sorted(number[named[k]] for k in before))) for _, origin, before in order),
+        tuple(replace(origins[named[k]], after=those) for k, those in zip(order, after, strict=True)),
         {rank: tuple(sorted(number[place] for place in places[rank, 0])) for rank, k in events if k == 0},
     )
 
 
-def _precedence(summaries: Mapping[int, RankSummary], origins: Sequence[Origin]) -> list[list[int]]:
-    """By origin, the origins that precede it."""
-    found: list[list[int]] = [[] for _ in origins]
-    for i, one in enumerate(origins[:_MAX_ORDERED]):
-        for j, other in enumerate(origins[:_MAX_ORDERED]):
-            if i != j and _precedes(summaries, one, other) and not _precedes(summaries, other, one):
-                found[j].append(i)
+def _precedence(summaries: Mapping[int, RankSummary], origins: Sequence[Origin]) -> Bool:
+    """Whether the origin of each row precedes that of each column, without a cycle.
+
+    Origins on several ranks, and calls that no two ranks share, leave room for cycles: those in one are in no order.
+    """
+    found = np.zeros((len(origins), len(origins)), bool)
+    for i, one in enumerate(origins):
+        for j, other in enumerate(origins):
+            found[i, j] = i != j and _precedes(summaries, one, other)
+    return found & ~_reachable(found).T
+
+
+def _reachable(steps: Bool) -> Bool:
+    """Whether any number of steps lead from each row to each column."""
+    found = steps.copy()
+    for k in range(len(found)):
+        found |= found[:, k : k + 1] & found[k]
     return found
 
 

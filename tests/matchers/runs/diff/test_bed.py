@@ -10,7 +10,7 @@ import pytest
 from matchers.comparison import compare
 from matchers.logs.parser import read_log
 from matchers.runs.diff.comparison import RunComparison
-from matchers.runs.diff.origins import Origin, Traced
+from matchers.runs.diff.origins import Origin
 from matchers.runs.diff.summarise import equal_by_footers, summary_of
 from matchers.runs.diff.summary import Outcome, RankSummary
 from matchers.runs.run import find_run
@@ -35,8 +35,8 @@ _ELSEWHERE = {
     "tp-left-out": "optimizer/op_4__foreach_mul_",
 }
 """Keys of the first difference, where it is rightly at another place than the fault."""
-_OF_BATCH = "embedding"
-"""Module that first reads the batch."""
+_OF_BATCH = "micro_batch"
+"""Function that makes the batch."""
 
 
 def compared(folder: Path, a: Case, b: Case, *, read_all: bool = False) -> RunComparison:
@@ -58,15 +58,13 @@ def test_it_began_where_the_fault_is(runs_bed: Path, case: Case) -> None:
     """On the ranks that have it, at its parameter, module or operation; what it reached is named too."""
     comparison = compared(runs_bed, HEALTHY[case.script, case.arguments], case)
     traced = comparison.traced
-    assert len(traced.origins) == 1
-    began = sorted(rank for origin in traced.origins for rank in origin.events)
-    assert began == list(_OTHER_WEIGHTS.get(case.name, case.culprits))
-    for origin in traced.origins:
-        for event in origin.events.values():
-            assert _at_the_fault(case, event.key, event.module)
-            assert event.location
-        _through_collectives(comparison, traced, origin)
-    named = {rank for origin in traced.origins for rank in (*origin.events, *origin.reached)}
+    (origin,) = traced.origins
+    assert sorted(origin.events) == list(_OTHER_WEIGHTS.get(case.name, case.culprits))
+    for event in origin.events.values():
+        assert _at_the_fault(case, event.key, event.module)
+        assert event.location
+    _through_collectives(comparison, origin)
+    named = {*origin.events, *origin.reached}
     differ = {rank for rank, summary in comparison.summaries.items() if summary.red or summary.difference}
     assert named == differ
     assert len(comparison.classes) <= 2
@@ -82,9 +80,9 @@ def _at_the_fault(case: Case, key: str, module: str) -> bool:
     return module == _OF_BATCH
 
 
-def _through_collectives(comparison: RunComparison, traced: Traced, origin: Origin) -> None:
+def _through_collectives(comparison: RunComparison, origin: Origin) -> None:
     """What reached a rank was sent by ranks that had it, over a group in which this rank is."""
-    had = {rank for each in traced.origins for rank in (*each.events, *each.reached)}
+    had = {*origin.events, *origin.reached}
     for rank, reached in origin.reached.items():
         assert reached.senders
         assert set(reached.senders) <= had - {rank}
