@@ -162,7 +162,7 @@ def compared(folder: Path, a: str, b: str) -> Iterator[tuple[str, Measured]]:
     with ExitStack() as stack:
         from distributed import LocalCluster
 
-        workers = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)  # type: ignore[no-untyped-call]  # distributed is partly typed
+        workers = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
         cluster = stack.enter_context(workers)
         on = ["--dask", cluster.scheduler_address]
         yield "Dask, 2 workers", Measured([*numtui, "diff", a, b, *on], own_cache(), too=True)

@@ -88,7 +88,7 @@ def _show(checked: CheckedRun, request: OpenRequest) -> int:
 
 
 def _write(report: CheckReport, targets: Sequence[Target], *, color: bool) -> None:
-    from numtui.report.check.write import write
+    from numtui.report.write import write
 
     for form, path in targets:
         colored = path is None and wants_color(sys.stdout, no_color=not color)

@@ -221,7 +221,7 @@ def write_runs(report: RunsReport, targets: Sequence[Target], *, color: bool) ->
     Raises:
         LogError: no log could be read.
     """
-    from numtui.report.runs.write import write
+    from numtui.report.write import write
 
     _refuse_nothing(report)
     for form, path in targets:

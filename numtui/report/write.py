@@ -1,4 +1,4 @@
-"""Write a report in any format; each has its own module, imported on demand."""
+"""Write a report in any form; each has its own module in the room of the report, imported on demand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, TextIO
 from numtui.report.options import FORMATS
 
 if TYPE_CHECKING:
+    from numtui.report.check.model import CheckReport
     from numtui.report.model import Report
+    from numtui.report.runs.model import RunsReport
 
 __all__ = ["write"]
 
 
-def write(report: Report, out: TextIO, form: str, *, color: bool = False) -> None:
+def write(report: Report | CheckReport | RunsReport, out: TextIO, form: str, *, color: bool = False) -> None:
     """Write a report in one of `FORMATS`.
 
     Args:
@@ -21,10 +23,10 @@ def write(report: Report, out: TextIO, form: str, *, color: bool = False) -> Non
     """
     if form not in FORMATS:
         raise ValueError(f"no such format: {form}")
+    room = type(report).__module__.rpartition(".")[0]
+    # the module has the name of the format
+    module = import_module(f"{room}.{form}")
     if form == "text":
-        from numtui.report.text import write_text
-
-        write_text(report, out, color=color)
+        module.write_text(report, out, color=color)
     else:
-        # The module has the name of the format.
-        import_module(f"numtui.report.{form}").write(report, out)
+        module.write(report, out)

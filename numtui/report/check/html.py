@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import Final, TextIO
 
 from matchers.runs.finding import Finding
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, result, run_words, size, subjects, summaries, where
-from numtui.report.html.page import static_page
+from numtui.report.html.page import bullets, more, static_page
 from numtui.report.html.summary import text
 from numtui.text.safe import safe_text
 
 __all__ = ["write"]
 
 _MAX_FINDINGS: Final = 500
-_MAX_SENTENCES: Final = 500
 
 
 def write(report: CheckReport, out: TextIO) -> None:
@@ -33,14 +32,14 @@ def _body(r: CheckReport) -> Iterator[str]:
     if findings:
         yield "<h2>Findings</h2>\n<ol>"
         yield from (_finding(r, finding) for finding in findings[:_MAX_FINDINGS])
-        yield f"</ol>{_more(len(findings) - _MAX_FINDINGS)}"
+        yield f"</ol>{more(len(findings) - _MAX_FINDINGS)}"
     yield "<h2>Checks</h2>\n<table><tr><th>check</th><th>result</th><th>made on</th></tr>"
     for each in summaries(r.checked):
         red = ' class="red"' if each.findings else ""
         yield f"<tr><td>{text(each.claim)}</td><td{red}>{each.verdict}</td><td>{escape(each.extent)}</td></tr>"
     yield "</table>"
-    yield from _list("Not checked", r.not_checked)
-    yield from _list("Notes", r.checked.notes)
+    yield from bullets("Not checked", r.not_checked)
+    yield from bullets("Notes", r.checked.notes)
 
 
 def _finding(r: CheckReport, finding: Finding) -> str:
@@ -51,14 +50,3 @@ def _finding(r: CheckReport, finding: Finding) -> str:
         told.append(f"rank {place.rank}: <code>{key}</code> {location}<br><small>{line}</small>")
     told += map(text, finding.notes)
     return f"<li>{'<br>'.join(told)}</li>"
-
-
-def _list(heading: str, sentences: Sequence[str]) -> Iterator[str]:
-    if sentences:
-        yield f"<h2>{heading}</h2>\n<ul>"
-        yield from (f"<li>{text(sentence)}</li>" for sentence in sentences[:_MAX_SENTENCES])
-        yield f"</ul>{_more(len(sentences) - _MAX_SENTENCES)}"
-
-
-def _more(n: int) -> str:
-    return f"<p>… and {n:,} more</p>" if n > 0 else ""

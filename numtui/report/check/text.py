@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TextIO
 
 from matchers.runs.finding import Finding
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, size, subjects, summaries, where
-from numtui.report.text_lines import BOLD, RED, Paint, wrapped
+from numtui.report.text_lines import BOLD, RED, Paint, list_lines, wrapped
 from numtui.text.safe import safe_text
 
 __all__ = ["write_text"]
 
 _MAX_FINDINGS = 10
-_MAX_LINES = 12
-"""Lines of a list of sentences."""
 _MAX_NOTES = 3
 """Notes of a finding."""
 _MAX_NEXT = 3
@@ -46,7 +44,7 @@ def _lines(r: CheckReport, paint: Paint) -> Iterator[str]:
         ("Not checked", r.not_checked, 2),
         ("Notes", r.checked.notes, 2),
     ):
-        yield from _list(paint(BOLD, heading), sentences, indent)
+        yield from list_lines(paint(BOLD, heading), sentences, indent)
     for number, step in enumerate(r.next_steps[:_MAX_NEXT]):
         if number == 0:
             yield ""
@@ -62,14 +60,3 @@ def _finding(r: CheckReport, finding: Finding) -> Iterator[str]:
         yield f"   {log_line(r.run, place)}{location}"
     for note in finding.notes[:_MAX_NOTES]:
         yield from wrapped(note, "   ", "   ")
-
-
-def _list(heading: str, sentences: Sequence[str], indent: int) -> Iterator[str]:
-    if not sentences:
-        return
-    yield ""
-    yield heading
-    for sentence in sentences[:_MAX_LINES]:
-        yield from wrapped(sentence, "  ", "  " + " " * indent)
-    if len(sentences) > _MAX_LINES:
-        yield f"  ... and {len(sentences) - _MAX_LINES:,} more"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 
 from numtui import __version__
+from numtui.text.safe import safe_text
 
-__all__ = ["packaged", "source_hash", "static_page"]
+__all__ = ["bullets", "more", "packaged", "source_hash", "static_page"]
+
+_MAX_SENTENCES = 500
+_MAX_SENTENCE = 1_000
 
 
 @cache
@@ -44,3 +48,16 @@ def static_page(title: str, heading: str, result: str, body: Iterable[str], *, r
     yield f'<header><h1>{escape(heading)}</h1><p id="result"{marked}>{escape(result)}</p></header>\n<main>'
     yield from body
     yield f"<p><small>numtui {escape(__version__)}</small></p>\n</main>\n</body>\n</html>"
+
+
+def bullets(heading: str, sentences: Sequence[str]) -> Iterator[str]:
+    """Yield a list under a heading; nothing for no sentences. They are made safe here."""
+    if sentences:
+        yield f"<h2>{heading}</h2>\n<ul>"
+        yield from (f"<li>{escape(safe_text(text, _MAX_SENTENCE))}</li>" for text in sentences[:_MAX_SENTENCES])
+        yield f"</ul>{more(len(sentences) - _MAX_SENTENCES)}"
+
+
+def more(n: int) -> str:
+    """Return how many things of a list were left out; empty for none."""
+    return f"<p>… and {n:,} more</p>" if n > 0 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import Final, TextIO
 
@@ -10,7 +10,7 @@ from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.origins import Origin
 from matchers.runs.diff.summary import Cell, RankSummary
 from matchers.status import Status
-from numtui.report.html.page import static_page
+from numtui.report.html.page import bullets, more, static_page
 from numtui.report.html.summary import text
 from numtui.report.runs.model import RunsReport
 from numtui.report.runs.words import (
@@ -33,7 +33,6 @@ __all__ = ["write"]
 _MAX_ORIGINS: Final = 100
 _MAX_CLASSES: Final = 500
 _MAX_RANKS: Final = 256
-_MAX_SENTENCES: Final = 500
 _STATUS: Final = {status.label: status for status in Status}
 
 
@@ -50,17 +49,17 @@ def _body(r: RunsReport) -> Iterator[str]:
     if origins:
         yield f"<h2>Where {'it' if c.red else 'the first difference'} began</h2>\n<ol>"
         yield from (_origin(r, number, origin) for number, origin in enumerate(origins[:_MAX_ORIGINS]))
-        yield f"</ol>{_more(len(origins) - _MAX_ORIGINS)}"
+        yield f"</ol>{more(len(origins) - _MAX_ORIGINS)}"
     yield "<h2>Ranks</h2>\n<table><tr><th>ranks</th><th>state</th><th></th></tr>"
     for each in c.classes[:_MAX_CLASSES]:
         state = class_state(each)
         red = ' class="red"' if state == "red" else ""
         ranks, told = escape(class_ranks(each)), escape(class_words(c, each))
         yield f"<tr><td>{ranks}</td><td{red}>{state}</td><td>{told}</td></tr>"
-    yield f"</table>{_more(len(c.classes) - _MAX_CLASSES)}"
+    yield f"</table>{more(len(c.classes) - _MAX_CLASSES)}"
     yield from _matrix(c)
-    yield from _list("Not compared, or not whole", list(reasons(c)))
-    yield from _list("Notes", list(notes(c)))
+    yield from bullets("Not compared, or not whole", list(reasons(c)))
+    yield from bullets("Notes", list(notes(c)))
 
 
 def _origin(r: RunsReport, number: int, origin: Origin) -> str:
@@ -78,7 +77,7 @@ def _matrix(c: RunComparison) -> Iterator[str]:
     if read:
         yield "<h2>Ranks × step</h2>\n<table>"
         yield from (_row(summary) for summary in read[:_MAX_RANKS])
-        yield f"</table>{_more(len(read) - _MAX_RANKS)}"
+        yield f"</table>{more(len(read) - _MAX_RANKS)}"
 
 
 def _row(summary: RankSummary) -> str:
@@ -90,14 +89,3 @@ def _cell(cell: Cell) -> str:
     told = text(f"{cell.phase} {cell.place}: {cell.status}" + (f", {cell.red:,} red" if cell.red else ""))
     red = ' class="red"' if status.red else ""
     return f'<span title="{told}"{red}>{escape(GLYPHS[status])}</span>'
-
-
-def _list(heading: str, sentences: Sequence[str]) -> Iterator[str]:
-    if sentences:
-        yield f"<h2>{heading}</h2>\n<ul>"
-        yield from (f"<li>{text(sentence)}</li>" for sentence in sentences[:_MAX_SENTENCES])
-        yield f"</ul>{_more(len(sentences) - _MAX_SENTENCES)}"
-
-
-def _more(n: int) -> str:
-    return f"<p>… and {n:,} more</p>" if n > 0 else ""

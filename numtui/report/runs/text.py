@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TextIO
 
 from matchers.runs.diff.origins import Origin
@@ -21,7 +21,7 @@ from numtui.report.runs.words import (
     reasons,
     runs_words,
 )
-from numtui.report.text_lines import BOLD, RED, Paint, wrapped
+from numtui.report.text_lines import BOLD, RED, Paint, list_lines, wrapped
 from numtui.text.safe import safe_text
 
 __all__ = ["write_text"]
@@ -29,7 +29,6 @@ __all__ = ["write_text"]
 _MAX_ORIGINS = 6
 _MAX_WAYS = 4
 _MAX_CLASSES = 16
-_MAX_LINES = 12
 
 
 def write_text(report: RunsReport, out: TextIO, *, color: bool = False) -> None:
@@ -53,8 +52,8 @@ def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
     yield ""
     yield paint(BOLD, "Ranks")
     yield from _classes(r)
-    yield from _list(paint(BOLD, "Not compared, or not whole"), list(reasons(c)))
-    yield from _list(paint(BOLD, "Notes"), list(notes(c)))
+    yield from list_lines(paint(BOLD, "Not compared, or not whole"), list(reasons(c)))
+    yield from list_lines(paint(BOLD, "Notes"), list(notes(c)))
     for number, step in enumerate(r.next_steps):
         if number == 0:
             yield ""
@@ -86,14 +85,3 @@ def _classes(r: RunsReport) -> Iterator[str]:
         yield f"  {ranks:{left}}  {state:{middle}}  {class_words(c, each)}".rstrip()
     if len(c.classes) > _MAX_CLASSES:
         yield f"  ... and {len(c.classes) - _MAX_CLASSES:,} more classes"
-
-
-def _list(heading: str, sentences: Sequence[str]) -> Iterator[str]:
-    if not sentences:
-        return
-    yield ""
-    yield heading
-    for sentence in sentences[:_MAX_LINES]:
-        yield from wrapped(sentence, "  ", "    ")
-    if len(sentences) > _MAX_LINES:
-        yield f"  ... and {len(sentences) - _MAX_LINES:,} more"

@@ -17,8 +17,8 @@ import pytest
 from matchers.runs.finding import Check, CheckedRun, Finding, Made, Place, Unmade
 from numtui.report.check.csv import COLUMNS
 from numtui.report.check.model import CheckReport
-from numtui.report.check.write import write
 from numtui.report.options import CONDITIONS_OF_RUN, FORMATS
+from numtui.report.write import write
 from tests.checked import checked_run, place, run_of
 from tests.conftest import REPOSITORY
 from tests.hostile import NASTY, RAW_CONTROL

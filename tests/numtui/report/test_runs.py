@@ -18,7 +18,7 @@ from matchers.runs.diff.summary import Outcome, RankSummary
 from numtui.report.options import CONDITIONS, FORMATS
 from numtui.report.runs.csv import COLUMNS
 from numtui.report.runs.model import RunsReport
-from numtui.report.runs.write import write
+from numtui.report.write import write
 from tests.conftest import REPOSITORY
 from tests.hostile import RAW_CONTROL
 from tests.numtui.report.test_formats import HOSTILE, outside_code, suites_of
