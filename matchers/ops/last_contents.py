@@ -14,7 +14,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import collective
+from matchers.ops.collectives import is_collective
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
 
@@ -94,7 +94,9 @@ class LastContents:
     def whole(self) -> bool:
         """True if a parameter that no record names was not written to: the log is whole, and no rank sends weights."""
         log = self.log
-        sent = collective(log) & log.updates
+        # what reduces sends gradients and norms, and a wait belongs to its collective
+        gathers = [is_collective(name) and "reduce" not in name and not name.startswith("wait") for name in log.ops]
+        sent = np.array([*gathers, False])[log.op] & log.updates
         return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
     def _touched(self, rows: list[int]) -> dict[str, Touch]:
