@@ -14,7 +14,7 @@ __all__ = ["add_parser"]
 
 _DESCRIPTION = """\
 Joins the parts of a comparison of two runs that numtui diff RUN_A RUN_B --shard i/n wrote,
-and reports on all ranks as numtui diff does. On a terminal it opens the overview of the ranks.
+and reports on all ranks as numtui diff does.
 
 exit codes:
   0  the comparison fails on nothing
