@@ -1,4 +1,4 @@
-"""What the first and last lines of a log say, without the rest of it."""
+"""Header and footer of a log, read without the rest of it."""
 
 from __future__ import annotations
 

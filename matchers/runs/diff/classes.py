@@ -16,9 +16,7 @@ _NODE = "node"
 
 
 class Kind(LabelledEnum):
-    """What the ranks of a class have in common: something is red; they were not compared; they agree within tolerance,
-    or to the bit.
-    """
+    """State that the ranks of a class share: red, not compared, equal within tolerance, equal to the bit."""
 
     RED = 0
     NOT_COMPARED = 1

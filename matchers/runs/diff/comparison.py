@@ -35,12 +35,12 @@ class RunComparison:
 
     @cached_property
     def causes(self) -> Traced:
-        """Where the first causes of all ranks began."""
+        """Origins of the first causes of all ranks."""
         return trace(self.summaries, of_causes)
 
     @cached_property
     def differences(self) -> Traced:
-        """Where the first differences of all ranks began, however little they are."""
+        """Origins of the first differences of all ranks, however little they are."""
         return trace(self.summaries, of_differences)
 
     @cached_property

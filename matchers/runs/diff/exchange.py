@@ -1,4 +1,4 @@
-"""What a rank sends to others and receives from them, and whether the two runs differ in it."""
+"""Collectives and messages of a rank, and their differences between the two runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_WALK = 5_000
 
 
 class Given(LabelledEnum):
-    """What a rank gives to a collective, against the other run."""
+    """Input of a collective on a rank, against that in the other run."""
 
     ALIKE = 0
     DIFFERENT = 1
@@ -123,7 +123,7 @@ def _sends(call: Call) -> bool:
 
 
 def _given(c: Comparison, row: int, one: Call, other: Call | None, norms: tuple[Float64, Float64]) -> Given:
-    """How a call's input differs: by its values, and by the rows that made it."""
+    """The difference of a call's input, by its values and by the rows that made it."""
     found = [Given.RED] if c.red[row] and not c.cause[row] else []
     makers = c.flow.a[one.row] if c.flow is not None else ()
     statuses = [Status(c.status[c.at_a[maker]]) for maker in makers if maker >= 0]

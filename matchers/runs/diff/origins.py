@@ -194,7 +194,7 @@ def _ordered(
 
 
 def _precedence(summaries: Mapping[int, RankSummary], origins: Sequence[Origin]) -> Bool:
-    """Whether the origin of each row precedes that of each column, without a cycle.
+    """bool[n, n]: the origin of each row precedes that of each column, without a cycle.
 
     Origins on several ranks, and calls that no two ranks share, leave room for cycles: those in one are in no order.
     """
@@ -206,7 +206,7 @@ def _precedence(summaries: Mapping[int, RankSummary], origins: Sequence[Origin])
 
 
 def _reachable(steps: Bool) -> Bool:
-    """Whether any number of steps lead from each row to each column."""
+    """bool[n, n]: any number of steps lead from each row to each column."""
     found = steps.copy()
     for k in range(len(found)):
         found |= found[:, k : k + 1] & found[k]
