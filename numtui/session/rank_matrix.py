@@ -11,14 +11,12 @@ from typing import Final, TypeAlias
 
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, RankSummary
-from matchers.status import Status
 
-__all__ = ["Row", "Stretch", "in_mesh_order", "rows_of", "status_of", "stretches"]
+__all__ = ["Row", "Stretch", "in_mesh_order", "rows_of", "stretches"]
 
 Stretch: TypeAlias = tuple[str, str]
 """Phase and place, as in `Cell`."""
 
-_STATUS: Final = {status.label: status for status in Status}
 _PHASES: Final = ("prepare", "forward", "backward", "gradients", "optimizer", "after", "other")
 """In the order of the step."""
 
@@ -38,11 +36,6 @@ class Row:
     cells: Mapping[int, Cell]
     began: frozenset[int]
     coordinates: Mapping[str, int]
-
-
-def status_of(cell: Cell) -> Status:
-    """Return the worst status of a stretch; NOT_JUDGED for a name that no status has."""
-    return _STATUS.get(cell.status, Status.NOT_JUDGED)
 
 
 def stretches(summaries: Iterable[RankSummary]) -> tuple[Stretch, ...]:
@@ -123,7 +116,7 @@ def _alike(rows: Iterable[Row]) -> Iterable[Sequence[Row]]:
     """Group rows in which the same stretches are red, and the divergence began in the same."""
     found: dict[object, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.began, tuple((column, status_of(cell).red) for column, cell in row.cells.items())].append(row)
+        found[row.began, tuple((column, cell.worst.red) for column, cell in row.cells.items())].append(row)
     return found.values()
 
 
@@ -131,7 +124,7 @@ def _joined(rows: Sequence[Row]) -> Row:
     worst: dict[int, Cell] = {}
     for row in rows:
         for column, cell in row.cells.items():
-            if column not in worst or status_of(cell) > status_of(worst[column]):
+            if column not in worst or cell.worst > worst[column].worst:
                 worst[column] = cell
     shared = set.intersection(*(set(row.coordinates.items()) for row in rows))
     coordinates = {name: n for name, n in rows[0].coordinates.items() if (name, n) in shared}

@@ -22,7 +22,7 @@ from numtui.report.runs.words import (
     result,
     short_name,
 )
-from numtui.session.rank_matrix import Row, status_of
+from numtui.session.rank_matrix import Row
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
@@ -131,7 +131,7 @@ def next_column(cursor: RanksCursor, width: int, height: int, by: int) -> int:
         return cursor.column
     cells = cursor.row.cells
     return max(
-        groups[at], key=lambda column: (column in cursor.row.began, status_of(cells[column]) if column in cells else -1)
+        groups[at], key=lambda column: (column in cursor.row.began, cells[column].worst if column in cells else -1)
     )
 
 
@@ -237,7 +237,7 @@ def _cell_line(cursor: RanksCursor) -> Line:
         line.append((f"  {_BEGAN} began here", "cause"))
     if (cell := cursor.cell) is not None:
         red = f", {plural(cell.red, 'red row')}" if cell.red else ""
-        status = status_of(cell)
+        status = cell.worst
         line.append((f"  {GLYPHS[status]} {WORDS[status] or status.label}{red}", STYLES.get(status, "dim")))
     elif cursor.summary.outcome == Outcome.COMPARED:
         line.append((f"  rank {cursor.rank} has no such operation", "dim"))
@@ -273,7 +273,7 @@ def _sign(row: Row, columns: range, *, equal: bool) -> tuple[str, str]:
     """Return the glyph of the worst cell of some columns, and its role."""
     if any(column in row.began for column in columns):
         return _BEGAN, "cause"
-    found = [status_of(row.cells[column]) for column in columns if column in row.cells]
+    found = [row.cells[column].worst for column in columns if column in row.cells]
     if not found:
         return (GLYPHS[Status.EQUAL], "dim") if equal else (" ", "")
     return GLYPHS[max(found)], STYLES.get(max(found), "dim")

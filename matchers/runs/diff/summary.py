@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from matchers.ops.module_path import canonical
-from matchers.status import LabelledEnum
+from matchers.status import LabelledEnum, Status
 
 __all__ = ["Cell", "Event", "Outcome", "RankSummary", "Received", "Sent", "place_of"]
+
+_STATUS: Final = {status.label: status for status in Status}
 
 
 class Outcome(LabelledEnum):
@@ -116,6 +119,11 @@ class Cell:
     def stretch(self) -> tuple[str, str]:
         """Phase and place: a rank has a cell of each at most."""
         return self.phase, self.place
+
+    @property
+    def worst(self) -> Status:
+        """The worst status; NOT_JUDGED for a label that no status has."""
+        return _STATUS.get(self.status, Status.NOT_JUDGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

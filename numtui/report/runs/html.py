@@ -9,7 +9,6 @@ from typing import Final, TextIO
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.origins import Origin
 from matchers.runs.diff.summary import Cell, RankSummary
-from matchers.status import Status
 from numtui.report.html.page import bullets, more, static_page
 from numtui.report.html.summary import text
 from numtui.report.runs.model import RunsReport
@@ -33,7 +32,6 @@ __all__ = ["write"]
 _MAX_ORIGINS: Final = 100
 _MAX_CLASSES: Final = 500
 _MAX_RANKS: Final = 256
-_STATUS: Final = {status.label: status for status in Status}
 
 
 def write(report: RunsReport, out: TextIO) -> None:
@@ -85,7 +83,6 @@ def _row(summary: RankSummary) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    status = _STATUS.get(cell.status, Status.NOT_JUDGED)
     told = text(f"{cell.phase} {cell.place}: {cell.status}" + (f", {cell.red:,} red" if cell.red else ""))
-    red = ' class="red"' if status.red else ""
-    return f'<span title="{told}"{red}>{escape(GLYPHS[status])}</span>'
+    red = ' class="red"' if cell.worst.red else ""
+    return f'<span title="{told}"{red}>{escape(GLYPHS[cell.worst])}</span>'
