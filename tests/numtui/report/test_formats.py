@@ -8,6 +8,7 @@ import io
 import json
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from numtui.report.options import CONDITIONS, FORMATS, ReportOptions, format_of
 from numtui.report.write import write
 from tests.builders import Op, op, training_step, write_log
 from tests.conftest import REPOSITORY
+from tests.hostile import RAW_CONTROL
 
 DATA = REPOSITORY / "tests" / "data"
 SCHEMA = json.loads((REPOSITORY / "docs" / "schema" / "report.schema.json").read_text(encoding="utf-8"))
@@ -304,6 +306,23 @@ def test_markdown_is_a_bug_report() -> None:
 def outside_code(text: str) -> str:
     """Markdown without its code spans, which nothing in them can leave."""
     return re.sub(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+
+
+def check_nothing_raw(text: str, form: str, schema: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """A report on a run, whose tables in Markdown have three columns, keeps its form whatever a log says."""
+    assert RAW_CONTROL.search(text) is None
+    if form == "json":
+        jsonschema.validate(json.loads(text), schema)
+    elif form == "csv":
+        assert {len(line.split(",")) for line in text.splitlines()} == {len(columns)}
+    elif form == "github":
+        assert all(re.match(r"::(error|warning) (\w+=[^:,]*,?)+::", line) for line in text.splitlines())
+    elif form == "markdown":
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")} == {4}
+        assert "<script" not in outside_code(text)
+        assert "@you" not in outside_code(text)
+    elif form == "html":
+        assert "<script" not in text
 
 
 def test_markdown_of_a_hostile_log(hostile: Comparison) -> None:

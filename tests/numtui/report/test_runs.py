@@ -20,8 +20,7 @@ from numtui.report.runs.csv import COLUMNS
 from numtui.report.runs.model import RunsReport
 from numtui.report.write import write
 from tests.conftest import REPOSITORY
-from tests.hostile import RAW_CONTROL
-from tests.numtui.report.test_formats import HOSTILE, outside_code, suites_of
+from tests.numtui.report.test_formats import HOSTILE, check_nothing_raw, suites_of
 from tests.ranks import ORIGIN, made_runs
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "schema" / "runs.schema.json").read_text(encoding="utf-8"))
@@ -124,19 +123,7 @@ def test_an_annotation_at_the_source_line() -> None:
 @pytest.mark.parametrize("ranks", [4, 1_024])
 def test_nothing_of_a_log_comes_through_raw(form: str, ranks: int) -> None:
     text = text_of(hostile(ranks), form)
-    assert RAW_CONTROL.search(text) is None
-    if form == "json":
-        jsonschema.validate(json.loads(text), SCHEMA)
-    elif form == "csv":
-        assert {len(line.split(",")) for line in text.splitlines()} == {len(COLUMNS)}
-    elif form == "github":
-        assert all(re.match(r"::(error|warning) (\w+=[^:,]*,?)+::", line) for line in text.splitlines())
-    elif form == "markdown":
-        assert {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")} == {4}
-        assert "<script" not in outside_code(text)
-        assert "@you" not in outside_code(text)
-    elif form == "html":
-        assert "<script" not in text
+    check_nothing_raw(text, form, SCHEMA, COLUMNS)
 
 
 def hostile(ranks: int) -> RunComparison:
