@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from matchers.comparison import Progress
-    from matchers.runs.diff.part_file import Shard
     from matchers.runs.diff.summary import RankSummary
     from numtui.cli.rank_task import RankTask
     from numtui.report.runs.model import RunsReport
@@ -76,21 +75,25 @@ def compare_runs(args: argparse.Namespace, fail_on: Sequence[str] = FAIL_ON, all
     Raises:
         UserError: the runs cannot be found, or the rules or known differences cannot be read.
     """
+    a, b = find_runs(args.a, args.b, step=args.step)
+    return _report_on(args, a, b, sorted({*a.paths, *b.paths}), fail_on, allow)
+
+
+def _report_on(
+    args: argparse.Namespace, a: Run, b: Run, ranks: Sequence[int], fail_on: Sequence[str], allow: Path | None
+) -> RunsReport:
+    """Compare some ranks."""
     from matchers.runs.diff.comparison import RunComparison
     from numtui.cli.rule_files import rule_files
     from numtui.report.runs.model import RunsReport
 
-    a, b = find_runs(args.a, args.b, step=args.step)
     names = default_names(args.a, args.b)
     named = getattr(args, "name_a", None) or names[0], getattr(args, "name_b", None) or names[1]
     rules = rule_files(requested_for(_without_noise(args), "", "", None, named))
     _refuse_broken(rules.applied, allow)
     options = _Options(args, allow, rules.applied)
-    ranks = sorted({*a.paths, *b.paths})
-    shard: Shard | None = getattr(args, "shard", None)
-    chosen = ranks if shard is None else shard.ranks(ranks)
     with ProgressLine() as progress:
-        summaries = dict(sorted(_summaries(options, a, b, named, chosen, progress)))
+        summaries = dict(sorted(_summaries(options, a, b, named, ranks, progress)))
     return RunsReport(
         RunComparison(named, summaries), (args.a, args.b), options.criteria, tuple(dict.fromkeys(fail_on))
     )
@@ -201,13 +204,14 @@ def _write_part(args: argparse.Namespace, allow: Path | None) -> int:
 
     if args.output is None or args.also or args.format is not None:
         raise InputError("--shard writes a part for numtui merge to -o FILE, and no other report")
-    made = compare_runs(args, FAIL_ON, allow)
     a, b = find_runs(args.a, args.b, step=args.step)
+    ranks = tuple(sorted({*a.paths, *b.paths}))
+    made = _report_on(args, a, b, args.shard.ranks(ranks), FAIL_ON, allow)
     part = Part(
         runs=made.runs,
         names=made.comparison.names,
         shard=args.shard,
-        ranks=tuple(sorted({*a.paths, *b.paths})),
+        ranks=ranks,
         criteria=made.criteria,
         summaries=tuple(made.comparison.summaries.values()),
     )
