@@ -178,6 +178,12 @@ class Ragged:
         """Row that each value belongs to."""
         return np.repeat(np.arange(len(self)), self.count)
 
+    def taken(self, rows: Int64) -> Ragged:
+        """The lists of some rows, in this order."""
+        count = self.count[rows]
+        start, nth = repeated(self.start[rows], count)
+        return Ragged(np.concatenate(([0], np.cumsum(count))), self.value[start + nth])
+
     def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
         """First value of each row, or of each of some rows; `missing` where a row has none."""
         start, end = self.start[:-1][rows], self.start[1:][rows]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from capture.log_format import escape
 from matchers.arrays import Bool, Int32, Int64
-from matchers.logs.columns import GrowingColumn, Ragged, Texts, repeated
+from matchers.logs.columns import GrowingColumn, Ragged, Texts
 from matchers.logs.interning import InternTable, hash_text
 from matchers.logs.number_parser import parse_digests, parse_numbers
 from matchers.logs.op_log import NO_DIGEST, OpLog
@@ -224,10 +224,8 @@ class References:
         log.stats[:, rows], log.present[rows] = log.stats[:, source], log.present[source]
         origin = np.arange(len(log))
         origin[rows] = source
-        count = log.outputs.count[origin]
-        start, nth = repeated(log.outputs.start[origin], count)
-        outputs = Ragged(np.concatenate(([0], np.cumsum(count))), log.outputs.value[start + nth])
-        return replace(log, outputs=outputs, extra=_with_texts(log, "Sketch", _copies(log, "Sketch", rows, source)))
+        texts = _with_texts(log, "Sketch", _copies(log, "Sketch", rows, source))
+        return replace(log, outputs=log.outputs.taken(origin), extra=texts)
 
     def _with_inputs(self, log: OpLog) -> OpLog:
         of, place, number = (self._taken(name) for name in ("producer row", "producer place", "producer"))

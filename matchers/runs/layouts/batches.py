@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -94,13 +95,12 @@ def _with_totals(log: OpLog, source: Sequence[int]) -> OpLog:
         source: the rank of each micro-batch.
     """
     rows = np.flatnonzero(_scalar_sums(log) & (log.micro_batch >= 0))
-    sums: dict[tuple[int, int, int], list[int]] = {}
+    sums: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    seen = Counter[tuple[int, int, int]]()
     for row in rows.tolist():
-        place = int(log.module[row]), int(log.op[row])
-        nth = sum(
-            1 for key, found in sums.items() if key[:2] == place and log.micro_batch[found[-1]] == log.micro_batch[row]
-        )
-        sums.setdefault((*place, nth), []).append(row)
+        module, op, batch = int(log.module[row]), int(log.op[row]), int(log.micro_batch[row])
+        sums[module, op, seen[module, op, batch]].append(row)
+        seen[module, op, batch] += 1
     value = np.full(len(log), np.nan)
     for found in sums.values():
         total, own = 0.0, dict.fromkeys(source, 0.0)
@@ -156,9 +156,9 @@ def _joined(like: OpLog, pieces: Sequence[Piece]) -> OpLog:
     columns["micro_batch"] = np.concatenate([np.full(len(rows), batch, np.int32) for _, rows, batch, _ in pieces])
     places = _places(pieces)
     for name in ("outputs", "inputs", "digests", "input_digests"):
-        columns[name] = _lists([_taken(getattr(log, name), rows) for log, rows, _, _ in pieces])
+        columns[name] = _lists([getattr(log, name).taken(rows) for log, rows, _, _ in pieces])
     columns["producers"] = _lists(
-        [_moved(_taken(log.producers, rows), place) for (log, rows, _, _), place in zip(pieces, places, strict=True)]
+        [_moved(log.producers.taken(rows), place) for (log, rows, _, _), place in zip(pieces, places, strict=True)]
     )
     columns["keys"] = KeyColumn(b"".join(log.keys.raw(int(row)) + b"\n" for log, rows, _, _ in pieces for row in rows))
     names = dict.fromkeys(name for log, _, _, _ in pieces for name in log.extra)
@@ -186,13 +186,6 @@ def _moved(producers: Ragged, place: Int64) -> Ragged:
     value = producers.value.copy()
     value[known] = place[producers.value[known]]
     return Ragged(producers.start, value)
-
-
-def _taken(lists: Ragged, rows: Int64) -> Ragged:
-    count = lists.count[rows]
-    start = np.concatenate(([0], np.cumsum(count))).astype(lists.start.dtype)
-    at = np.repeat(lists.start[rows] - start[:-1], count) + np.arange(int(start[-1]))
-    return Ragged(start, lists.value[at])
 
 
 def _lists(parts: Sequence[Ragged]) -> Ragged:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import communicating
@@ -40,7 +40,7 @@ _STATISTICS = ("l1", "l2", "min", "max", "mean")
 
 
 class Holds(LabelledEnum):
-    """What the ranks hold of a record's first output."""
+    """The share of a record's first output that the ranks hold."""
 
     REPLICA = 0
     SHARD = 1
@@ -127,8 +127,7 @@ class _Merge:
         holds = np.full(len(log), Holds.UNKNOWN, np.int8)
         prints = np.stack([each.digests.first(at, NO_DIGEST) for each, at in self._here()])
         norms = np.stack([each.outputs.first(at) for each, at in self._here()])
-        same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
-        same = (prints == prints[0]).all(axis=0) & ((prints[0] != NO_DIGEST) | same_norms)
+        same = _agree(prints, norms)
         holds[self.here[same]] = Holds.REPLICA
         buffers = communicating(log)
         wholes: dict[int, tuple[int, ...]] = {}
@@ -223,8 +222,7 @@ class _Merge:
             found[known] = marks.value[marks.start[at[owner[known]]] + place[known]]
             prints.append(found)
         stacked, bits = np.stack(norms), np.stack(prints)
-        same_norms = ((stacked == stacked[0]) | (np.isnan(stacked) & np.isnan(stacked[0]))).all(axis=0)
-        same = (bits == bits[0]).all(axis=0) & ((bits[0] != NO_DIGEST) | same_norms)
+        same = _agree(bits, stacked)
         row = self.here[owner]
         if sketched is None:
             lost = ~same & np.isin(self._held_by_input(value.start[row] + place), (Holds.PARTIAL, Holds.UNKNOWN))
@@ -321,6 +319,12 @@ class _Merge:
                 how = placement.partition(" of [")[0] or Holds(self.holds[row]).label
                 out[row] = f"{len(self._logs)} ranks, {how}".encode()
         return out
+
+
+def _agree(digests: Hash, norms: Float64) -> Bool:
+    """bool[n]: all ranks have the same digest; where they have none, the same norm. Both are of [ranks, n]."""
+    same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
+    return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
 
 
 def _shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from matchers.cache_folder import CacheFolder
 from matchers.errors import LogError
@@ -61,25 +60,25 @@ def read_both(
     Raises:
         LogError, InputError: a log cannot be read, or ranks cannot be merged.
     """
-    sides = [_logs(path, cache, _half(progress, k)) for k, path in enumerate(paths)]
-    firsts = [next(iter(logs.values())) for logs in sides]
+    sides = [_read(path, cache, _half(progress, k)) for k, path in enumerate(paths)]
+    firsts = [side if isinstance(side, OpLog) else next(iter(side.logs.values())) for side in sides]
     a, b = (
-        virtual_log(RankLogs(find_run(path), logs), firsts[1 - k]) if os.path.isdir(path) else firsts[k]
-        for k, (path, logs) in enumerate(zip(paths, sides, strict=True))
+        side if isinstance(side, OpLog) else virtual_log(side, other)
+        for side, other in zip(sides, reversed(firsts), strict=True)
     )
     return a, b
 
 
-def _logs(path: str, cache: CacheFolder | None, progress: Progress | None) -> Mapping[int, OpLog]:
+def _read(path: str, cache: CacheFolder | None, progress: Progress | None) -> OpLog | RankLogs:
     if not os.path.isdir(path):
-        return {0: read_cached(path, cache, progress=progress)}
+        return read_cached(path, cache, progress=progress)
     found: dict[int, OpLog] = {}
     run = find_run(path)
     for done, (rank, log) in enumerate(run.paths.items()):
         if progress is not None:
             progress(f"reading rank {rank}", done / len(run.paths))
         found[rank] = read_cached(log, cache)
-    return found
+    return RankLogs(run, found)
 
 
 def _half(progress: Progress | None, k: int) -> Progress | None:

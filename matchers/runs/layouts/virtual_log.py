@@ -37,13 +37,13 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
     role = ranks.roles[0]
+    together = _merged(ranks, role, role.ranks, other)
     groups = _by_batch(ranks, role)
     if len(groups) == 1:
-        return _merged(ranks, role, role.ranks, other)
-    updates = _merged(ranks, role, role.ranks, other)
+        return together
     groups = _in_order_of(other, {group: ranks.logs[group[0]] for group in groups})
     of = next(k for k, group in enumerate(groups) if role.reference in group)
-    return as_micro_batches([_merged(ranks, role, group, other) for group in groups], updates, of)
+    return as_micro_batches([_merged(ranks, role, group, other) for group in groups], together, of)
 
 
 def _in_order_of(other: OpLog, logs: Mapping[tuple[int, ...], OpLog]) -> list[tuple[int, ...]]:
