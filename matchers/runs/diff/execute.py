@@ -78,10 +78,10 @@ def _in_pool(
                 yield running.pop(future), result
         pool.shutdown()
     except BaseException:
-        # the user gave up: nothing is left behind
-        pool.shutdown(wait=False, cancel_futures=True)
+        # the user gave up: nothing is left behind, nor the pool's thread, which races the end of the interpreter
         for process in multiprocessing.active_children():
-            process.terminate()
+            process.kill()
+        pool.shutdown(cancel_futures=True)
         raise
 
 
