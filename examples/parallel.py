@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 from bugs import NO_BUG, Planted
-from parallel_faults import reduce_apart, reduce_wrongly, replace_collectives
+from parallel_faults import UnreducedRowwise, load_wrong_shards, reduce_apart, reduce_wrongly, replace_collectives
 from settings import Settings
 from simulated import give_each_rank_a_copy, shard_fully
 from torch import Tensor
@@ -53,6 +53,11 @@ class World:
     def tensor_size(self) -> int:
         """Number of ranks that share the matrices of a layer."""
         return self.tensor_mesh.size() if self.tensor_mesh else 1
+
+    @property
+    def shards(self) -> int:
+        """Number of parts of the rows of a matrix."""
+        return self.tensor_size * self.data_size
 
     def sum(self, value: Tensor) -> Tensor:
         """Sum over the ranks that see different data."""
@@ -106,6 +111,9 @@ def split_matrices(model: Any, world: World) -> None:
     """Apply tensor parallelism with norms over slices of the sequence; every rank starts with the same full weights."""
     if world.simulated:
         give_each_rank_a_copy(model)
+    bug = world.bug
+    if bug.has("wrong-shard"):
+        load_wrong_shards(model.get_parameter(bug.parameter("attention.wq.weight")), world.shards)
     if world.tensor_mesh is None:
         return
     whole_input = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
@@ -127,11 +135,14 @@ def split_matrices(model: Any, world: World) -> None:
         "norm": SequenceParallel(),
         "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
     }
-    for layer in model.layers:
-        parallelize_module(layer, world.tensor_mesh, layer_plan, src_data_rank=None)
+    odd_plan = dict(layer_plan)
+    if bug.has("partial-as-replicated"):
+        odd_plan["attention.wo"] = UnreducedRowwise(output_layouts=Shard(1))
+    for k, layer in enumerate(model.layers):
+        parallelize_module(layer, world.tensor_mesh, odd_plan if k == bug.layer else layer_plan, src_data_rank=None)
     parallelize_module(model, world.tensor_mesh, model_plan, src_data_rank=None)
     if not world.data_mesh:
-        reduce_wrongly(model.layers[world.bug.layer].attention_norm, world.bug, world.tensor_size)
+        reduce_wrongly(model.layers[bug.layer].attention_norm, bug, world.tensor_size)
 
 
 def divide_data(model: Any, settings: Settings, world: World) -> Any:

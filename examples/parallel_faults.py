@@ -10,7 +10,8 @@ from faults import wait_and_corrupt
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import RowwiseParallel
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -46,6 +47,29 @@ def _on_local_slice(norm: Any) -> Any:
         return DTensor.from_local(local * scale * norm.weight.to_local(), x.device_mesh, x.placements)
 
     return forward
+
+
+def load_wrong_shards(weight: nn.Parameter, parts: int) -> None:
+    """Move the rows of a weight on by one shard, so that each of `parts` ranks will hold that of its neighbour."""
+    with torch.no_grad():
+        weight.copy_(weight.roll(len(weight) // parts, dims=0))
+
+
+def clip_by_local_norm(model: nn.Module, limit: float) -> Tensor:
+    """Clip gradients by the norm of this rank's shards, a term of the whole norm; return that term."""
+    gradients: list[Any] = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm([gradient.to_local() for gradient in gradients])
+    nn.utils.clip_grads_with_norm_(model.parameters(), limit, norm)
+    return norm
+
+
+class UnreducedRowwise(RowwiseParallel):
+    """Row-wise parallelism whose results, terms of a sum over ranks, pass for the sum."""
+
+    @staticmethod
+    def _prepare_output_fn(output_layouts: Any, use_local_output: bool, module: Any, outputs: Any, mesh: Any) -> Any:
+        taken = DTensor.from_local(outputs.to_local(), mesh, (Replicate(),))
+        return RowwiseParallel._prepare_output_fn(output_layouts, use_local_output, module, taken, mesh)  # noqa: SLF001, what the class overrides
 
 
 def replace_collectives(layer: FSDPModule, bug: Planted, tensor_group: Any) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import checkpointing
 import torch
-from bugs import LAYER_BUGS
+from bugs import LAYER_BUGS, Planted
 from data import derived_seed, initialise, micro_batch
 from faults import data_rank, empty_mean, flip_bit
 from loss import LOSSES
 from model import LayerConfig, ModelConfig, Transformer
 from parallel import World, divide_data, number, open_world, split_matrices, synchronised
+from parallel_faults import clip_by_local_norm
 from settings import Settings, parse
 from simulated import batch_of_all, flip_bits, spoiled
 from state import digest
@@ -97,6 +98,13 @@ def batch(settings: Settings, world: World, step: int, index: int, size: tuple[i
     return of(own, other=world.bug.here("other-batch"))
 
 
+def clip(model: nn.Module, settings: Settings, bug: Planted) -> Tensor:
+    """Scale gradients down to a norm of at most `settings.clip`; return the norm before."""
+    if bug.has("partial-as-replicated") and settings.parallel == "fsdp2":
+        return clip_by_local_norm(model, settings.clip)
+    return nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+
+
 def train(model: Transformer, settings: Settings, world: World) -> None:
     """Run the loop: micro-batches, gradient clipping, optimizer; print one line per step."""
     bug = world.bug
@@ -127,6 +135,8 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
     tokens = (settings.batch * world.data_size - settings.uneven) * settings.seq_len
     if not settings.has_bug("accumulation-scale"):
         tokens *= settings.micro_batches
+    if bug.has("local-tokens"):
+        tokens = tokens // world.data_size
     run = make_step(model, called, settings, tokens)
 
     for step in range(1, settings.steps + 1):
@@ -140,7 +150,7 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
                 spoiled(model, faults, now=step == settings.bug_step),
             ):
                 total += run(inputs, targets)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        norm = clip(model, settings, bug)
         if settings.has_bug("weight-decay-off") and step >= settings.bug_step:
             for group in optimizer.param_groups:
                 group["weight_decay"] = 0.0
