@@ -16,6 +16,7 @@ from matchers.runs.finding import Check, CheckedRun, Finding, Made, Unmade
 from matchers.runs.finite import check_finite, check_recompute
 from matchers.runs.gradients import Gradients, check_odd_one_out
 from matchers.runs.order import in_order
+from matchers.runs.placed import check_placed
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.replicas import Replication, check_replicas
 from matchers.runs.replicated import check_replicated_stays
@@ -51,11 +52,12 @@ def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress 
         raise LogError(next(iter(unreadable.values())))
     if progress is not None:
         progress("checking", len(run.paths) / (len(run.paths) + 1))
-    return check_logs(_described(run, logs, unreadable), logs)
+    return check_logs(run, logs, unreadable)
 
 
-def check_logs(run: Run, logs: Mapping[int, OpLog]) -> CheckedRun:
-    """Check a run whose logs were read."""
+def check_logs(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str] | None = None) -> CheckedRun:
+    """Check a run whose logs were read; `unreadable`: why others could not be."""
+    run = _described(run, logs, unreadable or {})
     ranks = RankLogs(run, logs)
     said = list(_checks(ranks))
     findings = [one for one in said if isinstance(one, Finding)]
@@ -78,6 +80,7 @@ def _checks(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     yield from check_data(ranks, gradients)
     replication = Replication(ranks, gradients)
     yield from check_replicas(ranks, replication)
+    yield from check_placed(ranks)
     yield from check_same_collectives(ranks)
     yield from check_same_program(ranks)
     yield from check_finite(ranks)
