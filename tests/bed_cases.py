@@ -211,10 +211,24 @@ ONE_PROCESS: dict[int, Case] = {
 """One process with the samples of so many data-parallel ranks, as micro-batches."""
 _DATA_RANKS = {"tp": 1, "fsdp2+tp": 2, "ddp": 4, "fsdp2": 4}
 _BUGS = {
-    "softmax-scale": "layers.1.attention",
-    "detached-keys": "layers.1.attention",
-    "norm-eps": "layers.1.attention_norm",
+    "tp": {
+        "softmax-scale": "layers.1.attention",
+        "wrong-shard": "layers.1.attention.wq",
+        "partial-as-replicated": "layers.1",
+    },
+    "fsdp2+tp": {"detached-keys": "layers.1.attention", "wrong-group": "layers.1", "local-tokens": "loss_of"},
+    "ddp": {
+        "norm-eps": "layers.1.attention_norm",
+        "not-reduced": "layers.1.attention.wq",
+        "sum-not-mean": "layers.1.attention.wq",
+    },
+    "fsdp2": {
+        "softmax-scale": "layers.1.attention",
+        "not-reduced": "layers.1",
+        "partial-as-replicated": "clip_grad_norm_",
+    },
 }
+"""By layout, bugs and the modules in which their first cause is."""
 LAYOUTS: tuple[tuple[Case, Case], ...] = tuple(
     (
         ONE_PROCESS[data_ranks],
@@ -228,10 +242,9 @@ LAYOUTS: tuple[tuple[Case, Case], ...] = tuple(
         ),
     )
     for layout, data_ranks in _DATA_RANKS.items()
-    for bug, module in {"": "", **_BUGS}.items()
-    if (layout, bug) != ("ddp", "detached-keys")  # DDP would wait for the gradient
+    for bug, module in {"": "", **_BUGS[layout]}.items()
 )
-"""One process, and four ranks that compute the same; with a bug of the model in the parallel run only."""
+"""One process, and four ranks that compute the same; with a bug of the model or the layout in the parallel run only."""
 
 ALL_CASES: tuple[Case, ...] = (
     *CASES,

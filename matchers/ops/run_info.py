@@ -16,6 +16,7 @@ from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
 __all__ = [
+    "MERGED_FINDINGS",
     "DividedBatch",
     "Note",
     "Severity",
@@ -27,6 +28,11 @@ __all__ = [
     "divided_batch",
     "tells_start",
 ]
+
+
+MERGED_FINDINGS = "merged_findings"
+"""Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
+_MAX_FINDINGS = 3
 
 
 class Severity(LabelledEnum):
@@ -423,6 +429,12 @@ def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     for side, run in (("a", a), ("b", b)):
         if type(ranks := run.get("merged_ranks")) is int:
             yield Note(Severity.HARMLESS, "merged", f"{side} is the log of {ranks:,} ranks, merged by their placements")
+        found = _list(run, MERGED_FINDINGS)
+        for text in found[:_MAX_FINDINGS]:
+            yield Note(Severity.SUSPICIOUS, "ranks", f"the ranks of {side} contradict each other: {text}")
+        if len(found) > _MAX_FINDINGS:
+            more = f"{len(found) - _MAX_FINDINGS:,} more contradictions of the ranks of {side}: numtui check lists them"
+            yield Note(Severity.SUSPICIOUS, "ranks", more)
 
 
 # Entries

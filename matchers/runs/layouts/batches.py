@@ -11,12 +11,12 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
-from matchers.logs.op_log import STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
-from matchers.runs.layouts.merge import OF_PARTS
+from matchers.runs.layouts.reduced import ReducedGradients
 
 __all__ = ["as_micro_batches"]
 
@@ -34,7 +34,7 @@ _MEAN = STATISTICS.index("Mean")
 _TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype", "locations": "location"}
 
 
-def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int) -> OpLog:
+def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLog) -> OpLog:
     """Join logs: the passes of each as micro-batches, and after them the updates of one.
 
     The micro-batches of all ranks with one number follow each other, as those of a loader that deals them out. What a
@@ -42,6 +42,7 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int) -> OpLog:
 
     Args:
         updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`.
+        other: the log to compare with, which may add up gradients that the ranks reduce (`reduced.py`).
     """
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
     pieces: list[Piece] = []
@@ -51,8 +52,12 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int) -> OpLog:
             if k:
                 wanted &= ~_starts_of_sums(log)
             pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
-    joined = _joined(updates, [*pieces, Piece(updates, np.flatnonzero(~_passes(updates)), -1, of)])
-    return _with_totals(joined, [piece.source for piece in pieces])
+    last = pieces.pop()
+    gradients = ReducedGradients(other, last.log, last.rows, updates)
+    rest = np.flatnonzero(~_passes(updates))
+    joined = _joined(updates, [*pieces, last._replace(rows=gradients.rows), Piece(updates, rest, -1, of)])
+    joined = gradients.joined(joined, sum(len(piece.rows) for piece in pieces), rest, len(logs))
+    return _with_totals(joined, [piece.source for piece in (*pieces, last)])
 
 
 def _passes(log: OpLog) -> Bool:
@@ -120,7 +125,7 @@ def _with_numbers(log: OpLog, rows: Int64, value: Float64) -> OpLog:
     outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
     has = log.outputs.count[rows] > 0
     outputs[log.outputs.start[rows[has]]] = np.abs(value[has])
-    digests[log.digests.start[rows[log.digests.count[rows] > 0]]] = OF_PARTS
+    digests[log.digests.start[rows[log.digests.count[rows] > 0]]] = NO_DIGEST
     sketches = log.texts("Sketch").changed(dict.fromkeys(rows.tolist(), b""))
     return replace(
         log,
@@ -174,7 +179,7 @@ def _places(pieces: Sequence[Piece]) -> list[Int64]:
     start = 0
     for log, rows, _, source in pieces:
         place = of_source.get(source, np.full(len(log) + 1, -1)).copy()
-        place[rows] = start + np.arange(len(rows))
+        place[rows[::-1]] = (start + np.arange(len(rows)))[::-1]  # of doubles the first
         of_source[source] = place
         out.append(place)
         start += len(rows)

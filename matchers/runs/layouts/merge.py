@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +29,18 @@ from matchers.ops.json_values import integers, number, parsed, parsed_object
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.shapes import dimensions, numel
 from matchers.ops.shards import ShardInfo, infer_shards
-from matchers.status import LabelledEnum
+from matchers.runs.layouts.declared import Declared, stand_in
+from matchers.runs.layouts.holds import Holds
 from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["OF_PARTS", "Holds", "merged"]
+__all__ = ["OF_PARTS", "merged"]
 
 OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
 """Digest of a tensor of which only the parts were read: no log has its equal."""
+_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
+"""Placements whose terms add up, as those of norms and of extremes do not."""
 _STATISTICS = ("l1", "l2", "min", "max", "mean")
-
-
-class Holds(LabelledEnum):
-    """The share of a record's first output that the ranks hold."""
-
-    REPLICA = 0
-    SHARD = 1
-    PARTIAL = 2
-    UNKNOWN = 3
 
 
 def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
@@ -58,12 +53,32 @@ def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
     return _Merge(logs, rows, other).log() if len(logs) > 1 else logs[0]
 
 
+class _Listed(NamedTuple):
+    """The values of one field of all records that every rank has with lists of one length.
+
+    Attributes:
+        of, marks: the lists of the first rank.
+        owner, place: int64[m], the record (as a place in `_Merge.here`) and the slot of each value.
+        norms, digests: of [ranks, m].
+        known: bool[m], the digests belong to the norms.
+    """
+
+    of: Ragged
+    marks: Ragged
+    owner: Int64
+    place: Int64
+    norms: Float64
+    digests: Hash
+    known: Bool
+
+
 class _Merge:
     """Columns of the merged log.
 
     Attributes:
         here: int64, records that all ranks have.
         holds: int8[n] of `Holds`.
+        odd: by record whose replicas differ, the rank that stands for all.
     """
 
     def __init__(self, logs: Sequence[OpLog], rows: Int64, other: OpLog) -> None:
@@ -71,7 +86,9 @@ class _Merge:
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
         self._theirs = _shapes_by_op(other)
+        self._declared = Declared([log.header.run for log in logs])
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
+        self.odd: dict[int, int] = {}
         self.holds, self._whole = self._holdings()
 
     def log(self) -> OpLog:
@@ -88,13 +105,16 @@ class _Merge:
             stats[:, shard] = folded_statistics(parts[0], parts[1].astype(np.int64), sizes, start)
             counts[:, shard] = folded_counts(parts[1].astype(np.int64), start)
         stats[:, lost], present[lost] = np.nan, 0
+        for row, number_ in self.odd.items():
+            odd, its = self._logs[number_], int(self._rows[number_][row])
+            stats[:, row], counts[:, row], present[row] = odd.stats[:, its], odd.counts[:, its], odd.present[its]
         changed = np.flatnonzero(holds != Holds.REPLICA).tolist()
         sketches = self._sketches(changed)
         # numbers that do not round are known by their norms only: their bits are not those of the whole
         rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype]
         sketched = rounds & np.isin(np.arange(len(log)), [row for row, text in sketches.items() if text])
-        outputs, digests = self._lists("outputs", "digests", sketched)
-        inputs, input_digests = self._lists("inputs", "input_digests")
+        outputs, digests = self._outputs(sketched)
+        inputs, input_digests = self._inputs()
         shapes, shape = self._shapes()
         texts: dict[str, dict[int, bytes]] = {
             "Sketch": sketches,
@@ -129,9 +149,9 @@ class _Merge:
         norms = np.stack([each.outputs.first(at) for each, at in self._here()])
         same = _agree(prints, norms)
         holds[self.here[same]] = Holds.REPLICA
-        buffers = communicating(log)
+        buffers, updates = communicating(log), log.updates
         wholes: dict[int, tuple[int, ...]] = {}
-        for row, equal in zip(self.here.tolist(), same.tolist(), strict=True):
+        for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
             if log.shape[row] < 0:
                 holds[row] = Holds.REPLICA  # nothing is returned
                 continue
@@ -140,10 +160,14 @@ class _Merge:
             if placed >= 0:
                 part = info.parts[placed]
                 if part.partial:
-                    masked = any("Mask" in name for name in part.partial)
-                    holds[row] = Holds.UNKNOWN if masked else Holds.PARTIAL
+                    holds[row] = Holds.PARTIAL if all(map(_ADDS_UP.match, part.partial)) else Holds.UNKNOWN
                 elif part.whole != part.shape:
                     holds[row], wholes[row] = Holds.SHARD, part.whole
+                elif not equal:
+                    holds[row] = Holds.REPLICA
+                    self.odd[row] = stand_in(prints[:, k].tolist())
+            elif updates[row] and (whole := self._whole_of_named(row, local)) is not None:
+                holds[row], wholes[row] = Holds.SHARD, whole
             elif not equal and buffers[row]:
                 continue  # flat buffers are cut otherwise in each layout
             elif not equal and info.partial[row]:
@@ -153,6 +177,15 @@ class _Merge:
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
         return holds, wholes
+
+    def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
+        name, op = self._name(row), self._first.op_name(row)
+        return self._declared.whole(name, local) if op.endswith(("_like", "_")) else None
+
+    def _name(self, row: int) -> str:
+        """The name of the first input, empty without one."""
+        return self._first.texts("Parameter").get(row, "").partition(";")[0]
 
     def _whole_of(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
@@ -174,7 +207,9 @@ class _Merge:
     def _distinct(self, row: int) -> list[int]:
         """The ranks that hold different parts of a tensor; those that hold the same one are replicas of each other."""
         if self._info.placed[row] < 0:
-            return list(range(len(self._logs)))
+            name = self._name(row)
+            declared = self._declared.holds(name) == Holds.SHARD
+            return list(self._declared.distinct(name) if declared else range(len(self._logs)))
         found: dict[str, int] = {}
         for rank, (log, at) in enumerate(zip(self._logs, self._rows, strict=True)):
             placement = parsed_object(log.texts("Placement").raw(int(at[row]))) or {}
@@ -202,14 +237,55 @@ class _Merge:
 
     # -- numbers
 
-    def _lists(self, values: str, digests: str, sketched: Bool | None = None) -> tuple[Ragged, Ragged]:
-        """L1 norms and digests of all outputs, or inputs: added where ranks differ; what is not known is NaN.
+    def _outputs(self, sketched: Bool) -> tuple[Ragged, Ragged]:
+        """L1 norms and digests of all outputs: added where ranks differ; what is not known is NaN.
 
         Args:
-            sketched: bool[n], of outputs: the record has a sketch, by which it is judged; None for inputs.
+            sketched: bool[n], the record has a sketch, by which it is judged.
         """
-        value, digest = getattr(self._first, values), getattr(self._first, digests)
-        total, mark = np.full(len(value.value), np.nan), np.full(len(digest.value), NO_DIGEST)
+        listed = self._listed("outputs", "digests")
+        row, same = self.here[listed.owner], _agree(listed.digests, listed.norms)
+        head = listed.place == 0
+        holds = np.where(head, self.holds[row], np.where(same, Holds.REPLICA, Holds.UNKNOWN))
+        norms, digests = listed.norms[0].copy(), listed.digests[0].copy()
+        for k in np.flatnonzero(head & np.isin(row, list(self.odd))).tolist():
+            rank = self.odd[int(row[k])]
+            norms[k], digests[k] = listed.norms[rank, k], listed.digests[rank, k]
+        norms[holds != Holds.REPLICA] = np.nan
+        for k in np.flatnonzero(holds == Holds.SHARD).tolist():
+            norms[k] = listed.norms[self._distinct(int(row[k])), k].sum()
+        digests[holds != Holds.REPLICA] = NO_DIGEST
+        digests[(holds != Holds.REPLICA) & head & sketched[row]] = OF_PARTS
+        return self._with(listed, norms, digests)
+
+    def _inputs(self) -> tuple[Ragged, Ragged]:
+        """The same of all inputs; of named ones by what is declared of them."""
+        listed = self._listed("inputs", "input_digests")
+        row, same = self.here[listed.owner], _agree(listed.digests, listed.norms)
+        lost = np.isin(
+            self._held_by_input(self._first.inputs.start[row] + listed.place), (Holds.PARTIAL, Holds.UNKNOWN)
+        )
+        norms = np.where(same, listed.norms[0], np.where(lost, np.nan, listed.norms.sum(axis=0)))
+        digests = np.where(same, listed.digests[0], NO_DIGEST)
+        for k, name in self._named(listed):
+            declared = self._declared.holds(name)
+            if declared == Holds.SHARD:
+                norms[k], digests[k] = listed.norms[list(self._declared.distinct(name)), k].sum(), NO_DIGEST
+            elif declared == Holds.REPLICA and not same[k]:
+                rank = stand_in(listed.digests[:, k].tolist())
+                norms[k], digests[k] = listed.norms[rank, k], listed.digests[rank, k]
+        return self._with(listed, norms, digests)
+
+    def _named(self, listed: _Listed) -> Iterator[tuple[int, str]]:
+        """The place in the lists, and the name, of each input that the log names."""
+        texts = self._first.texts("Parameter")
+        for begin in np.flatnonzero(listed.place == 0).tolist():
+            row = int(self.here[listed.owner[begin]])
+            for slot, name in enumerate(texts[row].split(";") if row in texts else ()):
+                if name and slot < self._first.inputs.count[row]:
+                    yield begin + slot, name
+
+    def _listed(self, values: str, digests: str) -> _Listed:
         counts = np.stack([getattr(log, values).count[at] for log, at in self._here()])
         listed = np.stack([getattr(log, digests).count[at] for log, at in self._here()])
         rows = np.flatnonzero((counts == counts[0]).all(axis=0) & (listed == listed[0]).all(axis=0))
@@ -221,26 +297,16 @@ class _Merge:
             found = np.full(len(owner), NO_DIGEST)
             found[known] = marks.value[marks.start[at[owner[known]]] + place[known]]
             prints.append(found)
-        stacked, bits = np.stack(norms), np.stack(prints)
-        same = _agree(bits, stacked)
-        row = self.here[owner]
-        if sketched is None:
-            lost = ~same & np.isin(self._held_by_input(value.start[row] + place), (Holds.PARTIAL, Holds.UNKNOWN))
-            added = np.where(same, stacked[0], np.where(lost, np.nan, stacked.sum(axis=0)))
-            kept = same
-        else:
-            head = place == 0
-            holds = np.where(head, self.holds[row], np.where(same, Holds.REPLICA, Holds.UNKNOWN))
-            added = np.where(holds == Holds.REPLICA, stacked[0], np.nan)
-            for k in np.flatnonzero(holds == Holds.SHARD).tolist():
-                added[k] = stacked[self._distinct(int(row[k])), k].sum()
-            kept = holds == Holds.REPLICA
-            of_parts = ~kept & known & head & sketched[row]
-            mark[digest.start[row[of_parts]] + place[of_parts]] = OF_PARTS
-        total[value.start[row] + place] = added
-        kept &= known
-        mark[digest.start[row[kept]] + place[kept]] = bits[0][kept]
-        return Ragged(value.start, total), Ragged(digest.start, mark)
+        of = getattr(self._first, values), getattr(self._first, digests)
+        return _Listed(*of, owner, place, np.stack(norms), np.stack(prints), known)
+
+    def _with(self, listed: _Listed, norms: Float64, digests: Hash) -> tuple[Ragged, Ragged]:
+        """The lists of the first log with these numbers; those of records that not all ranks have are unknown."""
+        row, known = self.here[listed.owner], listed.known
+        total, mark = np.full(len(listed.of.value), np.nan), np.full(len(listed.marks.value), NO_DIGEST)
+        total[listed.of.start[row] + listed.place] = norms
+        mark[listed.marks.start[row[known]] + listed.place[known]] = digests[known]
+        return Ragged(listed.of.start, total), Ragged(listed.marks.start, mark)
 
     def _held_by_input(self, at: Int64) -> NDArray[np.int8]:
         """What the ranks hold of some inputs (places among all), by the records that made them; SHARD for no record."""
@@ -307,7 +373,7 @@ class _Merge:
             if len(raws) == len(self._logs) and all(
                 isinstance(each, list) and len(each) == len(entries[0]) for each in entries
             ):
-                out[row] = json.dumps([_entry(parts) for parts in zip(*entries, strict=True)]).encode()
+                out[row] = json.dumps([_entry(parts, self._declared) for parts in zip(*entries, strict=True)]).encode()
         return out
 
     def _told(self) -> dict[int, bytes]:
@@ -317,7 +383,8 @@ class _Merge:
             if log.shape[row] >= 0:
                 placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
                 how = placement.partition(" of [")[0] or Holds(self.holds[row]).label
-                out[row] = f"{len(self._logs)} ranks, {how}".encode()
+                apart = f", rank {self.odd[row]} differs" if row in self.odd else ""
+                out[row] = f"{len(self._logs)} ranks, {how}{apart}".encode()
         return out
 
 
@@ -337,7 +404,7 @@ def _shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
     return found
 
 
-def _entry(parts: Sequence[Any]) -> Any:
+def _entry(parts: Sequence[Any], declared: Declared) -> Any:
     """What an operation left in an input, from the parts of all ranks."""
     one = parts[0]
     if not all(isinstance(each, dict) for each in parts):
@@ -348,8 +415,11 @@ def _entry(parts: Sequence[Any]) -> Any:
     if placement is not None and isinstance(placement.get("shape"), list):
         whole["shape"] = placement["shape"]
     sharded = any("Shard" in name for name in names)
-    if not sharded and len({str(each.get("digest")) for each in parts}) == 1:
+    digests = [str(each.get("digest")) for each in parts]
+    if not sharded and len(set(digests)) == 1:
         return whole
+    if declared.holds(str(one.get("name"))) == Holds.REPLICA:
+        return parts[stand_in(digests)]
     if sharded:
         parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
     unknown = ("digest", "hash", "sketch", *_STATISTICS)

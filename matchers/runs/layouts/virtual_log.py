@@ -8,6 +8,7 @@ replicated or sharded over all ranks, are merged again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from matchers.arrays import Int64
 from matchers.errors import InputError
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.micro_batches import micro_batch_numbers
+from matchers.ops.run_info import MERGED_FINDINGS
+from matchers.runs.check import check_logs
+from matchers.runs.finding import listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.merge import merged
 from matchers.runs.rank_logs import RankLogs, Role
@@ -37,13 +41,20 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
     role = ranks.roles[0]
-    together = _merged(ranks, role, role.ranks, other)
+    together = _with_findings(_merged(ranks, role, role.ranks, other), ranks)
     groups = _by_batch(ranks, role)
     if len(groups) == 1:
         return together
     groups = _in_order_of(other, {group: ranks.logs[group[0]] for group in groups})
     of = next(k for k, group in enumerate(groups) if role.reference in group)
-    return as_micro_batches([_merged(ranks, role, group, other) for group in groups], together, of)
+    return as_micro_batches([_merged(ranks, role, group, other) for group in groups], together, of, other)
+
+
+def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
+    """The log with what its ranks contradict each other in, which the merged records do not show."""
+    found = check_logs(ranks.run, ranks.logs).findings
+    told = [f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found]
+    return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
 
 
 def _in_order_of(other: OpLog, logs: Mapping[tuple[int, ...], OpLog]) -> list[tuple[int, ...]]:

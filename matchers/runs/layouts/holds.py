@@ -1,0 +1,16 @@
+"""The share of a tensor that ranks hold."""
+
+from __future__ import annotations
+
+from matchers.status import LabelledEnum
+
+__all__ = ["Holds"]
+
+
+class Holds(LabelledEnum):
+    """The share of a tensor that the ranks hold."""
+
+    REPLICA = 0
+    SHARD = 1
+    PARTIAL = 2
+    UNKNOWN = 3
