@@ -21,7 +21,7 @@ from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.status import LabelledEnum
 
-__all__ = ["COUNTS", "NO_DIGEST", "STATISTICS", "Folding", "Header", "OpLog", "Phase", "Problem"]
+__all__ = ["COUNTS", "NO_DIGEST", "OF_PARTS", "STATISTICS", "Folding", "Header", "OpLog", "Phase", "Problem"]
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
@@ -31,6 +31,9 @@ COUNTS = ("numel", "nan", "inf", "zero")
 
 NO_DIGEST = np.uint64(0x6E6F206469676573)
 """Placeholder for a digest that was not taken or cannot be read. (Not 0, a possible digest of zeros.)"""
+
+OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
+"""Digest of a tensor of which only the parts were read, and the sketch is known: no other has its equal."""
 
 
 class Phase(LabelledEnum):

@@ -15,7 +15,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.micro_batches import own_micro_batches
@@ -107,9 +107,18 @@ def _ratio_of_totals(a: OpLog, b: OpLog) -> float:
 
 
 def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
-    """float64[p], norm of a's result / norm of b's; NaN or Inf where one is 0 or unknown."""
+    """float64[p], norm of a's result / norm of b's; NaN or Inf where one is 0 or unknown.
+
+    Of a sum of which only the terms were read, the norm is unknown: the sketches of a tensor and its multiple have
+    the same ratio.
+    """
+    one, other = a.outputs.first(pairing.lead_a), b.outputs.first(pairing.lead_b)
+    for k in np.flatnonzero(np.isnan(one) | np.isnan(other)).tolist():
+        texts = a.texts("Sketch").raw(int(pairing.lead_a[k])), b.texts("Sketch").raw(int(pairing.lead_b[k]))
+        if all(texts):
+            one[k], other[k] = np.linalg.norm(decode_sketches(texts), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return a.outputs.first(pairing.lead_a) / b.outputs.first(pairing.lead_b)
+        return np.asarray(one / other)
 
 
 def scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
@@ -149,4 +158,4 @@ def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple
     norms = Ragged(values.start, np.where(which, values.value * factor, values.value))
     if not np.array_equal(values.start, digests.start):
         return norms, digests
-    return norms, Ragged(digests.start, np.where(which, NO_DIGEST, digests.value))
+    return norms, Ragged(digests.start, np.where(which & (digests.value != OF_PARTS), NO_DIGEST, digests.value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +16,10 @@ from matchers.ops.dataflow import sources
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
+from matchers.runs.layouts.piece import Piece
 from matchers.runs.layouts.reduced import ReducedGradients
 
 __all__ = ["as_micro_batches"]
-
-
-class Piece(NamedTuple):
-    """Some records of a log, and the micro-batch that they are; -1 for none. `source` is the number of its rank."""
-
-    log: OpLog
-    rows: Int64
-    batch: int
-    source: int
 
 
 _MEAN = STATISTICS.index("Mean")
@@ -52,12 +44,10 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
             if k:
                 wanted &= ~_starts_of_sums(log)
             pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
-    last = pieces.pop()
-    gradients = ReducedGradients(other, last.log, last.rows, updates)
+    gradients = ReducedGradients(other, pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
-    joined = _joined(updates, [*pieces, last._replace(rows=gradients.rows), Piece(updates, rest, -1, of)])
-    joined = gradients.joined(joined, sum(len(piece.rows) for piece in pieces), rest, len(logs))
-    return _with_totals(joined, [piece.source for piece in (*pieces, last)])
+    joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
+    return _with_totals(joined, [piece.source for piece in pieces])
 
 
 def _passes(log: OpLog) -> Bool:

@@ -8,10 +8,7 @@ them stands for all. Of the terms of a *partial* sum the sketches add, and norms
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,25 +19,22 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.collectives import communicating
 from matchers.ops.folding import folded_counts, folded_statistics
-from matchers.ops.json_values import integers, number, parsed, parsed_object
+from matchers.ops.json_values import parsed_object
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.shapes import dimensions, numel
 from matchers.ops.shards import ShardInfo, infer_shards
+from matchers.runs.layouts.changes import encoded_sum, merged_changes
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
-from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["OF_PARTS", "merged"]
+__all__ = ["merged"]
 
-OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
-"""Digest of a tensor of which only the parts were read: no log has its equal."""
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
-_STATISTICS = ("l1", "l2", "min", "max", "mean")
 
 
 def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
@@ -121,7 +115,7 @@ class _Merge:
             **self._further_outputs(),
             "Placement": dict.fromkeys(log.texts("Placement"), b""),
             "User hash": dict.fromkeys(changed, b""),
-            "Mutated": self._mutated(),
+            "Mutated": merged_changes(self._logs, self._rows, self._declared),
             MERGED: self._told(),
         }
         return replace(
@@ -344,7 +338,7 @@ class _Merge:
     def _sketch(self, row: int) -> bytes:
         ranks = range(len(self._logs)) if self.holds[row] == Holds.PARTIAL else self._distinct(row)
         texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in ranks]
-        return _encoded(texts)
+        return encoded_sum(texts)
 
     def _further_outputs(self) -> dict[str, dict[int, bytes]]:
         """The fields of outputs after the first, without those that are not the same on all ranks."""
@@ -359,22 +353,6 @@ class _Merge:
                 if len(others) > 1:
                     found.setdefault(name, {})[row] = b""
         return found
-
-    def _mutated(self) -> dict[int, bytes]:
-        """What operations left in their inputs."""
-        out: dict[int, bytes] = {}
-        for row in self._first.texts("Mutated"):
-            raws = [
-                log.texts("Mutated").raw(int(at[row]))
-                for log, at in zip(self._logs, self._rows, strict=True)
-                if at[row] >= 0
-            ]
-            entries = [parsed(raw) for raw in raws]
-            if len(raws) == len(self._logs) and all(
-                isinstance(each, list) and len(each) == len(entries[0]) for each in entries
-            ):
-                out[row] = json.dumps([_entry(parts, self._declared) for parts in zip(*entries, strict=True)]).encode()
-        return out
 
     def _told(self) -> dict[int, bytes]:
         """What is said of each merged record: `4 ranks, Shard(1) on tp`."""
@@ -402,47 +380,6 @@ def _shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
         if code % width:
             found[log.ops[code // width]].add(dimensions(log.shapes[code % width - 1]))
     return found
-
-
-def _entry(parts: Sequence[Any], declared: Declared) -> Any:
-    """What an operation left in an input, from the parts of all ranks."""
-    one = parts[0]
-    if not all(isinstance(each, dict) for each in parts):
-        return one
-    placement = one.get("placement") if isinstance(one.get("placement"), dict) else None
-    names = [str(name) for name in (placement or {}).get("placements") or ()]
-    whole = {name: value for name, value in one.items() if name != "placement"}
-    if placement is not None and isinstance(placement.get("shape"), list):
-        whole["shape"] = placement["shape"]
-    sharded = any("Shard" in name for name in names)
-    digests = [str(each.get("digest")) for each in parts]
-    if not sharded and len(set(digests)) == 1:
-        return whole
-    if declared.holds(str(one.get("name"))) == Holds.REPLICA:
-        return parts[stand_in(digests)]
-    if sharded:
-        parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
-    unknown = ("digest", "hash", "sketch", *_STATISTICS)
-    whole = {name: value for name, value in whole.items() if name not in unknown}
-    if placement is None:
-        whole.pop("shape", None)  # that of a part, of what is not known
-    else:
-        whole["sketch"] = _encoded([str(each.get("sketch") or "") for each in parts]).decode()
-    counts = [integers(each.get("counts"), 4) for each in parts]
-    if any("artial" in name for name in names) or None in counts or not sharded:
-        return whole
-    values = np.array([[number(each.get(name)) for each in parts] for name in _STATISTICS])
-    numbers = np.array(counts, np.int64).T
-    start = np.zeros(1, np.int64)
-    told = folded_statistics(values, numbers, numbers[0].astype(np.float64), start)[:, 0]
-    whole |= {name: value for name, value in zip(_STATISTICS, told.tolist(), strict=True) if math.isfinite(value)}
-    return whole | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
-
-
-def _encoded(sketches: Sequence[bytes | str]) -> bytes:
-    """The sum of sketches as base64; empty if one is missing."""
-    total = decode_sketches(sketches).sum(axis=0)
-    return b64encode(total.astype("<f8").tobytes()) if np.isfinite(total).all() else b""
 
 
 def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:

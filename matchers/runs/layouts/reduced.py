@@ -2,14 +2,16 @@
 
 Where one process adds the gradient of each micro-batch to those before it, ranks reduce them: in buckets, over shards,
 for many parameters at once. What comes of it is what the updates read that the log names, such as the norm for
-clipping. So the last addition of the other run has a counterpart: the sum as the ranks go on with it.
+clipping: the result of the last addition, as the ranks go on with it. The additions before have no tensor anywhere, but
+sketches add up.
 """
 
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,35 +19,43 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Int64
+from matchers.arrays import Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result
 from matchers.ops.placement import MERGED
+from matchers.runs.layouts.piece import Piece
+from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ReducedGradients"]
 
 _OP = b"add_"
+_SAME = 1e-3
+"""Relative deviation of sketches that add up: they round."""
+
+_Place = tuple[str, str, int]
 
 
-class _Sum(NamedTuple):
-    """The gradient of a parameter, summed over ranks.
+class _Gradient(NamedTuple):
+    """The gradient of a parameter.
 
     Attributes:
-        term: the record of the last micro-batch with what it adds.
+        terms: in each micro-batch, the record of its term.
         content: as it is read after the reduction.
-        like: the addition of the other run.
+        like: the last addition of the other run.
+        adds_up: the sketch of a sum is that of its terms: they have its order of elements.
         readers: the updates that read it.
     """
 
     name: str
-    term: int
+    terms: tuple[int, ...]
     content: Result
     like: int
+    adds_up: bool
     readers: list[Touch]
 
 
@@ -55,27 +65,30 @@ class ReducedGradients:
     Their sums are records of the joined log. Most are new: doubles of the terms, which become additions.
     """
 
-    def __init__(self, other: OpLog, log: OpLog, rows: Int64, updates: OpLog) -> None:
-        """`log`, `rows`: a rank, and its records of the last micro-batch; `updates`: with the updates of all ranks."""
-        self._other, self._log, self._updates = other, log, updates
-        self._last = rows
-        self._sums = list(self._found())
-        number = micro_batch_numbers(log)
-        self._own = {term: row for row, _, term in accumulations(log, number, sources(log))}
-        """The additions with which the rank itself accumulates."""
+    def __init__(self, other: OpLog, pieces: Sequence[Piece], updates: OpLog) -> None:
+        """`pieces`: the micro-batches; `updates`: the log with the updates of all ranks."""
+        self._other, self._updates = other, updates
+        self._pieces = pieces
+        self._found = list(self._gradients())
+        self._own = [_additions(piece.log) for piece in pieces]
+        """By term, the additions with which ranks themselves accumulate."""
 
-    def _found(self) -> Iterator[_Sum]:
-        number, flow = micro_batch_numbers(self._other), sources(self._other)
-        terms = {record: term for record, _, term in accumulations(self._other, number, flow)}
-        places = _places(self._other, np.flatnonzero(number == number.max(initial=0)))
-        here = {place: row for row, place in _places(self._log, self._last).items()}
-        for name, touch in LastContents(self._other, tuple(self._other.modules)).first.items():
+    def _gradients(self) -> Iterator[_Gradient]:
+        other, number, flow = self._other, micro_batch_numbers(self._other), sources(self._other)
+        added = {record: (before, term) for record, before, term in accumulations(other, number, flow)}
+        places = _places(other, np.flatnonzero(number == number.max(initial=0)))
+        here = [{place: row for row, place in _places(of.log, of.rows).items()} for of in self._pieces] if added else []
+        for name, touch in LastContents(other, tuple(other.modules)).first.items():
             record = int(flow[touch.row][touch.slot])
-            place, readers = places.get(terms.get(record, -1)), self._readers.get(name)
-            if place in here and readers:
-                content = self._contents.before(readers[0])
-                if math.isfinite(content.l1):
-                    yield _Sum(name, here[place], content, record, readers)
+            before, term = added.get(record, (-1, -1))
+            place, readers = places.get(term), self._readers.get(name)
+            if place is None or not readers or not all(place in of for of in here):
+                continue
+            content = self._contents.before(readers[0])
+            if math.isfinite(content.l1):
+                total, *parts = _sketches(other, [record, before, term])
+                adds_up = bool(np.linalg.norm(sum(parts) - total) <= _SAME * np.linalg.norm(total))
+                yield _Gradient(name, tuple(of[place] for of in here), content, record, adds_up, readers)
 
     @cached_property
     def _contents(self) -> LastContents:
@@ -95,58 +108,110 @@ class ReducedGradients:
         return found
 
     @cached_property
-    def rows(self) -> Int64:
-        """The records of the last micro-batch, with the doubles."""
-        doubled = [of.term for of in self._sums if of.term not in self._own]
-        return np.sort(np.concatenate((self._last, np.array(doubled, np.int64))))
+    def pieces(self) -> list[Piece]:
+        """The micro-batches, with the doubles."""
+        out = list(self._pieces[:1])
+        for k, (piece, own) in enumerate(zip(self._pieces, self._own, strict=True)):
+            if k:
+                doubled = [of.terms[k] for of in self._found if of.terms[k] not in own]
+                rows = np.sort(np.concatenate((piece.rows, np.array(doubled, np.int64))))
+                out.append(piece._replace(rows=rows))
+        return out
 
-    def joined(self, log: OpLog, start: int, updates: Int64, ranks: int) -> OpLog:
+    def joined(self, log: OpLog, updates: Int64, ranks: int) -> OpLog:
         """The joined log with the sums.
 
         Args:
-            start: of the last micro-batch in it; the updates, these records, follow.
+            updates: these records of the updates follow the micro-batches.
             ranks: for the reader.
         """
-        new = [of.term not in self._own for of in self._sums]
-        at = [self._own.get(of.term, of.term) for of in self._sums]
-        rows = start + np.searchsorted(self.rows, at) + np.array(new, np.int64)
-        after = start + len(self.rows)
-        log = _as_additions(log, rows[new])
-        makers = log.producers.value.copy()
-        for row, of in zip(rows.tolist(), self._sums, strict=True):
-            for touch in of.readers:
-                at_slot = log.producers.start[after + np.searchsorted(updates, touch.row)] + touch.slot
-                reduced, makers[at_slot] = makers[at_slot], row
-                if reduced < row:
-                    makers[log.producers.start[row]] = reduced
-        log = replace(log, producers=Ragged(log.producers.start, makers))
-        return self._with_contents(log, rows, ranks)
+        if not self._found:
+            return log
+        start = np.cumsum([0, *(len(piece.rows) for piece in self.pieces)])
+        terms, sums = (np.zeros((len(self.pieces), len(self._found)), np.int64) for _ in range(2))
+        new = np.zeros(sums.shape, bool)
+        for k, (piece, own) in enumerate(zip(self.pieces, self._own, strict=True)):
+            made = np.array([of.terms[k] for of in self._found])
+            at = np.array([own.get(term, term) for term in made.tolist()])
+            new[k] = (at == made) & (k > 0)
+            terms[k] = start[k] + np.searchsorted(piece.rows, made)
+            sums[k] = start[k] + np.searchsorted(piece.rows, at) + new[k]
+        log = _as_additions(log, np.sort(sums[new]))
+        log = self._with_producers(log, terms, sums, start[-1], updates)
+        return self._with_contents(self._with_form(log, sums[1:]), terms, sums, ranks)
 
-    def _with_contents(self, log: OpLog, rows: Int64, ranks: int) -> OpLog:
-        """The log in which some additions result in the sums; their form is that of the other log."""
-        other, like = self._other, [of.like for of in self._sums]
-        shapes, shape = _taken_over(log.shapes, log.shape, rows, other.shapes, other.shape[like])
-        dtypes, dtype = _taken_over(log.dtypes, log.dtype, rows, other.dtypes, other.dtype[like])
+    def _with_producers(self, log: OpLog, terms: Int64, sums: Int64, after: int, updates: Int64) -> OpLog:
+        """Let each sum read the one before it, the last one what was reduced; and the updates read that."""
+        makers, start = log.producers.value.copy(), log.producers.start
+        for k in range(1, len(sums)):
+            makers[start[sums[k]]] = terms[0] if k == 1 else sums[k - 1]
+        for row, of in zip(sums[-1].tolist(), self._found, strict=True):
+            for touch in of.readers:
+                slot = start[after + np.searchsorted(updates, touch.row)] + touch.slot
+                reduced, makers[slot] = makers[slot], row
+                if reduced < row:
+                    makers[start[row]] = reduced
+        return replace(log, producers=Ragged(start, makers))
+
+    def _with_form(self, log: OpLog, sums: Int64) -> OpLog:
+        """Shape and dtype of the sums, int64[micro-batches, gradients]: those of the other log."""
+        other, like = self._other, [of.like for of in self._found] * len(sums)
+        shapes, shape = _taken_over(log.shapes, log.shape, sums.reshape(-1), other.shapes, other.shape[like])
+        dtypes, dtype = _taken_over(log.dtypes, log.dtype, sums.reshape(-1), other.dtypes, other.dtype[like])
+        return replace(log, shapes=shapes, shape=shape, dtypes=dtypes, dtype=dtype)
+
+    def _with_contents(self, log: OpLog, terms: Int64, sums: Int64, ranks: int) -> OpLog:
+        """What the sums come to: the last ones as they are read, the others by the sketches of their terms."""
         stats, present, counts = log.stats.copy(), log.present.copy(), log.counts.copy()
-        stats[:, rows], present[rows], counts[:, rows] = np.nan, 0, -1
+        every = sums[1:].reshape(-1)
+        stats[:, every], present[every] = np.nan, 0
+        # finite, as their terms are; of the last ones the norm says it
+        counts[:, every], counts[:, sums[-1]] = log.counts[:, terms[1:].reshape(-1)], -1
         outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
-        contents = [of.content for of in self._sums]
-        outputs[log.outputs.start[rows]] = [of.l1 for of in contents]
-        digests[log.digests.start[rows]] = [NO_DIGEST if of.digest is None else of.digest for of in contents]
-        told = [f"{ranks} ranks, {of.name} reduced".encode() for of in self._sums]
+        last, contents = sums[-1], [of.content for of in self._found]
+        outputs[log.outputs.start[every]], digests[log.digests.start[every]] = np.nan, NO_DIGEST
+        outputs[log.outputs.start[last]] = [of.l1 for of in contents]
+        digests[log.digests.start[last]] = [NO_DIGEST if of.digest is None else of.digest for of in contents]
+        sketches = dict.fromkeys(every.tolist(), b"")
+        for k, of in enumerate(self._found):
+            if of.adds_up:
+                partial = np.cumsum(_sketches(log, terms[:-1, k]), axis=0)[1:]
+                for row, sketch in zip(sums[1:-1, k].tolist(), partial, strict=True):
+                    if np.isfinite(sketch).all():
+                        sketches[row] = b64encode(sketch.astype("<f8").tobytes())
+                        digests[log.digests.start[row]] = OF_PARTS
+        told = {
+            row: f"{of.name} of {k + 2} micro-batches".encode()
+            for k, rows in enumerate(sums[1:-1].tolist())
+            for row, of in zip(rows, self._found, strict=True)
+        }
+        told |= {
+            row: f"{ranks} ranks, {of.name} reduced".encode()
+            for row, of in zip(last.tolist(), self._found, strict=True)
+        }
         return replace(
             log,
-            shapes=shapes,
-            shape=shape,
-            dtypes=dtypes,
-            dtype=dtype,
             stats=stats,
             present=present,
             counts=counts,
             outputs=Ragged(log.outputs.start, outputs),
             digests=Ragged(log.digests.start, digests),
-            extra={**log.extra, MERGED: log.texts(MERGED).changed(dict(zip(rows.tolist(), told, strict=True)))},
+            extra={
+                **log.extra,
+                "Sketch": log.texts("Sketch").changed(sketches),
+                MERGED: log.texts(MERGED).changed(told),
+            },
         )
+
+
+def _additions(log: OpLog) -> dict[int, int]:
+    """Term → addition, of a rank that accumulates over micro-batches of its own."""
+    return {term: row for row, _, term in accumulations(log, micro_batch_numbers(log), sources(log))}
+
+
+def _sketches(log: OpLog, rows: Sequence[int] | Int64) -> Float64:
+    """float64[m, 16] of some records; NaN without one."""
+    return decode_sketches([log.texts("Sketch").raw(int(row)) for row in rows])
 
 
 def _places(log: OpLog, rows: Int64) -> dict[int, tuple[str, str, int]]:

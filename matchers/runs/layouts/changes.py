@@ -1,0 +1,117 @@
+"""What operations left in their inputs, merged from all ranks: the entries of `Mutated`."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from matchers.arrays import Int64
+from matchers.logs.op_log import OpLog
+from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.json_values import integers, number, parsed
+from matchers.runs.layouts.declared import Declared, stand_in
+from matchers.runs.layouts.holds import Holds
+from matchers.verdict.sketches import decode_sketches
+
+__all__ = ["encoded_sum", "merged_changes"]
+
+_STATISTICS = ("l1", "l2", "min", "max", "mean")
+_OF_PARTS = ("digest", "hash", "sketch", *_STATISTICS)
+_NO_SKETCH = b64encode(bytes(16 * 8)).decode()
+"""The sketch of zeros."""
+
+Entry = Mapping[str, Any]
+
+
+def merged_changes(logs: Sequence[OpLog], rows: Int64, declared: Declared) -> dict[int, bytes]:
+    """The text of the field by row of the first log; empty where not all ranks have the record.
+
+    Args:
+        rows: int64[ranks, n], the record of each rank for each of the first.
+    """
+    of_first: set[int] = set()
+    for log, at in zip(logs, rows, strict=True):
+        of_first |= set(np.flatnonzero(np.isin(at, list(log.texts("Mutated")))).tolist())
+    out: dict[int, bytes] = {}
+    for row in of_first:
+        records = rows[:, row].tolist()
+        changed = [_by_slot(log, at) for log, at in zip(logs, records, strict=True)] if min(records) >= 0 else []
+        slots = sorted({slot for each in changed for slot in each})
+        entries = [_merged(_at_slot(logs, records, changed, slot), declared) for slot in slots]
+        out[row] = json.dumps(entries).encode() if entries else b""
+    return out
+
+
+def _by_slot(log: OpLog, record: int) -> dict[int, Entry]:
+    entries = parsed(log.texts("Mutated").raw(record)) or []
+    found = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return {slot: entry for entry in found if type(slot := entry.get("input")) is int}
+
+
+def _at_slot(
+    logs: Sequence[OpLog], records: Sequence[int], changed: Sequence[Mapping[int, Entry]], slot: int
+) -> list[Entry]:
+    """What each rank has in an input afterwards. A rank that does not list it left it as it was."""
+    like = next(each[slot] for each in changed if slot in each)
+    parts = []
+    for rank, (log, record, each) in enumerate(zip(logs, records, changed, strict=True)):
+        norms = log.inputs[record]
+        before = float(norms[slot]) if slot < len(norms) else math.nan
+        parts.append(each[slot] if slot in each else _unchanged(like, before, rank))
+    return parts
+
+
+def _unchanged(like: Entry, norm: float, rank: int) -> Entry:
+    """An input of which only its norm is known; if that is zero, all else is."""
+    entry = {name: value for name, value in like.items() if name not in _OF_PARTS} | {"l1": norm}
+    if isinstance(placement := like.get("placement"), dict):
+        entry["placement"] = {**placement, "offsets": f"of rank {rank}"}
+    counts = integers(like.get("counts"), 4)
+    if norm == 0 and counts is not None:
+        return entry | dict.fromkeys(_STATISTICS, 0.0) | {"counts": [counts[0], 0, 0, counts[0]], "sketch": _NO_SKETCH}
+    return {name: value for name, value in entry.items() if name != "counts"}
+
+
+def _merged(parts: Sequence[Entry], declared: Declared) -> Entry:
+    one = parts[0]
+    placement = found if isinstance(found := one.get("placement"), dict) else None
+    names = [str(name) for name in (placement or {}).get("placements") or ()]
+    whole = {name: value for name, value in one.items() if name != "placement"}
+    if placement is not None and isinstance(placement.get("shape"), list):
+        whole["shape"] = placement["shape"]
+    sharded = any("Shard" in name for name in names)
+    digests = [str(each.get("digest")) for each in parts]
+    if not sharded and len(set(digests)) == 1:
+        return whole
+    if declared.holds(str(one.get("name"))) == Holds.REPLICA:
+        return parts[stand_in(digests)]
+    if sharded:
+        parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
+    whole = {name: value for name, value in whole.items() if name not in (*_OF_PARTS, "counts")}
+    if placement is None:
+        whole.pop("shape", None)  # that of a part, of what is not known
+    else:
+        whole["sketch"] = encoded_sum([str(each.get("sketch") or "") for each in parts]).decode()
+    counts = [integers(each.get("counts"), 4) for each in parts]
+    if any("artial" in name for name in names) or not sharded:
+        return whole
+    if None in counts:
+        total = sum(number(each.get("l1")) for each in parts)
+        return whole | ({"l1": total} if math.isfinite(total) else {})
+    values = np.array([[number(each.get(name)) for each in parts] for name in _STATISTICS])
+    numbers = np.array(counts, np.int64).T
+    start = np.zeros(1, np.int64)
+    told = folded_statistics(values, numbers, numbers[0].astype(np.float64), start)[:, 0]
+    whole |= {name: value for name, value in zip(_STATISTICS, told.tolist(), strict=True) if math.isfinite(value)}
+    return whole | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
+
+
+def encoded_sum(sketches: Sequence[bytes | str]) -> bytes:
+    """The sum of sketches as base64; empty if one is missing."""
+    total = decode_sketches(sketches).sum(axis=0)
+    return b64encode(total.astype("<f8").tobytes()) if np.isfinite(total).all() else b""
