@@ -125,13 +125,23 @@ def coordinate_of(mesh: Any, rank: int | None) -> tuple[int, ...] | None:
     with unnoticed():
         ranks = grid.reshape(-1).tolist()
     if rank not in ranks:
-        return None
+        return _coordinate_in_root(mesh, rank)
     at = ranks.index(rank)
     found: list[int] = []
     for size in reversed(tuple(mesh.shape)):
         at, inside = divmod(at, size)
         found.insert(0, inside)
     return tuple(found)
+
+
+def _coordinate_in_root(mesh: Any, rank: int) -> tuple[int, ...] | None:
+    """Return the coordinate of a simulated rank whose own slice of a larger mesh the simulation does not make."""
+    root = getattr(mesh, "_root_mesh", None)
+    names, of_root = (getattr(one, "mesh_dim_names", None) or () for one in (mesh, root))
+    if not names or not set(names) <= set(of_root):
+        return None
+    found = coordinate_of(root, rank)
+    return None if found is None else tuple(found[of_root.index(name)] for name in names)
 
 
 def _chunks(runs: Runs, count: int) -> list[Runs]:

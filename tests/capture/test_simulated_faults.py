@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from matchers.comparison import compare
@@ -9,6 +10,8 @@ from matchers.logs.parser import read_log
 from matchers.runs.diff.classes import Kind
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summarise import summary_of
+from matchers.runs.layouts.read import read_both
+from matchers.verdict.expectation import Expect, Expectation
 from tests.capture.runs import Examples, Run
 
 RANKS = 8
@@ -49,3 +52,17 @@ def test_a_bit_of_one_rank_is_the_first_difference(examples: Examples) -> None:
     assert list(origin.events) == [5]
     assert origin.event.module == "layers.1"
     assert set(origin.reached) == set(range(RANKS)) - {5}
+
+
+def test_one_process_and_simulated_ranks_agree(examples: Examples) -> None:
+    """Each rank knows its part, also in the slices of the mesh that the simulation makes for the first ranks only."""
+    alone = examples.captured("--micro-batches 4")
+    simulated = examples.captured(LAYOUT)
+    for rank in range(RANKS):
+        texts = read_log(log_of(simulated.folder, rank)).texts("Placement")
+        assert texts
+        assert all("offsets" in json.loads(texts[row]) for row in texts)
+    a, b = read_both((log_of(alone.folder, 0), str(simulated.folder / "numerics")))
+    c = compare(a, b, expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert not c.red.any()
+    assert c.coverage.a.compared >= 0.95 * c.coverage.a.operations
