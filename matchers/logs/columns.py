@@ -184,6 +184,20 @@ class Ragged:
         start, nth = repeated(self.start[rows], count)
         return Ragged(np.concatenate(([0], np.cumsum(count))), self.value[start + nth])
 
+    def replaced(self, rows: Int64, *values: NDArray[Any]) -> Ragged:
+        """The same lists but for some rows, which get as many values as are given: the first of each, the second, …"""
+        count = self.count
+        kept = np.ones(len(count), bool)
+        kept[rows] = False
+        taken = np.repeat(kept, count)
+        count[rows] = len(values)
+        start = np.concatenate(([0], np.cumsum(count)))
+        out = np.empty(start[-1], self.value.dtype)
+        out[np.repeat(kept, count)] = self.value[taken]
+        for k, value in enumerate(values):
+            out[start[rows] + k] = value
+        return Ragged(start, out)
+
     def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
         """First value of each row, or of each of some rows; `missing` where a row has none."""
         start, end = self.start[:-1][rows], self.start[1:][rows]

@@ -33,7 +33,8 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
     rank adds up over its own micro-batches is a part of the sum over all: of scalars, such as losses, these are known.
 
     Args:
-        updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`.
+        updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`, or of
+            no log (-1).
         other: the log to compare with, which may add up gradients that the ranks reduce (`reduced.py`).
     """
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]

@@ -31,7 +31,7 @@ from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["merged"]
+__all__ = ["merged", "shapes_by_op"]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
@@ -79,7 +79,7 @@ class _Merge:
         self._logs, self._rows = logs, rows
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
-        self._theirs = _shapes_by_op(other)
+        self._theirs = shapes_by_op(other)
         self._declared = Declared([log.header.run for log in logs])
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
         self.odd: dict[int, int] = {}
@@ -108,6 +108,9 @@ class _Merge:
         rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype]
         sketched = rounds & np.isin(np.arange(len(log)), [row for row, text in sketches.items() if text])
         outputs, digests = self._outputs(sketched)
+        # without counts, a norm that is not known would be one that is not finite
+        uncounted = lost[counts[0, lost] < 0]
+        outputs, digests = outputs.replaced(uncounted), digests.replaced(uncounted)
         inputs, input_digests = self._inputs()
         shapes, shape = self._shapes()
         texts: dict[str, dict[int, bytes]] = {
@@ -372,7 +375,7 @@ def _agree(digests: Hash, norms: Float64) -> Bool:
     return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
 
 
-def _shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
+def shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
     """The shapes of the results of each operation."""
     found: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     width = len(log.shapes) + 1

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class ReducedGradients:
         """`pieces`: the micro-batches; `updates`: the log with the updates of all ranks."""
         self._other, self._updates = other, updates
         self._pieces = pieces
-        self._found = list(self._gradients())
+        self._found = list(self._gradients()) if len(pieces) > 1 else []
         self._own = [_additions(piece.log) for piece in pieces]
         """By term, the additions with which ranks themselves accumulate."""
 
@@ -241,28 +241,13 @@ def _as_additions(log: OpLog, rows: Int64) -> OpLog:
         op=op,
         counter=counter,
         line=line,
-        outputs=_with_lists(log.outputs, rows, none),
-        digests=_with_lists(log.digests, rows, unknown),
-        inputs=_with_lists(log.inputs, rows, none, log.outputs.first(terms)),
-        input_digests=_with_lists(log.input_digests, rows, unknown, log.digests.first(terms, NO_DIGEST)),
-        producers=_with_lists(log.producers, rows, np.full(len(rows), -1), terms),
+        outputs=log.outputs.replaced(rows, none),
+        digests=log.digests.replaced(rows, unknown),
+        inputs=log.inputs.replaced(rows, none, log.outputs.first(terms)),
+        input_digests=log.input_digests.replaced(rows, unknown, log.digests.first(terms, NO_DIGEST)),
+        producers=log.producers.replaced(rows, np.full(len(rows), -1), terms),
         extra={name: texts.changed(dict.fromkeys(rows.tolist(), b"")) for name, texts in log.extra.items()},
     )
-
-
-def _with_lists(lists: Ragged, rows: Int64, *values: NDArray[Any]) -> Ragged:
-    """Lists, with other ones in some rows; `values`: the first of each, the second, …"""
-    count = lists.count
-    kept = np.ones(len(count), bool)
-    kept[rows] = False
-    taken = np.repeat(kept, count)
-    count[rows] = len(values)
-    start = np.concatenate(([0], np.cumsum(count)))
-    out = np.empty(start[-1], lists.value.dtype)
-    out[np.repeat(kept, count)] = lists.value[taken]
-    for k, value in enumerate(values):
-        out[start[rows] + k] = value
-    return Ragged(start, out)
 
 
 def _taken_over(

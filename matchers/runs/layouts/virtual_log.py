@@ -7,20 +7,22 @@ replicated or sharded over all ranks, are merged again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from matchers.arrays import Int64
 from matchers.errors import InputError
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.collectives import communicating
 from matchers.ops.micro_batches import micro_batch_numbers
-from matchers.ops.run_info import MERGED_FINDINGS
+from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS
+from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
 from matchers.runs.finding import listed
 from matchers.runs.layouts.batches import as_micro_batches
-from matchers.runs.layouts.merge import merged
+from matchers.runs.layouts.merge import merged, shapes_by_op
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["virtual_log"]
@@ -42,12 +44,17 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
     role = ranks.roles[0]
     together = _with_findings(_merged(ranks, role, role.ranks, other), ranks)
-    groups = _by_batch(ranks, role)
+    groups = _by_batch(ranks, role, other)
     if len(groups) == 1:
         return together
-    groups = _in_order_of(other, {group: ranks.logs[group[0]] for group in groups})
-    of = next(k for k, group in enumerate(groups) if role.reference in group)
-    return as_micro_batches([_merged(ranks, role, group, other) for group in groups], together, of, other)
+    places = {group: _place(ranks.logs[group[0]], other) for group in groups}
+    known = sorted((group for group in groups if places[group] >= 0), key=lambda group: places[group])
+    if len({places[group] for group in known}) < len(known) or not known:
+        known = groups  # first results do not tell which samples are the same
+    left_out = [rank for group in groups if group not in known for rank in group]
+    of = next((k for k, group in enumerate(known) if role.reference in group), -1)
+    log = as_micro_batches([_merged(ranks, role, group, other) for group in known], together, of, other)
+    return replace(log, header=replace(log.header, run={**log.header.run, LEFT_OUT: left_out}))
 
 
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
@@ -57,38 +64,48 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
 
 
-def _in_order_of(other: OpLog, logs: Mapping[tuple[int, ...], OpLog]) -> list[tuple[int, ...]]:
-    """The groups in the order in which the other run reads their samples, as far as first results tell it."""
-    known = _first_results(other)
-    places: dict[tuple[int, ...], int] = {}
-    for group, log in logs.items():
-        own = next(iter(_first_results(log).values()), set())
-        shared = {batch: len(own & found) for batch, found in known.items()}
-        best = max(shared, key=lambda batch: shared[batch], default=-1)
-        places[group] = best if shared.get(best) else -1
-    if len(set(places.values())) < len(places) or -1 in places.values():
-        return list(logs)
-    return sorted(logs, key=lambda group: places[group])
+def _by_batch(ranks: RankLogs, role: Role, other: OpLog) -> list[tuple[int, ...]]:
+    """The ranks that read one batch.
+
+    Where the logs say nothing of their batches, each has one of its own if they compute with whole tensors, and have no
+    first result in common; else all have one.
+    """
+    if any(ranks.batch.values()):
+        found: dict[tuple[str, ...], list[int]] = {}
+        for rank in role.ranks:
+            found.setdefault(ranks.batch[rank], []).append(rank)
+        return [tuple(group) for group in found.values()]
+    first = [_first_results(ranks.logs[rank], by_bits=False)[0] for rank in role.ranks]
+    apart = all(first) and len(set().union(*first)) == sum(map(len, first))
+    log, shapes = ranks.logs[role.reference], shapes_by_op(other)
+    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.shape >= 0) & ~communicating(log))[:_FIRST].tolist()
+    whole = all(dimensions(log.shape_text(row)) in shapes[log.op_name(row)] for row in rows)
+    return [(rank,) for rank in role.ranks] if apart and whole else [role.ranks]
 
 
-def _first_results(log: OpLog) -> dict[int, set[int]]:
-    """The digests of the first results of each micro-batch."""
+def _place(log: OpLog, other: OpLog) -> int:
+    """The micro-batch of another log that has most of the first results of the first one here; -1 for none."""
+    by_bits = bool(len(log.digests.value) and len(other.digests.value))
+    own = _first_results(log, by_bits)[0]
+    shared = {batch: len(own & found) for batch, found in _first_results(other, by_bits).items()}
+    best = max(shared, key=lambda batch: shared[batch])
+    return best if shared[best] else -1
+
+
+def _first_results(log: OpLog, by_bits: bool) -> dict[int, set[float]]:
+    """The first results of each micro-batch: their digests, or their norms. Norms of small counts are all the same."""
     number = np.maximum(micro_batch_numbers(log), 0)
-    digests = log.digests.first(np.arange(len(log)), NO_DIGEST)
-    whole = ~log.updates & (digests != NO_DIGEST)
-    found: dict[int, set[int]] = {}
+    if by_bits:
+        results = log.digests.first(np.arange(len(log)), NO_DIGEST)
+        known = results != NO_DIGEST
+    else:
+        results = log.outputs.first(np.arange(len(log)))
+        known = np.isfinite(results) & (results != np.floor(results))
+    found: dict[int, set[float]] = {}
     for batch in range(int(number.max(initial=0)) + 1):
-        rows = np.flatnonzero(whole & (number == batch))[:_FIRST]
-        found[batch] = set(digests[rows].tolist())
+        rows = np.flatnonzero(known & ~log.updates & (number == batch))[:_FIRST]
+        found[batch] = set(results[rows].tolist())
     return found
-
-
-def _by_batch(ranks: RankLogs, role: Role) -> list[tuple[int, ...]]:
-    """The ranks that read one batch; all together where the logs do not say."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for rank in role.ranks:
-        found.setdefault(ranks.batch[rank], []).append(rank)
-    return [tuple(group) for group in found.values()]
 
 
 def _merged(ranks: RankLogs, role: Role, group: Sequence[int], other: OpLog) -> OpLog:
