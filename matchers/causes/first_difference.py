@@ -19,7 +19,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.random_draws import draws
-from matchers.ops.run_info import differing_start
+from matchers.ops.run_info import MERGED_RANKS, differing_start
 from matchers.ops.shapes import sharded_runs
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
@@ -59,6 +59,10 @@ class Kind(LabelledEnum):
     FORM = 6
     UNJUDGED = 7
     CONTENT = 8
+
+
+_OF_FORM = (Kind.GIVEN, Kind.UNPAIRED, Kind.OTHER_INPUT, Kind.FORM, Kind.UNJUDGED)
+"""Kinds that arise between any two layouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,10 @@ class Equality:
 def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
     """Find the first difference; None where no compared row differs. In the dispatch order of a."""
     search = _Search(c, equality)
+    merged = any(MERGED_RANKS in log.header.run for log in (c.a, c.b))
     for found in search.all(np.ones(len(c), bool)):
+        if merged and found.kind in _OF_FORM:
+            continue  # ranks compute parts, and exchange them
         return found if found.kind != Kind.START else replace(found, operation=search.first_operation(found.row))
     left = np.flatnonzero(c.red & (c.pair < 0))
     return FirstDifference(int(left[0]), Kind.CONTENT, equality.by_digest) if len(left) else None

@@ -18,6 +18,7 @@ from matchers.status import LabelledEnum
 __all__ = [
     "LEFT_OUT",
     "MERGED_FINDINGS",
+    "MERGED_RANKS",
     "DividedBatch",
     "Note",
     "Severity",
@@ -33,6 +34,8 @@ __all__ = [
 
 MERGED_FINDINGS = "merged_findings"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
+MERGED_RANKS = "merged_ranks"
+"""Entry of the run info of a virtual log: the number of its ranks."""
 LEFT_OUT = "left_out_ranks"
 """Entry of the run info of a virtual log: ranks whose passes it lacks: the other run does not read their samples."""
 _MAX_FINDINGS = 3
@@ -127,13 +130,14 @@ _MAX_WORDS = 100
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
-    """Every difference between two runs' infos, the most severe first; empty if one of them is empty.
+    """Every difference between two runs' infos, the most severe first; of an empty one, only how ranks were merged.
 
     Args:
         draws: a run draws random numbers within the step.
     """
+    merged = [*_merged(a, b)]
     if not a or not b:
-        return ()
+        return tuple(merged)
     notes = [
         *_starts(a, b),
         *_models(a, b),
@@ -141,7 +145,7 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_generators(a, b, draws),
         *_commands(a, b),
         *_simulations(a, b),
-        *_merged(a, b),
+        *merged,
         *(Note(Severity.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
     ]
     return tuple(sorted(notes, key=lambda note: -note.severity))
@@ -430,7 +434,7 @@ def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
 
 def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     for side, run in (("a", a), ("b", b)):
-        if type(ranks := run.get("merged_ranks")) is int:
+        if type(ranks := run.get(MERGED_RANKS)) is int:
             yield Note(Severity.HARMLESS, "merged", f"{side} is the log of {ranks:,} ranks, merged by their placements")
         if ranks := _list(run, LEFT_OUT):
             named = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks):,} ranks"

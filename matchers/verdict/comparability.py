@@ -17,7 +17,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.random_draws import draws
-from matchers.ops.run_info import Note, Severity, compare_run_info, tells_start
+from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor
@@ -92,7 +92,8 @@ def comparability(
     if policy:
         notes = [note for note in notes if note.kind != "dtype" or "parameters" not in note.text]
         notes.append(_policy(policy))
-    if not (a.header.run and b.header.run):
+    # all ranks together communicate for their layout
+    if not (a.header.run and b.header.run) and not any(MERGED_RANKS in log.header.run for log in (a, b)):
         notes += _communication(a, b)
     if not (tells_start(a.header.run) and tells_start(b.header.run)):
         if red:

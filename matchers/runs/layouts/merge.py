@@ -24,6 +24,7 @@ from matchers.ops.collectives import communicating
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import parsed_object
 from matchers.ops.placement import MERGED, describe_placement
+from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.runs.layouts.changes import encoded_sum, merged_changes
@@ -391,4 +392,4 @@ def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:
         *("world_size", "rank", "mesh", "mesh_coordinates", "launcher", "backend", "parameter_placements"),
         *("parameters_digest", "parameter_digests", "buffer_digests", "parameters", "end_state"),
     )
-    return {name: value for name, value in run.items() if name not in own} | {"merged_ranks": ranks}
+    return {name: value for name, value in run.items() if name not in own} | {MERGED_RANKS: ranks}

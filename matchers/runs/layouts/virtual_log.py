@@ -43,8 +43,10 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
     role = ranks.roles[0]
-    together = _with_findings(_merged(ranks, role, role.ranks, other), ranks)
     groups = _by_batch(ranks, role, other)
+    if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
+        return ranks.logs[role.reference]  # parts of tensors, and nothing says which
+    together = _with_findings(_merged(ranks, role, role.ranks, other), ranks)
     if len(groups) == 1:
         return together
     places = {group: _place(ranks.logs[group[0]], other) for group in groups}
@@ -112,15 +114,35 @@ def _merged(ranks: RankLogs, role: Role, group: Sequence[int], other: OpLog) -> 
     """The logs of some ranks, with the records of the reference if it is among them, else of the first."""
     first = role.reference if role.reference in group else group[0]
     members = [first, *(rank for rank in group if rank != first)]
-    return merged([ranks.logs[rank] for rank in members], _counterparts(role, members, len(ranks.logs[first])), other)
+    return merged([ranks.logs[rank] for rank in members], _counterparts(ranks, role, members), other)
 
 
-def _counterparts(role: Role, members: Sequence[int], n: int) -> Int64:
+def _counterparts(ranks: RankLogs, role: Role, members: Sequence[int]) -> Int64:
     """int64[ranks, n], the record of each rank for each of the first, over those of the reference."""
     of_first = role.partner[members[0]]
     known = of_first >= 0
-    out = np.full((len(members), n), -1, np.int64)
+    out = np.full((len(members), len(ranks.logs[members[0]])), -1, np.int64)
     for k, rank in enumerate(members):
         out[k, of_first[known]] = role.partner[rank][known]
-    out[0] = np.arange(n)
+        if rank in role.odd:
+            out[k] = _reading_the_same(ranks.logs[members[0]], ranks.logs[rank], out[k])
+    out[0] = np.arange(out.shape[1])
+    return out
+
+
+def _reading_the_same(one: OpLog, other: OpLog, partner: Int64) -> Int64:
+    """The partners that read what partners made; others are looked for by what they read, -1 where there is none.
+
+    Of a run of one operation, such as the squares of all gradients, a rank may have only some.
+    """
+    by_flow: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for record in range(len(other) - 1, -1, -1):
+        by_flow.setdefault((other.op_name(record), tuple(other.producers[record].tolist())), []).append(record)
+    out = partner.copy()
+    for row in np.flatnonzero(partner >= 0).tolist():
+        makers, theirs = one.producers[row], other.producers[int(partner[row])]
+        read = np.where(makers >= 0, out[makers], -1)
+        if len(read) != len(theirs) or ((read >= 0) & (read != theirs)).any():
+            left = by_flow.get((one.op_name(row), tuple(read.tolist())))
+            out[row] = left.pop() if left else -1
     return out
