@@ -6,7 +6,7 @@ location, shapes) is one of a few thousand combinations. One f-string per row re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as json_string
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int32, Int64
 from matchers.comparison import Comparison
+from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
@@ -48,17 +49,17 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     if len(c) == 0:
         return
     keys_a, keys_b = _Keys(c.a), _Keys(c.b)
-    special = _special_rows(c, keys_a, keys_b)
+    groups = _groups(c, keys_a, keys_b)
     verdict, place = _verdict(c), _place(c)
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
+        records_a, records_b = c.row_a[rows], c.row_b[rows]
         error = _errors(c.error[rows])
-        records_a, records_b = c.row_a[rows].tolist(), c.row_b[rows].tolist()
         lines = [
-            f'{{"a":{a},"b":{b},"a_key":"{key_a}","b_key":"{key_b}"{v}{e}{p}'
+            f'{{"a":{a},"b":{b},"a_key":{key_a},"b_key":{key_b}{v}{e}{p}'
             for a, b, key_a, key_b, v, e, p in zip(
-                records_a,
-                records_b,
+                _numbers(records_a),
+                _numbers(records_b),
                 keys_a.of(records_a),
                 keys_b.of(records_b),
                 verdict[rows].tolist(),
@@ -67,36 +68,38 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
                 strict=True,
             )
         ]
-        for row in range(start, start + len(lines)):
-            if row in special:
-                lines[row - start] = f"{{{special[row]}{verdict[row]}{error[row - start]}{place[row]}"
+        while groups and groups[-1][0] < start + len(lines):
+            row, members = groups.pop()
+            lines[row - start] = f"{{{members}{verdict[row]}{error[row - start]}{place[row]}"
         out.write("".join(lines))
 
 
-def _special_rows(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> dict[int, str]:
-    """Return the fields `a`, `b`, `a_key`, `b_key` of unpaired rows and groups."""
-    grouped = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair]) if len(c.pairing) else np.zeros(0, np.int64)
-    alone = np.flatnonzero(c.pair < 0)
-    rows = [*alone.tolist(), *grouped.tolist()]
-    sides = []
-    for keys, of_side, row_side in ((keys_a, c.pairing.of_a, c.row_a), (keys_b, c.pairing.of_b, c.row_b)):
-        members = [[r] if r >= 0 else [] for r in row_side[alone].tolist()]
-        members += _members(of_side, c.pair[grouped])
-        sides.append([_records(m, keys) for m in members])
-    return {
-        row: f'"a":{at_a},"b":{at_b},"a_key":{key_a},"b_key":{key_b}'
-        for row, (at_a, key_a), (at_b, key_b) in zip(rows, *sides, strict=True)
-    }
+def _numbers(records: Int32) -> list[Any]:
+    """Return positions of records as JSON."""
+    numbers = records.astype(object)
+    numbers[records < 0] = "null"
+    out: list[Any] = numbers.tolist()
+    return out
+
+
+def _groups(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> list[tuple[int, str]]:
+    """Return the rows of groups with their fields `a`, `b`, `a_key`, `b_key`, the last row first."""
+    rows = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair])[::-1] if len(c.pairing) else np.zeros(0, np.int64)
+    sides = [
+        [_records(members, keys) for members in _members(of_side, c.pair[rows])]
+        for keys, of_side in ((keys_a, c.pairing.of_a), (keys_b, c.pairing.of_b))
+    ]
+    return [
+        (row, f'"a":{at_a},"b":{at_b},"a_key":{key_a},"b_key":{key_b}')
+        for row, (at_a, key_a), (at_b, key_b) in zip(rows.tolist(), *sides, strict=True)
+    ]
 
 
 def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
-    """Return positions and keys of one side of a row as JSON: null, a value, or a list."""
-    if not members:
-        return "null", "null"
+    """Return positions and keys of one side of a group as JSON: a value, or a list."""
     if len(members) == 1:
-        return str(members[0]), f'"{keys[members[0]]}"'
-    quoted = [f'"{keys[r]}"' for r in members]
-    return f"[{','.join(map(str, members))}]", f"[{','.join(quoted)}]"
+        return str(members[0]), keys[members[0]]
+    return f"[{','.join(map(str, members))}]", f"[{','.join(keys[r] for r in members)}]"
 
 
 def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
@@ -106,9 +109,9 @@ def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
     asked[-1] = False  # the entry of -1, no pair
     records = np.flatnonzero(asked[pair_of])
     order = records[np.argsort(pair_of[records], kind="stable")]
-    in_order = pair_of[order]
+    in_order, listed = pair_of[order], order.tolist()
     first, last = np.searchsorted(in_order, pairs, "left"), np.searchsorted(in_order, pairs, "right")
-    return [order[i:j].tolist() for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+    return [listed[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def _verdict(c: Comparison) -> Texts:
@@ -199,6 +202,8 @@ def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., st
     code, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         low, high = int(column.min()), int(column.max())
+        if low == high:
+            continue
         code = code * (high - low + 1) + (column.astype(np.int64) - low)
         size *= high - low + 1
         if size > _DENSE:
@@ -215,35 +220,36 @@ def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., st
 
 
 class _Keys:
-    """Keys of a log escaped for JSON strings, on demand."""
+    """Keys of a log as JSON strings, on demand; null for -1 (no record on this side)."""
 
     def __init__(self, log: OpLog) -> None:
         self._keys = log.keys
         self._plain = log.keys.plain
 
     def __getitem__(self, record: int) -> str:
-        return self._quoted(self._keys[record])
+        return json_string(self._keys[record]) if record >= 0 else "null"
 
-    def of(self, records: list[int]) -> list[str]:
-        """Return the keys of some records; any text for -1 (no record on this side)."""
-        first, last = min((r for r in records if r >= 0), default=0), max(records)
+    def of(self, records: Int32) -> list[str]:
+        """Return the keys of some records."""
+        last = int(records.max())
+        first = int(records.min(where=records >= 0, initial=max(last, 0)))
         if last - first > _SPREAD * len(records):
-            return [self[record] for record in records]
-        block = self._keys[first : last + 1] or [""]
-        if not self._plain:
-            block = list(map(self._quoted, block))
-        return [block[max(record - first, 0)] for record in records]
+            return [self[record] for record in records.tolist()]
+        texts = np.array([*self._between(first, last + 1), "null"], object)
+        out: list[str] = texts[np.where(records < 0, -1, records - first)].tolist()
+        return out
 
-    def _quoted(self, key: str) -> str:
-        return key if self._plain else json_string(key)[1:-1]
+    def _between(self, first: int, end: int) -> Iterable[str]:
+        if not self._plain or first == end:
+            return map(json_string, self._keys[first:end])
+        start = self._keys.start
+        text = decode(self._keys.blob[start[first] : start[end] - 1])
+        return f'"{text}"'.replace("\n", '"\n"').split("\n")  # quoted all at once
 
 
 def _values(column: NDArray[Any], row: Int32) -> Int64:
     """Take a column of a log for each row of the comparison, -1 where the side has no record."""
-    out = np.full(len(row), -1, np.int64)
-    has = row >= 0
-    out[has] = column[row[has]]
-    return out
+    return np.asarray(np.append(column, np.int64(-1))[row])
 
 
 def _quoted(text: str) -> str:
