@@ -323,13 +323,13 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterat
         return
     counted = missing | (cover == Cover.COMPARED) | (cover == Cover.COVERED)
     whole = _Counts.of(missing, counted, why, np.zeros(len(log), np.int8), 1)
-    if whole.enough(0):
+    if whole.enough[0]:
         yield whole.part(_stretch(missing[counted]), side, 0)
     missing &= why != _SHARDED
     phases = _Counts.of(missing, counted, why, log.phase, len(Phase))
-    told = [phase for phase in Phase if phases.enough(phase)]
+    told = [phase for phase in Phase if phases.enough[phase]]
     yield from (phases.part(_PHASES[phase], side, phase) for phase in told)
-    if not whole.enough(0):
+    if not whole.enough[0]:
         missing &= ~np.isin(log.phase, told)
         names = [*log.modules, NO_MODULE]
         modules = _Counts.of(missing, counted, why, np.where(log.module < 0, len(names) - 1, log.module), len(names))
@@ -352,9 +352,10 @@ class _Counts:
             np.bincount(group[counted], minlength=groups),
         )
 
-    def enough(self, group: int) -> bool:
-        """True if the group is a part that was not compared."""
-        return 0 < _ENOUGH * int(self.counted[group]) <= int(self.missing[group].sum())
+    @property
+    def enough(self) -> Bool:
+        """bool[groups]: the group is a part that was not compared."""
+        return np.asarray((self.counted > 0) & (_ENOUGH * self.counted <= self.missing.sum(1)))
 
     def part(self, name: str, side: str, group: int) -> Part:
         missing = self.missing[group]
@@ -363,17 +364,30 @@ class _Counts:
 
 def _modules(names: list[str], side: str, counts: _Counts) -> Iterator[Part]:
     """Yield the modules that were not compared, without those inside of another one."""
-    inside: dict[str, list[int]] = {}
-    for at, path in enumerate(map(canonical, names)):
-        ends = [dot for dot, letter in enumerate(path) if letter == "."]
-        for name in (*(path[:end] for end in ends), path):
-            inside.setdefault(name, []).append(at)
+    paths = list(map(canonical, names))
+    # where enough of a module is missing, so is enough of a module inside of it
+    inside: dict[str, list[int]] = {name: [] for at in np.flatnonzero(counts.enough) for name in _around(paths[at])}
+    if not inside:
+        return
+    for at, path in enumerate(paths):
+        for name in _around(path):
+            if name in inside:
+                inside[name].append(at)
     found: set[str] = set()
     for name, of in sorted(inside.items()):  # a module comes before what is inside of it
         total = _Counts(counts.missing[of].sum(0, keepdims=True), counts.counted[of].sum(keepdims=True))
-        if total.enough(0) and not any(name.startswith(f"{outer}.") for outer in found):
+        if total.enough[0] and not any(name.startswith(f"{outer}.") for outer in found):
             found.add(name)
             yield total.part(name or "what is outside the modules", side, 0)
+
+
+def _around(path: str) -> Iterator[str]:
+    """Yield the paths of the modules around a module, and its own."""
+    end = path.find(".")
+    while end >= 0:
+        yield path[:end]
+        end = path.find(".", end + 1)
+    yield path
 
 
 _FIRST, _SECOND, _START, _END = "the first half", "the second half", "the start", "the end"

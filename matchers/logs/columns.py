@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -23,10 +24,11 @@ def decode(raw: bytes) -> str:
 class Strings(Sequence[str]):
     """An intern table: distinct byte strings, decoded when read. Index -1 is the empty string."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_texts", "raw")
 
     def __init__(self, raw: Sequence[bytes]) -> None:
         self.raw = raw
+        self._texts: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -37,7 +39,9 @@ class Strings(Sequence[str]):
         return decode(self.raw[index]) if index >= 0 else ""
 
     def __iter__(self) -> Iterator[str]:
-        return map(decode, self.raw)
+        if self._texts is None:
+            self._texts = list(map(decode, self.raw))
+        return iter(self._texts)
 
 
 class KeyColumn(Sequence[str]):
@@ -155,7 +159,7 @@ def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ragged:
     """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
 
@@ -168,10 +172,12 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.start) - 1
 
-    @property
+    @cached_property
     def count(self) -> Int64:
-        """Number of values of each row."""
-        return np.diff(self.start)
+        """Number of values of each row; not to be written to."""
+        count = np.diff(self.start)
+        count.flags.writeable = False
+        return count
 
     @property
     def row(self) -> Int64:
@@ -201,10 +207,9 @@ class Ragged:
     def first(self, rows: NDArray[Any] | slice = slice(None), missing: float = np.nan) -> NDArray[Any]:
         """First value of each row, or of each of some rows; `missing` where a row has none."""
         start, end = self.start[:-1][rows], self.start[1:][rows]
-        out = np.full(len(start), missing, self.value.dtype)
-        has = end > start
-        out[has] = self.value[start[has]]
-        return out
+        if not len(self.value):
+            return np.full(len(start), missing, self.value.dtype)
+        return np.where(end > start, self.value.take(start, mode="clip"), self.value.dtype.type(missing))
 
 
 _LEAST = 1 << 12

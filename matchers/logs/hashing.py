@@ -16,27 +16,29 @@ _U = np.uint64
 
 def mix(x: Hash) -> Hash:
     """Scramble 64-bit words (the finaliser of splitmix64), so that sums of them make good hashes."""
-    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
-    return x ^ (x >> _U(31))
+    x = x ^ (x >> _U(30))
+    x *= _U(0xBF58476D1CE4E5B9)
+    x ^= x >> _U(27)
+    x *= _U(0x94D049BB133111EB)
+    x ^= x >> _U(31)
+    return x
 
 
 def float_bits(values: Float64) -> Hash:
     """The bits of each number, with both zeros mapped to one pattern and all NaNs to another."""
     values = values + 0.0
-    bits = values.view(np.uint64).copy()
-    bits[np.isnan(values)] = _U(0x7FF8000000000000)
-    return bits
+    values[np.isnan(values)] = np.nan
+    return values.view(np.uint64)
 
 
 def fingerprint(lists: Ragged) -> Hash:
     """An order-sensitive hash of each row's list."""
-    place = (np.arange(len(lists.value)) - lists.start[lists.row]).astype(np.uint64) if len(lists.value) else None
-    if place is None:
-        return np.zeros(len(lists), np.uint64)
+    count = lists.count
+    place = np.arange(len(lists.value)) - np.repeat(lists.start[:-1], count)
+    salt = mix(np.arange(1, count.max(initial=0) + 1, dtype=np.uint64))
     bits = lists.value if lists.value.dtype == np.uint64 else float_bits(lists.value)
-    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + mix(place + _U(1))))))
-    return np.asarray(total[lists.start[1:]] - total[lists.start[:-1]])
+    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + salt[place]))))
+    return np.diff(total[lists.start])
 
 
 def shared_ids(a: Sequence[str], b: Sequence[str]) -> tuple[Int64, Int64, int]:

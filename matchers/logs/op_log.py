@@ -10,9 +10,10 @@ Conventions for every column: `-1` in an integer column means that the log does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,20 @@ from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.status import LabelledEnum
 
-__all__ = ["COUNTS", "NO_DIGEST", "OF_PARTS", "STATISTICS", "Folding", "Header", "OpLog", "Phase", "Problem"]
+__all__ = [
+    "COUNTS",
+    "NO_DIGEST",
+    "OF_PARTS",
+    "STATISTICS",
+    "Folding",
+    "Header",
+    "OpLog",
+    "Phase",
+    "Problem",
+    "once_per_log",
+]
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
@@ -102,7 +116,7 @@ class Folding:
     by_part: Bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpLog:
     """The columns of one log: n rows, in file order.
 
@@ -206,3 +220,20 @@ class OpLog:
     def location_text(self, row: int) -> str:
         text: str = self.locations[int(self.location[row])]
         return text
+
+
+def once_per_log(function: Callable[[OpLog], _Array]) -> Callable[[OpLog], _Array]:
+    """Keep what a function makes of a log's columns with the log: an array, which cannot be written to."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(log: OpLog) -> _Array:
+        held = vars(log)
+        if name not in held:
+            made = function(log)
+            made.flags.writeable = False
+            held[name] = made
+        found: _Array = held[name]
+        return found
+
+    return kept

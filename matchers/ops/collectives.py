@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.op_names import rows_named
 
 __all__ = [
@@ -97,11 +97,13 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
     return {op: frozenset(shapes) for op, shapes in out.items()}
 
 
+@once_per_log
 def collective(log: OpLog) -> Bool:
     """bool[n]: the row starts, performs or awaits a collective."""
     return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
 
 
+@once_per_log
 def communicating(log: OpLog) -> Bool:
     """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
     return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
@@ -117,11 +119,13 @@ def moves(name: str) -> bool:
     return name in _ARRANGES or (is_collective(name) and "reduce" not in name)
 
 
+@once_per_log
 def awaiting(log: OpLog) -> Bool:
     """bool[n]: the row waits for an earlier collective."""
     return rows_named(log, {WAIT})
 
 
+@once_per_log
 def unfinished(log: OpLog) -> Bool:
     """bool[n]: the row's numbers may have been read before the communication completed.
 
@@ -191,7 +195,7 @@ class _Open:
         self._by_place: dict[int, list[int]] = {}
         for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
             self._by_place.setdefault(place, []).append(row)
-        self._other = rows_named(log, frozenset(LOWERED_FROM) - {op})
+        self._other = set(np.flatnonzero(rows_named(log, LOWERED_FROM.keys() - {op})).tolist())
 
     def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
         """Yield (row, the free row that it reads) for each row that has one.
@@ -201,12 +205,14 @@ class _Open:
         logged out of order); otherwise the nearest earlier row counts.
         """
         unknown: dict[int, list[int]] = {}
-        for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
-            producers = self._producers[row].tolist()
+        lists = self._producers.taken(rows)
+        made, start = lists.value.tolist(), lists.start.tolist()
+        for k, (row, place) in enumerate(zip(rows.tolist(), self._place[rows].tolist(), strict=True)):
+            producers = made[start[k] : start[k + 1]]
             mine = next((producer for producer in producers if producer in self._free), None)
             if mine is not None:
                 yield row, mine
-            elif not any(p >= 0 and self._other[p] for p in producers):
+            elif self._other.isdisjoint(producers):
                 unknown.setdefault(place, []).append(row)
         for place, readers in unknown.items():
             starts = [start for start in self._by_place.get(place, []) if start in self._free]
@@ -214,16 +220,19 @@ class _Open:
                 yield from zip(readers, starts, strict=True)
             else:
                 for row in readers:
-                    start = self.before(row)
-                    if start >= 0:
-                        yield row, start
+                    nearest = self._nearest(row, place)
+                    if nearest >= 0:
+                        yield row, nearest
 
     def before(self, row: int) -> int:
         """The free row that `row` reads: its producer, else the nearest earlier row of its module and shape."""
         for producer in self._producers[row].tolist():
             if producer in self._free:
                 return int(producer)
-        rows = self._by_place.get(int(self._place[row]), [])
+        return self._nearest(row, int(self._place[row]))
+
+    def _nearest(self, row: int, place: int) -> int:
+        rows = self._by_place.get(place, [])
         at = bisect_left(rows, row)
         return rows[at - 1] if at else -1
 

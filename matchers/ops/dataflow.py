@@ -84,15 +84,17 @@ def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
 
 def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> Int64:
     """The last row before each `before` with an output of this norm, among some rows (bool[n]); -1 for none."""
-    listed = among[log.outputs.row]
-    made, maker = float_bits(log.outputs.value[listed]), log.outputs.row[listed]
+    maker = log.outputs.row
+    listed = among[maker]
+    made, maker = float_bits(log.outputs.value[listed]), maker[listed]
     if not len(made):
         return np.full(len(value), -1, np.int64)
-    order = np.argsort(made, kind="stable")
+    order = np.argsort(made)
     made, maker = made[order], maker[order]
     new = np.concatenate(([True], made[1:] != made[:-1]))
     distinct, span = made[new], np.int64(len(log) + 1)
-    place = (np.cumsum(new) - 1) * span + maker  # ascending, as the makers are
+    place = (np.cumsum(new) - 1) * span + maker
+    place.sort()
     wanted = float_bits(value)
     # ascending order keeps the binary search in cache
     order = np.argsort(wanted)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Hash, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.hashing import fingerprint, float_bits, mix, shared_ids
-from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.module_path import canonical
@@ -63,6 +63,7 @@ def fold_micro_batches(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else _OTHER_UNKNOWN)
 
 
+@once_per_log
 def micro_batch_numbers(log: OpLog) -> Int64:
     """The micro-batch of each record, from 0; -1 for records outside, and everywhere if there is but one.
 
@@ -70,7 +71,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     """
     if (log.micro_batch > 0).any():
         return _with_preparation(log, log.micro_batch.astype(np.int64))
-    none = np.full(len(log), -1, np.int64)
+    none = np.broadcast_to(np.int64(-1), len(log))
     named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
     forward = (log.phase == Phase.FORWARD) & named
     passes = np.flatnonzero(forward | (log.phase == Phase.BACKWARD))

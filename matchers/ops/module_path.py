@@ -39,6 +39,7 @@ class Template:
     place: str
 
 
+@lru_cache(1 << 16)
 def template(path: str) -> Template:
     """Split a canonical path into the pattern shared with its siblings and its place among them."""
     parts = path.split(".")

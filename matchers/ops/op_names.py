@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, once_per_log
 
 __all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "on_lists", "rows_named"]
 
@@ -33,6 +33,7 @@ def additions(log: OpLog) -> Bool:
     return rows_named(log, ADDITIONS)
 
 
+@once_per_log
 def on_lists(log: OpLog) -> Bool:
     """bool[n]: the row is an operation on lists of tensors, an optimizer's."""
     return np.asarray(np.array([name.startswith(_ON_LISTS) for name in (*log.ops, "")])[log.op])

@@ -13,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64
+from matchers.arrays import Bool, Hash, Int64, stable_order
 from matchers.logs.hashing import fingerprint, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective
@@ -97,7 +97,7 @@ class _Originals:
         # what is run again without a backward operation in between
         self._region = np.cumsum(~(copies | collective(log)))
         self.of = np.full(len(log), -1, np.int64)
-        order = self._forward[np.argsort(content[self._forward], kind="stable")]
+        order = self._forward[stable_order(content[self._forward])]
         # ascending order keeps the binary search in cache
         wanted = self._copies[np.argsort(content[self._copies])]
         at = np.minimum(np.searchsorted(content[order], content[wanted]), len(order) - 1)
@@ -169,7 +169,7 @@ _NONE = np.zeros(0, np.int64)
 
 def _by(code: Hash, rows: Int64) -> dict[int, Int64]:
     """Rows by their code, ascending."""
-    order = rows[np.argsort(code[rows], kind="stable")]
+    order = rows[stable_order(code[rows])]
     first = np.flatnonzero(np.concatenate(([True], code[order[1:]] != code[order[:-1]])))
     return dict(zip(code[order[first]].tolist(), np.split(order, first[1:]), strict=True))
 

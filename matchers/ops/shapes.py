@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from matchers.arrays import Float64
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, once_per_log
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import rows_named
 
@@ -50,6 +50,7 @@ def elements(shapes: Iterable[str]) -> Float64:
     return np.array([*(prod(map(float, dimensions(text))) for text in shapes), np.nan])
 
 
+@once_per_log
 def numel(log: OpLog) -> Float64:
     """float64[shapes + 1], number of elements of each entry of the shape table; NaN for "no shape"."""
     return elements(log.shapes)

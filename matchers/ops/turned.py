@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.op_names import rows_named
 
 __all__ = ["turned", "turned_products"]
@@ -18,6 +18,7 @@ _STEPS = 8
 """Longest chain of operations outside of the weight's module: the gradient is clipped, a root is divided."""
 
 
+@once_per_log
 def turned_products(log: OpLog) -> Int64:
     """The gradients of weights in the layout (in, out): what was read in the forward pass is their first factor."""
     rows = np.flatnonzero(rows_named(log, {"mm"}) & (log.phase == Phase.BACKWARD) & (log.producers.count == 2))
@@ -27,6 +28,7 @@ def turned_products(log: OpLog) -> Int64:
     return rows[forward[first] & ~forward[second]]
 
 
+@once_per_log
 def turned(log: OpLog) -> Bool:
     """bool[n]: such gradients, and what the optimizer computes of them and of their weights, element by element."""
     found = np.zeros(len(log), bool)

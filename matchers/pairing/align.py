@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, stable_order
 from matchers.pairing.anchors import (
     expected_order,
     near_others,
@@ -239,7 +239,7 @@ class _Rows:
     """Rows of a log with another one of their kind close by, whose order may have drifted."""
 
     def __init__(self, side: LogFeatures) -> None:
-        order = np.argsort(side.kind, kind="stable")
+        order = stable_order(side.kind)
         close = (np.diff(side.kind[order]) == 0) & (np.diff(order) <= _SEVERAL)
         self.one, self.next = order[:-1][close], order[1:][close]
         self.alone = np.ones(len(side), bool)

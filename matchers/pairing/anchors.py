@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64
+from matchers.arrays import Bool, Hash, Int64, stable_order
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.pairing.evidence import Order
@@ -31,7 +31,7 @@ def _groups(key: Hash, most: int | None) -> tuple[Int64, Int64, Int64]:
 
     `most`: 1 if only unique keys matter; the other rows are then unordered.
     """
-    order = np.argsort(key, kind=None if most == 1 else "stable")
+    order = np.argsort(key) if most == 1 else stable_order(key)
     ordered = key[order]
     new = np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(key) else np.zeros(0, bool)
     first = np.flatnonzero(new)
@@ -146,8 +146,9 @@ def expected_order(f: Features, i: Int64, j: Int64) -> Order:
     if not len(i):
         scaled = rows * n_b // max(n_a, 1)
         return Order(scaled, scaled)
-    before = np.searchsorted(i, rows, side="left") - 1
-    after = np.searchsorted(i, rows, side="right")
+    here = np.bincount(i, minlength=n_a)
+    after = np.cumsum(here)  # anchors up to each row
+    before = after - here - 1
     at_before = np.where(before >= 0, before, np.minimum(after, len(i) - 1))
     at_after = np.where(after < len(i), after, np.maximum(before, 0))
     offset = j - i

@@ -288,6 +288,8 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
     at = [bins + first for bins, first in zip(np.unravel_index(code, size), start, strict=False)]
     prior = np.concatenate(priors)
     weights, many = prior.copy(), len(prior)
+    # the matrix of second derivatives is symmetric
+    above = np.concatenate([bins * many + others for k, bins in enumerate(at) for others in at[k:]])
 
     def logit(of: Float64) -> Float64:
         return np.asarray(sum((of[bins] for bins in at), np.zeros(len(code))))
@@ -300,12 +302,10 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
         chance = 1.0 / (1.0 + np.exp(-logit(weights)))
         left, spread = yes - total * chance, total * chance * (1.0 - chance)
         slope = _PULL * (prior - weights)
-        bend = np.zeros(many * many)
         for bins in at:
             slope += np.bincount(bins, left, many)
-            for others in at:
-                bend += np.bincount(bins * many + others, spread, many * many)
-        step = np.linalg.solve(bend.reshape(many, many) + _PULL * np.eye(many), slope)
+        bend = np.bincount(above, np.resize(spread, len(above)), many * many).reshape(many, many)
+        step = np.linalg.solve(bend + np.triu(bend, 1).T + _PULL * np.eye(many), slope)
         now = loss(weights)
         while loss(weights + step) > now and np.abs(step).max() > _SETTLED:
             step *= 0.5

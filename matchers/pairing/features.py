@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, stable_order
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -148,7 +148,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
     if not len(again) or not len(first):
         return original
-    order = first[np.argsort(same[first], kind="stable")]
+    order = first[stable_order(same[first])]
     again = again[np.argsort(same[again])]  # ascending order keeps the binary search in cache
     at = np.searchsorted(same[order], same[again])
     found = order[np.minimum(at, len(order) - 1)]
