@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -159,7 +158,7 @@ def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ragged:
     """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
 
@@ -172,12 +171,10 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.start) - 1
 
-    @cached_property
+    @property
     def count(self) -> Int64:
-        """Number of values of each row; not to be written to."""
-        count = np.diff(self.start)
-        count.flags.writeable = False
-        return count
+        """Number of values of each row."""
+        return np.diff(self.start)
 
     @property
     def row(self) -> Int64:

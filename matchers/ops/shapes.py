@@ -82,7 +82,8 @@ def reduction_length(log: OpLog) -> Float64:
     """
     position = np.array([PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
     product = rows_named(log, PRODUCTS.keys())
-    known = (position >= 0) & (log.producers.count == log.inputs.count) & (log.inputs.count > position)
+    count = log.inputs.count
+    known = (position >= 0) & (log.producers.count == count) & (count > position)
     rows = np.flatnonzero(known)
     out = np.ones(len(log))
     if not len(rows):

@@ -352,7 +352,7 @@ class Features:
             producers=producers,
             exact=exact,
             result=result,
-            batch=np.full(len(log), -1, np.int64),
+            batch=np.broadcast_to(np.int64(-1), len(log)),
             telling=telling,
             repeat=(original >= 0) | log.recompute,
             original=original,

@@ -22,7 +22,7 @@ def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int64
     one, two = a.micro_batch.astype(np.int64), b.micro_batch.astype(np.int64)
     in_a, in_b = np.unique(one[one >= 0]), np.unique(two[two >= 0])
     if not len(in_a) or not len(in_b) or len(in_a) == len(in_b) == 1:
-        return np.full(len(a), -1, np.int64), np.full(len(b), -1, np.int64)
+        return np.broadcast_to(np.int64(-1), len(a)), np.broadcast_to(np.int64(-1), len(b))
     if len(in_a) == 1:
         one = np.where(one >= 0, _most_alike(bits_a, two, bits_b, in_b), -1)
     elif len(in_b) == 1:

@@ -106,8 +106,10 @@ class _Search:
         """The groups that were not known before."""
         size = numel(self._wholes.log)[self._wholes.log.shape[self._candidates]]
         sizes = np.unique(_code(self._wholes, self._candidates) + float_bits(size))
+        single = np.flatnonzero(self._free & (self._parts.log.outputs.count == 1))
         for slot in range(_READ):
-            for rows in self._readers(slot, sizes):
+            single = single[self._free[single] & (self._parts.arity[single] > slot)]
+            for rows in self._readers(single, slot, sizes):
                 self._add(rows, slot)
         if self._found:
             self._by_modules()
@@ -123,14 +125,13 @@ class _Search:
             self._by_form[op, phase, shape] = rows[alike & (wholes.phase[rows] == phase)].tolist()
         return self._by_form[op, phase, shape]
 
-    def _readers(self, slot: int, sizes: Hash) -> Iterator[list[int]]:
-        """Free rows of one op that read one tensor in this slot, two or more, together of the size of a whole.
+    def _readers(self, rows: Int64, slot: int, sizes: Hash) -> Iterator[list[int]]:
+        """Of some rows those of one op that read one tensor in this slot, two or more, together of the size of a whole.
 
         Args:
             sizes: the ops of the wholes with their numbers of elements, ascending.
         """
         log = self._parts.log
-        rows = np.flatnonzero(self._free & (log.inputs.count > slot) & (log.outputs.count == 1))
         read = log.inputs.value[log.inputs.start[rows] + slot]
         rows, read = rows[read > 0], read[read > 0]
         key = _code(self._parts, rows) + float_bits(read)
