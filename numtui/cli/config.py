@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
-from numtui.actions import ACTIONS, conflicts, key_label, remapped
 from numtui.folders import config_folders
 from numtui.paths import small_text, typed_path
 
@@ -161,6 +160,8 @@ class _Reader:
         return node.text == "true"
 
     def _keys(self, node: Node) -> dict[str, tuple[str, ...]]:
+        from numtui.actions import ACTIONS, conflicts, key_label, remapped  # few settings name keys, reports need none
+
         ids = {name: action.id for action in ACTIONS for name in (action.name, action.id)}
         found: dict[str, tuple[str, ...]] = {}
         where: dict[str, Node] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -121,6 +122,7 @@ def report(
         UserError: a log, the rules or the known differences cannot be read, a report cannot be written.
         BrokenPipeError: the reader of standard output is gone.
     """
+    gc.disable()  # modules and what is read live until the end
     from numtui.cli.rule_files import rule_files
 
     files = rule_files(request)

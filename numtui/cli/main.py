@@ -6,6 +6,7 @@ report needs no Textual, and nothing needs torch.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ def run() -> NoReturn:
     code = main()
     if code > _SIGNALLED:
         give_up_terminal()
+    gc.freeze()  # all memory is given back at once: nothing is worth collecting before
     sys.exit(code)
 
 
