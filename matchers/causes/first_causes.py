@@ -486,12 +486,12 @@ def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:
     """bool[n]: an input was produced by a red record, directly or over passive records."""
     known = flow.value >= 0
     reader, maker = flow.row[known], flow.value[known]
-    carries = red.tolist()
+    carries = bytearray(red)
     further = passive[reader]
     # in dispatch order, so that one pass follows chains of any length
     for row, made in zip(reader[further].tolist(), maker[further].tolist(), strict=True):
         if carries[made]:
             carries[row] = True
     fed = np.zeros(len(log), bool)
-    fed[reader[np.array(carries, bool)[maker]]] = True
+    fed[reader[np.frombuffer(carries, bool)[maker]]] = True
     return fed

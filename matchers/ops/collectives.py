@@ -191,9 +191,10 @@ class _Open:
         # by row: its module and shape
         self._place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
         rows = np.flatnonzero(rows_named(log, {op}))
-        self._free = set(rows.tolist())
+        # by row of the op: its place
+        self._free = dict(zip(rows.tolist(), self._place[rows].tolist(), strict=True))
         self._by_place: dict[int, list[int]] = {}
-        for row, place in zip(rows.tolist(), self._place[rows].tolist(), strict=True):
+        for row, place in self._free.items():
             self._by_place.setdefault(place, []).append(row)
         self._other = set(np.flatnonzero(rows_named(log, LOWERED_FROM.keys() - {op})).tolist())
 
@@ -238,8 +239,6 @@ class _Open:
 
     def take(self, row: int) -> None:
         """Mark a row as taken."""
-        self._free.discard(row)
-        rows = self._by_place[int(self._place[row])]
-        at = bisect_left(rows, row)
-        if at < len(rows) and rows[at] == row:
-            del rows[at]
+        if row in self._free:
+            rows = self._by_place[self._free.pop(row)]
+            del rows[bisect_left(rows, row)]

@@ -338,8 +338,8 @@ class ErrorColumns:
         self._a, self._b, self._i, self._j = a, b, i, j
         self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
         self.nonfinite, self.uncounted, self.compared, self.by_inputs = np.zeros((4, len(i)), bool)
-        _, self._nan_a, self._inf_a, _ = a.counts[:, i]
-        _, self._nan_b, self._inf_b, _ = b.counts[:, j]
+        self._nan_a, self._inf_a = a.counts[1][i], a.counts[2][i]
+        self._nan_b, self._inf_b = b.counts[1][j], b.counts[2][j]
         self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
         # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
         self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
@@ -402,30 +402,46 @@ class ErrorColumns:
     def add_statistics(self) -> None:
         """Compare L2, Min, Max and Mean, each on its own scale."""
         a, b, i, j = self._a, self._b, self._i, self._j
-        size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            magnitude_a, magnitude_b = (np.fmax(np.abs(log.stats[2]), np.abs(log.stats[3])) for log in (a, b))
-            magnitude = np.fmax(magnitude_a[i], magnitude_b[j])
-            mean_size = np.fmax(a.outputs.first(i), b.outputs.first(j)) / size
         present = a.present[i] & b.present[j]
         for k, name in enumerate(STATISTICS):
-            x, y = a.stats[k][i], b.stats[k][j]
-            scale = magnitude if name in ("Min", "Max") else mean_size if name == "Mean" else None
-            if scale is not None:
-                scale = np.where((scale > 0) & np.isfinite(scale), scale, np.maximum(np.abs(x), np.abs(y)))
+            scale = self._magnitude if name in ("Min", "Max") else self._mean_size if name == "Mean" else None
             into = self.extremes if name in ("Min", "Max") else self.norms
-            self._add(x, y, (present >> k) & 1 == 1, into, scale)
+            self._add(a.stats[k][i], b.stats[k][j], (present >> k) & 1 == 1, into, scale)
 
-    def _add(self, x: Float64, y: Float64, known: Bool, into: Float64, scale: Float64 | None = None) -> None:
-        """Enter the relative difference of a number of a and one of b, for the pairs where both are known."""
+    def _magnitude(self, at: Int64) -> Float64:
+        """The largest magnitude in the tensors of some pairs."""
+        extremes = [np.abs(log.stats[2:4, of[at]]) for log, of in ((self._a, self._i), (self._b, self._j))]
+        return np.asarray(np.fmax.reduce(np.concatenate(extremes)))
+
+    def _mean_size(self, at: Int64) -> Float64:
+        """The mean magnitude in the tensors of some pairs."""
+        a, b, i, j = self._a, self._b, self._i[at], self._j[at]
+        size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
+        return np.asarray(np.fmax(a.outputs.first(i), b.outputs.first(j)) / size)
+
+    def _add(
+        self, x: Float64, y: Float64, known: Bool, into: Float64, scale: Callable[[Int64], Float64] | None = None
+    ) -> None:
+        """Enter the relative difference of a number of a and one of b, for the pairs where both are known.
+
+        Args:
+            scale: what the difference of some pairs is relative to; default: the larger of the two.
+        """
         # with counts, the statistics are those of the finite values, and NaN stands where there are none
         known = known & ~self._hidden & ~(self._counted_a & np.isnan(x)) & ~(self._counted_b & np.isnan(y))
-        odd = ~np.isfinite(x) | ~np.isfinite(y)
-        same_infinity = np.isinf(x) & (x == y)
-        self.nonfinite |= known & odd & ~same_infinity
-        difference = np.nan_to_num(relative(x, y, scale), nan=0.0, posinf=np.inf)
-        np.maximum(into, np.where(known & ~odd, difference, 0.0), out=into)
         self.compared |= known
+        unlike = np.flatnonzero(known & (x != y))
+        x, y = x[unlike], y[unlike]
+        odd = ~np.isfinite(x) | ~np.isfinite(y)
+        self.nonfinite[unlike[odd]] = True
+        unlike, x, y = unlike[~odd], x[~odd], y[~odd]
+        larger = None
+        if scale is not None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                larger = scale(unlike)
+            larger = np.where((larger > 0) & np.isfinite(larger), larger, np.maximum(np.abs(x), np.abs(y)))
+        difference = np.nan_to_num(relative(x, y, larger), nan=0.0, posinf=np.inf)
+        into[unlike] = np.maximum(into[unlike], difference)
 
 
 _ORDERLESS = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max"))
