@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,12 @@ def test_a_report_imports_no_screen(example_logs: tuple[str, str]) -> None:
     loaded = modules_after_commands(*(["diff", *example_logs, "--format", form] for form in FORMATS))
     assert "numpy" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
+def test_rows_without_rules_need_no_yaml(example_logs: tuple[str, str]) -> None:
+    loaded = modules_after_commands(["diff", *example_logs, "--format", "jsonl", "--rules", os.devnull])
+    assert "numpy" in loaded
+    assert not loaded & {"yaml", "rapidfuzz"}
 
 
 def test_a_report_on_weights_imports_no_screen(tmp_path: Path) -> None:
