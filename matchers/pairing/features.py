@@ -113,8 +113,10 @@ def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
 
 def _log(x: Float64) -> NDArray[np.float32]:
     """Natural logarithm of |x|, cut at e^±300 (0 and Inf); NaN for NaN."""
+    size = np.abs(x)
     with np.errstate(divide="ignore"):
-        return np.clip(np.log(np.abs(x)), -300.0, 300.0).astype(np.float32)
+        np.log(size, out=size)
+    return np.clip(size, -300.0, 300.0, out=size).astype(np.float32)
 
 
 def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64) -> Float64:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from matchers.arrays import stable_order
 
@@ -13,7 +16,7 @@ from matchers.arrays import stable_order
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
 @given(keys=st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 3)))
 def test_it_is_the_order_of_a_stable_sort(dtype: type, keys: list[int]) -> None:
-    of = np.array(keys, dtype)
+    of: NDArray[Any] = np.array(keys, dtype)
     assert stable_order(of).tolist() == np.argsort(of, kind="stable").tolist()
 
 
