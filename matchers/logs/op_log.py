@@ -143,6 +143,7 @@ class OpLog:
         complete: False when the log is known to be cut off, None when the format cannot tell.
         partial: only the head of the file was read (the explorer's first screen).
         stated_digest: the digest over all records in the footer of our own capture; empty without one.
+        members: the logs that were merged, by rank (`matchers.runs.layouts`); empty for the log of one rank.
         content: SHA-256 of the file as it was read; empty if it was not taken.
         folding: set where the numbers are those of all micro-batches together.
     """
@@ -180,6 +181,7 @@ class OpLog:
     partial: bool = False
     stated_digest: str = ""
     content: str = ""
+    members: Mapping[int, str] = field(default_factory=dict)
     folding: Folding | None = None
 
     def __len__(self) -> int:

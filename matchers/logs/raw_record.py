@@ -17,39 +17,68 @@ from matchers.logs.columns import decode
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
 
-__all__ = ["raw_record"]
+__all__ = ["MEMBERS", "raw_record"]
 
 _MAX_LINES = 500
 """Maximum number of lines returned: a record that lists each of a thousand tensors on a line may have more."""
+_MAX_MEMBERS = 8
+MEMBERS = "Members"
+"""Field of a log that was merged of ranks: their records, `0:120 1:118`, each a rank and the line of its log."""
 
 
 def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
     """Return the lines of a record, its key first.
+
+    Of a record that was merged of several ranks those of its members, each after `rank 0  path:line`.
 
     Reads the file up to the record: up to a second in a large log.
 
     Raises:
         LogError: the log cannot be read again (it was standard input), or has changed.
     """
-    wanted = int(log.line[record]) - 1
-    if wanted < 0:
-        raise LogError(f"{log.path}: the record is that of another rank, which --rank N opens")
+    if log.members:
+        return tuple(_of_members(log, record))
+    return _lines(_read(log.path, int(log.line[record])), log, record)
+
+
+def _of_members(log: OpLog, record: int) -> Iterator[str]:
+    text = log.texts(MEMBERS).get(record, "")
+    if not text:
+        raise LogError(f"{log.path}: the record is in no log: it was made of those of several ranks")
+    members = [tuple(map(int, member.split(":"))) for member in text.split()]
+    for rank, line in members[:_MAX_MEMBERS]:
+        yield f"rank {rank}  {log.members[rank]}:{line}"
+        lines = _read(log.members[rank], line)
+        if not lines or not lines[0].startswith(b"["):
+            raise _changed(log.members[rank])
+        yield from (decode(line.rstrip()) for line in (lines[0], *takewhile(_is_field, lines[1:])))
+    if len(members) > _MAX_MEMBERS:
+        yield f"and {len(members) - _MAX_MEMBERS:,} more ranks"
+
+
+def _read(path: str, line: int) -> list[bytes]:
+    """The lines of a log from one on, 1-based."""
+    wanted = line - 1
     try:
-        with LogSource(log.path) as source:
+        with LogSource(path) as source:
             for piece, last in source.pieces():
                 ends = piece.count(b"\n")
                 if wanted < ends or last:
-                    return _lines(piece[:-PADDING].split(b"\n")[wanted : wanted + _MAX_LINES], log, record)
+                    return piece[:-PADDING].split(b"\n")[wanted : wanted + _MAX_LINES]
                 wanted -= ends
     except OSError as error:
-        raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None
+        raise LogError(f"{path}: cannot be read again: {error.strerror or error}") from None
     raise AssertionError("a log has a last piece")
+
+
+def _is_field(line: bytes) -> bool:
+    return bool(line.strip()) and not line.startswith(b"[")
 
 
 def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
     if not lines or lines[0].rstrip() != b"[" + log.keys.raw(record) + b"]":
-        raise _changed(log)
-    rest = takewhile(lambda line: line.strip() and not line.startswith(b"["), lines[1:])
+        raise _changed(log.path)
+    rest = takewhile(_is_field, lines[1:])
     if log.header.format == COMPACT_FORMAT:
         return (decode(lines[0].rstrip()), *_expanded([line.rstrip(b"\r") for line in rest], log, record))
     return tuple(decode(line.rstrip()) for line in (lines[0], *rest))
@@ -126,5 +155,5 @@ def _digest(digest: np.uint64) -> str:
     return UNKNOWN_DIGEST if digest == NO_DIGEST else f"{digest:016x}"
 
 
-def _changed(log: OpLog) -> LogError:
-    return LogError(f"{log.path}: has changed since it was read")
+def _changed(path: str) -> LogError:
+    return LogError(f"{path}: has changed since it was read")

@@ -35,14 +35,17 @@ def raw_lines(c: Comparison, row: int) -> list[Line]:
             texts.append(raw_record(log, record))
         except LogError as error:
             texts.append(error)
-    # Only a plain pair is compared line by line; the lines of a group have no partner.
-    pair = [_fields(text) for text in texts if isinstance(text, tuple)] if len(records) == 2 and all(members) else []
+    # Only a plain pair is compared line by line; the lines of a group, or of several ranks, have no partner.
+    plain = len(records) == 2 and all(members) and not any(log.members for _, log in c.logs)
+    pair = [_fields(text) for text in texts if isinstance(text, tuple)] if plain else []
     out: list[Line] = []
     for (side, log, record), text in zip(records, texts, strict=True):
         if isinstance(text, LogError):
             out += [[(f" {side}  {safe_text(str(text), _MAX_TEXT)}", "red")], []]
             continue
-        out.append([(f" {side}  {safe_text(log.path, _MAX_TEXT)}:{int(log.line[record])}", "title")])
+        merged = f"merged of the logs of {plural(len(log.members), 'rank')}"
+        where = merged if log.members else f"{safe_text(log.path, _MAX_TEXT)}:{int(log.line[record])}"
+        out.append([(f" {side}  {where}", "title")])
         for line in text:
             differs = len(pair) == 2 and len({fields.get(_name(line)) for fields in pair}) > 1
             out.append([(f" {'≠' if differs else ' '} ", "red"), (safe_text(line, _MAX_TEXT), "")])

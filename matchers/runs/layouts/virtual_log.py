@@ -14,7 +14,9 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.errors import InputError
+from matchers.logs.columns import Texts
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.raw_record import MEMBERS
 from matchers.ops.collectives import communicating
 from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS
@@ -114,7 +116,14 @@ def _merged(ranks: RankLogs, role: Role, group: Sequence[int], other: OpLog) -> 
     """The logs of some ranks, with the records of the reference if it is among them, else of the first."""
     first = role.reference if role.reference in group else group[0]
     members = [first, *(rank for rank in group if rank != first)]
-    return merged([ranks.logs[rank] for rank in members], _counterparts(ranks, role, members), other)
+    rows = _counterparts(ranks, role, members)
+    log = merged([ranks.logs[rank] for rank in members], rows, other)
+    lines = np.stack([np.append(ranks.logs[rank].line, 0)[at] for rank, at in zip(members, rows, strict=True)])
+    told = {
+        row: " ".join(f"{rank}:{line}" for rank, line in zip(members, column, strict=True) if line).encode()
+        for row, column in enumerate(lines.T.tolist())
+    }
+    return replace(log, extra={**log.extra, MEMBERS: Texts(told)}, members=dict(ranks.run.paths))
 
 
 def _counterparts(ranks: RankLogs, role: Role, members: Sequence[int]) -> Int64:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.errors import LogError
+from matchers.logs.raw_record import raw_record
 from matchers.ops.placement import MERGED
 from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import Run, find_run
@@ -62,6 +64,22 @@ def test_what_ranks_contradict_each_other_in_is_noted(runs_bed: Path) -> None:
     assert "layers.1.attention.wq.weight" in told
     healthy = compared(runs_bed, *pairs["layout-ddp"])
     assert not any(note.kind == "ranks" for note in healthy.comparability.notes)
+
+
+def test_the_members_of_a_merged_record(runs_bed: Path) -> None:
+    """Those of each rank, in its log; a sum that only the ranks together have is in none."""
+    pairs = {parallel.name: (one, parallel) for one, parallel in LAYOUTS}
+    log = compared(runs_bed, *pairs["layout-fsdp2+tp"]).b
+    row = next(row for row in range(len(log)) if log.op_name(row) == "bmm")
+    lines = raw_record(log, row)
+    members = [line.split() for line in lines if line.startswith("rank ")]
+    assert [rank for _, rank, _ in members] == ["0", "1"]
+    for _, _, place in members:
+        path, _, line = place.rpartition(":")
+        assert Path(path).read_text().split("\n")[int(line) - 1] == f"[{log.keys[row]}]"
+    added = next(row for row in range(len(log)) if log.keys[row].endswith("/add_"))
+    with pytest.raises(LogError, match="in no log"):
+        raw_record(log, added)
 
 
 def test_two_layouts_of_several_ranks(runs_bed: Path) -> None:
