@@ -115,7 +115,8 @@ def _simulated(group: Any) -> tuple[tuple[int, ...], ...]:
 def reduction(argument: Any) -> tuple[str | None, float | None]:
     """Return what a collective reduces by (`sum`, `avg`, `premul_sum`, …) and the factor of a `premul_sum`.
 
-    The factor is None where it is a tensor, which would have to be waited for, or torch does not give it away (2.13).
+    The factor is None where it is a tensor, which would have to be waited for, or torch does not give it away (2.11
+    to 2.13).
     """
     if isinstance(argument, str):
         return argument.lower(), None
@@ -128,7 +129,7 @@ def reduction(argument: Any) -> tuple[str | None, float | None]:
     known: Any = ReduceOp.RedOpType
     name = {int(op): name.lower() for name, op in known.__members__.items()}.get(number)
     unbox: Any = getattr(ReduceOp, "unbox", None)
-    factor = unbox(argument).factor if unbox is not None and name == "premul_sum" else None
+    factor = getattr(unbox(argument), "factor", None) if unbox is not None and name == "premul_sum" else None
     return name, factor if isinstance(factor, float) else None
 
 

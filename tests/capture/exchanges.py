@@ -109,7 +109,6 @@ TOGETHER: Kinds = {
     "reduce_scatter_tensor_coalesced_": lambda: coalesced(
         dist.reduce_scatter_tensor, (torch.empty(6), own(6 * size())), (torch.empty(5), own(5 * size()))
     ),
-    "alltoall_": lambda: dist.all_to_all(parts(6), parts(6)),
     "alltoall_base_": lambda: dist.all_to_all_single(torch.empty(4 * size(), 3), own(4 * size(), 3)),
     "reduce_scatter_tensor": lambda: waited(functional.reduce_scatter_tensor(own(4, 3 * size()), "sum", 1, everyone())),
     "reduce_scatter_tensor_coalesced": lambda: waited(
@@ -119,5 +118,7 @@ TOGETHER: Kinds = {
     "send": lambda: passed_on(own(6)),
 }
 """Operations by which the ranks receive together what they give together."""
+if torch.__version__ >= "2.12":  # a TorchVersion, which compares as versions do; gloo had none before
+    TOGETHER["alltoall_"] = lambda: dist.all_to_all(parts(6), parts(6))
 UNEVEN: Kinds = {"uneven alltoall_base_": lambda: split_unevenly(3)}
 KINDS = EACH | TOGETHER | UNEVEN

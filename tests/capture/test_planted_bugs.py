@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from matchers.comparison import compare
 from matchers.explain.sentences import explain
@@ -18,6 +17,7 @@ from numtui.query.source_line import source_lines, split_location
 from numtui.session.session import Session
 from numtui.views.run_summary import breadcrumb
 from tests.capture.runs import EXAMPLE, Examples, Run
+from tests.torch_versions import NOT_CLIPPED
 from tests.two_ranks import TwoRanks
 
 # By bug, what both runs are given besides, and code of the line at which it is planted or shows first.
@@ -70,12 +70,6 @@ IN_PARALLEL = {
     "bf16-matmul": "functional.linear(x.to(self.compute_dtype)",
     "detached-keys": "q @ k.transpose(-2, -1)",
 }
-
-
-NOT_CLIPPED = pytest.mark.xfail(
-    torch.__version__ < "2.12",  # a TorchVersion, which compares as versions do
-    reason="torch 2.11 does not clip partial gradients of DTensors, a difference that is shown",
-)
 
 
 @pytest.mark.parametrize("preset", [None, Expect.REDUCTION_ORDER])
