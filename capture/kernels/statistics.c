@@ -31,7 +31,7 @@ enum {
     MAX_DIMS = 64,
     MAX_THREADS = 64,
     MAX_ITEM = 16,
-    PANEL = 1 << 20,
+    PANEL = 1 << 23,
     AHEAD = 32,           /* cache lines that a transposed tensor is fetched ahead */
     WORTH_START = 1 << 17 /* elements that take longer than a thread does to start */
 };
@@ -518,11 +518,77 @@ static const char *row_start(const struct layout *l, const char *data, int64_t r
             *(type *)(out + (r * pitch + i) * sizeof(type)) = *(const type *)(in + i * stride + r * across); \
     }
 
+#ifdef __AVX512F__
+enum { SQUARE = 16 };
+
+/* Transposes a square of items of 2 or 4 bytes, whose columns are `stride` bytes apart, into rows `pitch` bytes apart. */
+static inline __attribute__((always_inline)) void copy_square(const char *in, int64_t stride, int item, char *out,
+                                                              int64_t pitch) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i y[SQUARE];
+#pragma GCC unroll 16
+    for (int i = 0; i < SQUARE; i++)
+        y[i] = item == 4 ? _mm512_loadu_si512(in + i * stride)
+                         : _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(in + i * stride)));
+#pragma GCC unroll 4
+    for (int h = 1; h < SQUARE; h *= 2) {
+        __m512i bit = _mm512_set1_epi32(h), other = _mm512_xor_si512(lane, bit);
+        __mmask16 high = _mm512_test_epi32_mask(lane, bit);
+        __m512i second = _mm512_set1_epi32(SQUARE); /* added to a lane: that of the second operand */
+        __m512i low_half = _mm512_mask_add_epi32(lane, high, other, second);
+        __m512i high_half = _mm512_mask_add_epi32(other, high, lane, second);
+#pragma GCC unroll 16
+        for (int i = 0; i < SQUARE; i++)
+            if (!(i & h)) {
+                __m512i a = y[i], b = y[i | h];
+                y[i] = _mm512_permutex2var_epi32(a, low_half, b);
+                y[i | h] = _mm512_permutex2var_epi32(a, high_half, b);
+            }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < SQUARE; i++)
+        if (item == 4)
+            _mm512_storeu_si512(out + i * pitch, y[i]);
+        else
+            _mm256_storeu_si256((void *)(out + i * pitch), _mm512_cvtepi32_epi16(y[i]));
+}
+#endif
+
+/* The same for rows that are neighbours in memory, as far as they make up squares; returns the number of items done of
+ * each row. */
+static int64_t copy_squares(const char *in, int64_t stride, int64_t rows, int64_t n, int item, char *out,
+                            int64_t pitch) {
+    int64_t i = 0;
+#ifdef __AVX512F__
+    if (rows % SQUARE || (item != 4 && item != 2)) return 0;
+    for (; i + SQUARE <= n; i += SQUARE) {
+        for (int k = 0; k < SQUARE; k++) __builtin_prefetch(in + (i + AHEAD + k) * stride);
+        for (int64_t r = 0; r < rows; r += SQUARE) {
+            const char *from = in + i * stride + r * item;
+            char *to = out + (r * pitch + i) * item;
+            if (item == 4)
+                copy_square(from, stride, 4, to, pitch * 4);
+            else
+                copy_square(from, stride, 2, to, pitch * 2);
+        }
+    }
+#else
+    (void)in, (void)stride, (void)rows, (void)n, (void)item, (void)out, (void)pitch;
+#endif
+    return i;
+}
+
 static void copy_items(const char *in, int64_t stride, int64_t across, int64_t rows, int64_t n, int item, char *out,
                        int64_t pitch) {
     if (stride == item && rows == 1) {
         memcpy(out, in, n * item);
         return;
+    }
+    if (across == item) {
+        int64_t done = copy_squares(in, stride, rows, n, item, out, pitch);
+        in += done * stride;
+        out += done * item;
+        n -= done;
     }
     switch (item) {
     case 1: COPY(u8) break;
@@ -542,7 +608,8 @@ struct reader {
      * not by elements. */
     char *panel;
     int64_t panel_rows, panel_pitch, panel_start, panel_end; /* room for rows, items from row to row, rows it holds */
-    int64_t end; /* of the segment: rows beyond are read by the thread that takes the next */
+    int64_t group; /* segments to take one after the other, for rows to be read together that several of them share */
+    int64_t end;   /* of the group: rows beyond are read by the thread that takes the next */
     char scratch[CHUNK * MAX_ITEM] __attribute__((aligned(64)));
 };
 
@@ -552,6 +619,7 @@ static void open_reader(struct reader *r, const struct arguments *a) {
     r->item = part_sizes[a->kind] * r->parts;
     r->panel = 0;
     r->panel_start = r->panel_end = 0;
+    r->group = 1;
     set_layout(&r->layout, a, r->item);
     struct layout *l = &r->layout;
     int last = l->dims - 1;
@@ -562,6 +630,7 @@ static void open_reader(struct reader *r, const struct arguments *a) {
         int64_t rows = PANEL / (r->panel_pitch * r->item);
         r->panel_rows = rows < line ? rows : line;
         if (r->panel_rows >= 4) r->panel = malloc(r->panel_rows * r->panel_pitch * r->item);
+        if (r->panel) r->group = (r->panel_rows * l->size[last] + SEGMENT - 1) / SEGMENT;
     }
 }
 
@@ -626,11 +695,13 @@ static inline __attribute__((always_inline)) __m512 load_floats(int64_t kind, co
 }
 
 /* Reduces and projects n elements whose values are float32 numbers, in whole blocks, in registers alone. Their squares
- * are exact in float64, so a fused operation rounds as two do, and their extremes need no float64. Returns 0, and adds
- * nothing to the sketch, if it met what is not finite and was not told so. */
-static inline __attribute__((always_inline)) int take_floats(int64_t kind, const char *raw, int64_t n, int finite_only,
-                                                             int project, int64_t position, struct sketch *s,
-                                                             struct partial *p) {
+ * are exact in float64, so a fused operation rounds as two do, and their extremes need no float64. Fetches as much
+ * memory at `next` meanwhile. Returns 0, and adds nothing to the sketch, if it met what is not finite and was not told
+ * so. */
+static inline __attribute__((always_inline)) int take_floats(int64_t kind, const char *raw, const char *next, int64_t n,
+                                                             int finite_only, int project, int64_t position,
+                                                             struct sketch *s, struct partial *p) {
+    const int block_size = BLOCK * (kind == F32 ? 4 : 2);
     __m512d l1 = _mm512_setzero_pd(), l2 = l1, sum = l1;
     __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
     uint64_t words[3 * CHUNK / BLOCK];
@@ -647,6 +718,7 @@ static inline __attribute__((always_inline)) int take_floats(int64_t kind, const
             }
     }
     for (int64_t b = 0; b < n / BLOCK; b++) {
+        for (int i = 0; i < block_size; i += 64) __builtin_prefetch(next + b * block_size + i);
         vec y[16];
         bits signs = project ? row_signs(words + 3 * b, 0) : all(0);
 #pragma GCC unroll 8
@@ -696,13 +768,13 @@ static inline __attribute__((always_inline)) int take_floats(int64_t kind, const
     return 1;
 }
 
-typedef int taker(const char *raw, int64_t n, int64_t position, struct sketch *s, struct partial *p);
+typedef int taker(const char *raw, const char *next, int64_t n, int64_t position, struct sketch *s, struct partial *p);
 
 /* Functions of their own: compilers find registers for one of them at a time. */
-#define TAKER(name, kind, finite_only, project)                                                               \
-    static __attribute__((noinline)) int name(const char *raw, int64_t n, int64_t position, struct sketch *s, \
-                                              struct partial *p) {                                            \
-        return take_floats(kind, raw, n, finite_only, project, position, s, p);                               \
+#define TAKER(name, kind, finite_only, project)                                                            \
+    static __attribute__((noinline)) int name(const char *raw, const char *next, int64_t n, int64_t position, \
+                                              struct sketch *s, struct partial *p) {                       \
+        return take_floats(kind, raw, next, n, finite_only, project, position, s, p);                      \
     }
 #define TAKERS(kind)                      \
     TAKER(take_##kind, kind, 0, 0)        \
@@ -720,17 +792,17 @@ static taker *const takers[][2][2] = {[F16] = ROW_OF(F16), [BF16] = ROW_OF(BF16)
 
 /* Takes a chunk without a copy of it in float64, where there is a way; returns 0 where there is none.
  * `finite_only`, in and out: the chunk before it was not finite. */
-static int take_in_place(const struct arguments *a, const char *raw, int64_t start, int64_t n, int *finite_only,
-                         struct sketch *s, struct partial *p) {
+static int take_in_place(const struct arguments *a, const char *raw, const char *next, int64_t start, int64_t n,
+                         int *finite_only, struct sketch *s, struct partial *p) {
 #ifdef __AVX512F__
     int floats = (a->kind == F32 || a->kind == BF16 || a->kind == F16) && !(a->flags & COMPLEX);
     if (!floats || n % BLOCK || a->position) return 0;
     taker *const *take = takers[a->kind][s != 0];
-    if (!take[*finite_only](raw, n, start, s, p)) take[1](raw, n, start, s, p);
+    if (!take[*finite_only](raw, next, n, start, s, p)) take[1](raw, raw, n, start, s, p);
     *finite_only = p->nan || p->inf;
     return 1;
 #else
-    (void)a, (void)raw, (void)start, (void)n, (void)finite_only, (void)s, (void)p;
+    (void)a, (void)raw, (void)next, (void)start, (void)n, (void)finite_only, (void)s, (void)p;
     return 0;
 #endif
 }
@@ -748,13 +820,13 @@ static void measure_segment(struct reader *r, int64_t start, int64_t end, struct
         s.at = -1;
     }
     *total = NOTHING;
-    r->end = end;
     for (int64_t at = start; at < end; at += CHUNK) {
         int64_t n = end - at < CHUNK ? end - at : CHUNK;
         const char *raw = read_elements(r, at, n);
         struct partial p;
         if (a->flags & TAKE_DIGEST) total->digest += digest_terms(raw, n * r->item, at * r->item);
-        if (take_in_place(a, raw, at, n, &finite_only, a->flags & TAKE_SKETCH ? &s : 0, &p)) {
+        const char *next = raw == r->scratch ? raw : raw + n * r->item; /* as long as this chunk, or beyond the end */
+        if (take_in_place(a, raw, next, at, n, &finite_only, a->flags & TAKE_SKETCH ? &s : 0, &p)) {
             c.inside += n;
         } else {
             convert(a->kind, a->table, raw, n * r->parts, x);
@@ -772,6 +844,11 @@ struct work {
     int64_t segments, next;
 };
 
+static int64_t end_of(const struct work *w, int64_t segment) {
+    int64_t end = (segment + 1) * SEGMENT;
+    return end < w->arguments->numel ? end : w->arguments->numel;
+}
+
 /* Takes segments until none is left. Rounding and flush-to-zero modes of the caller do not apply to the results. */
 static void *measure_segments(void *argument) {
     struct work *w = argument;
@@ -781,10 +858,11 @@ static void *measure_segments(void *argument) {
     fesetenv(FE_DFL_ENV);
     open_reader(&r, w->arguments);
     for (;;) {
-        int64_t i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED);
+        int64_t i = __atomic_fetch_add(&w->next, r.group, __ATOMIC_RELAXED);
         if (i >= w->segments) break;
-        int64_t end = (i + 1) * SEGMENT;
-        measure_segment(&r, i * SEGMENT, end < w->arguments->numel ? end : w->arguments->numel, &w->partials[i]);
+        int64_t last = i + r.group < w->segments ? i + r.group : w->segments;
+        r.end = end_of(w, last - 1);
+        for (; i < last; i++) measure_segment(&r, i * SEGMENT, end_of(w, i), &w->partials[i]);
     }
     free(r.panel);
     fesetenv(&environment);
