@@ -11,9 +11,9 @@ import os
 import re
 import sys
 import sysconfig
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -77,6 +77,7 @@ class Stack:
     site: tuple[int, int] | None
 
 
+@cache
 def is_user_file(path: str) -> bool:
     """Return True for a user's file: not torch, the standard library, this package or generated code."""
     if path.startswith("<"):
@@ -92,6 +93,12 @@ def _function_name(code: CodeType) -> str:
     return str(getattr(code, "co_qualname", code.co_name)).rpartition("<locals>.")[2]
 
 
+def _line(frame: Any) -> int:
+    """Return the line that a frame runs; that of its function for an instruction that has none."""
+    line: int = frame.f_lineno or frame.f_code.co_firstlineno
+    return line
+
+
 def parse_traceback(text: str) -> tuple[Frame, ...]:
     """Return the user's frames of a printed traceback (as `torch.fx` stores for its nodes), innermost first."""
     found = [Frame(m["file"], int(m["line"]), m["function"].strip()) for m in _TRACEBACK_LINE.finditer(text)]
@@ -105,8 +112,6 @@ class StackTable:
         self._ids: dict[tuple[int, ...], int] = {}
         self._codes: dict[int, CodeType] = {}  # keeps them, so that no other gets their id
         self._stacks: list[Stack] = []
-        self._lines: dict[CodeType, tuple[list[int], list[int]]] = {}
-        self._user: dict[CodeType, bool] = {}
 
     def __getitem__(self, index: int) -> Stack:
         return self._stacks[index]
@@ -134,38 +139,24 @@ class StackTable:
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[int, int] | None = None
         while frame is not None:
-            code, offset, frame = frame.f_code, frame.f_lasti, frame.f_back
+            this, code, frame = frame, frame.f_code, frame.f_back
             self._codes[id(code)] = code
             path = code.co_filename
             if path.startswith("<"):
                 if graph_line is None and path.startswith(_GENERATED):
-                    graph_line = (code, self._line(code, offset))
+                    graph_line = (code, _line(this))
                 continue
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
             elif recompute is None and path.endswith(_CHECKPOINT) and code.co_name in _RUN_AGAIN:
                 # the nearer frame decides: recomputing the forward pass, or the backward pass of the recomputed region
                 recompute = not engine
-            user = self._user.get(code)
-            if user is None:
-                user = self._user[code] = is_user_file(path)
-            if user:
-                site = site or (id(code), offset)
-                frames.append(Frame(path, self._line(code, offset), _function_name(code)))
+            if is_user_file(path):
+                site = site or (id(code), this.f_lasti)
+                frames.append(Frame(path, _line(this), _function_name(code)))
             elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name
         return Stack(tuple(frames), caller, bool(recompute), graph_line, site)
-
-    def _line(self, code: CodeType, offset: int) -> int:
-        table = self._lines.get(code)
-        if table is None:
-            starts, lines = [], []
-            for start, _, line in code.co_lines():
-                starts.append(start)
-                lines.append(line if line is not None else code.co_firstlineno)
-            table = self._lines[code] = (starts, lines)
-        starts, lines = table
-        return lines[max(bisect_right(starts, offset) - 1, 0)] if starts else code.co_firstlineno
 
 
 class GraphLines:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -396,8 +396,9 @@ class Recorder:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
         detached = _detached(tracer)
-        end = ModelState(self.names.tensors())
-        optimizer = self._window.optimizers.as_json(self.names.parameters())
+        parameters = list(self.names.parameters())
+        end = ModelState([*parameters, *self.names.buffers()])
+        optimizer = self._window.optimizers.as_json(parameters)
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -416,7 +417,7 @@ class Recorder:
                 run["detached"] = detached
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
-            run["coverage"] = self._coverage(rank, end)
+            run["coverage"] = self._coverage(rank, end, parameters)
             run["end_state"] = end.as_json(rank)
             if optimizer:
                 run["optimizer"] = optimizer
@@ -451,7 +452,7 @@ class Recorder:
     def _is_trained(self, parameter: torch.Tensor) -> bool:
         return id(parameter) in self.trained if self.trained else bool(parameter.requires_grad)
 
-    def _coverage(self, rank: int, end: ModelState) -> dict[str, Any]:
+    def _coverage(self, rank: int, end: ModelState, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         """Return what the log covers: optimizers that stepped, models that ran, parameters that changed."""
         out: dict[str, Any] = {}
         if self.optimizers is not None:
@@ -459,7 +460,7 @@ class Recorder:
         out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]
         if self._start is not None:
             before, now = self._start.parameters.digests(rank), end.digests(rank)
-            trained = [name for name, p in self.names.parameters() if name in before and self._is_trained(p)]
+            trained = [name for name, p in parameters if name in before and self._is_trained(p)]
             out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)
         return out
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,14 +88,10 @@ class StorageTable:
         key: int = storage._cdata
         known = self._states.get(key)
         if known is None:
-            states = self._states
-
-            def forget(_: object) -> None:
-                states.pop(key, None)
-
             # Not torch's StorageWeakRef: that keeps the memory until it is dropped itself. The storage's Python object
             # lives exactly as long as the storage.
-            known = states[key] = StorageState(
+            forget = partial(self._states.pop, key)
+            known = self._states[key] = StorageState(
                 self._count, weakref.ref(storage, forget), foreign=not storage.resizable()
             )
             self._count += 1
