@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 
 from .kernels import eager
-from .kernels.build import attempt
 from .kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
-from .kernels.native import DIGEST, SKETCH, Native
+from .kernels.native import DIGEST, SKETCH, SOURCE, Native
 from .kernels.row import FIELDS, ROW
 from .messages import warn
+from .native_library import attempt
 from .sketch import Positions
 
 __all__ = ["Statistics", "Summary", "Unmeasurable"]
@@ -130,7 +130,7 @@ class Statistics:
         """(where its row is, the number of the row, elements, what the row has)"""
         self._first = 0
         self._kept: dict[int, Summary] = {}
-        library, problem = attempt()
+        library, problem = attempt(SOURCE)
         self._native = None if library is None else Native(library)
         self._triton = _triton_kernel()
         self.notes: tuple[str, ...] = (f"statistics take longer: {problem}",) if problem else ()

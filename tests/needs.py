@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from hypothesis import settings
 
-from capture.kernels.build import COMPILERS
+from capture.native_library import COMPILERS
 from tests.browser.chromium import NAMES
 
 __all__ = ["HAS_TORCH", "MARKS", "TORCH_FOLDERS", "examples", "lacking", "marks_of", "stride"]
@@ -22,7 +22,7 @@ TORCH_FOLDERS = ("capture", "examples", "truth")
 """Folders below tests/ whose modules import torch."""
 
 _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}
-_COMPILED = (("capture", "test_statistics.py"), ("capture", "test_kernel_build.py"))
+_COMPILED = (("capture", "test_statistics.py"), ("capture", "test_native_library.py"))
 _MARK_OF_FIXTURE = {
     "two_ranks": "torch",
     "runs_bed": "torch",

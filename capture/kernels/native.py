@@ -7,6 +7,7 @@ import os
 import struct
 from array import array
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ import torch
 from ..sketch import Positions
 from .guards import storage_address, unnoticed
 
-__all__ = ["DIGEST", "SKETCH", "Native"]
+__all__ = ["DIGEST", "SKETCH", "SOURCE", "Native"]
+
+SOURCE = Path(__file__).with_name("statistics.c")
 
 DIGEST, SKETCH, _CONJUGATE, _NEGATE, _COMPLEX = 1, 2, 4, 8, 16
 _BY_TABLE = 0

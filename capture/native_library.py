@@ -1,7 +1,8 @@
-"""Compile the C kernel for this machine, once per user, and load it.
+"""Compile a C source of these packages for this machine, once per user, and load it.
 
-The library goes to a private directory of the user's cache; its name includes everything it depends on, so that a new
-source, compiler or machine makes a new one. Ranks that start together may each compile; the final rename is atomic.
+Standard library only: the capture and the reader of logs both use it. The library goes to a private directory of the
+user's cache; its name includes everything it depends on, so that a new source, compiler or machine makes a new one.
+Processes that start together may each compile; the final rename is atomic.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["BuildError", "attempt", "load"]
+__all__ = ["COMPILERS", "BuildError", "attempt", "has_compiler", "load"]
 
-SOURCE = Path(__file__).with_name("statistics.c")
 COMPILERS = ("cc", "gcc", "clang")
 # The compiler must not change a result: no contraction to fused operations, no reassociation. The second form is for
 # compilers without -march=native.
@@ -31,52 +31,62 @@ _TIMEOUT = 60.0
 
 
 class BuildError(Exception):
-    """Raised when there is no compiled kernel, with the reason."""
+    """Raised when there is no compiled library, with the reason."""
 
 
 @cache
-def attempt() -> tuple[ctypes.CDLL | None, str]:
-    """Return the compiled kernel, or None and the reason. A process tries once."""
+def attempt(source: Path) -> tuple[ctypes.CDLL | None, str]:
+    """Return the library of a C source, or None and the reason. A process tries once."""
     try:
-        return load(), ""
+        return load(source), ""
     except BuildError as error:
         return None, str(error)
 
 
-def load() -> ctypes.CDLL:
-    """Return the compiled kernel, from the cache or the compiler.
+def load(source: Path) -> ctypes.CDLL:
+    """Return the library of a C source, from the cache or the compiler.
 
     Raises:
         BuildError: There is no compiler, it fails, or its output cannot be stored or loaded.
     """
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        raise BuildError("no C compiler (cc, gcc or clang) was found")
+    compiler = _compiler()
     try:
-        name = f"statistics-{_fingerprint(compiler)}.so"
+        name = _name(source, compiler)
         try:
-            return _opened(_compiled(compiler, _cache() / name))
+            return _opened(_stored(source, compiler, _cache() / name))
         except _UnusableCacheError:
             # a loaded library no longer needs its file
             with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
-                return _opened(_compiled(compiler, Path(directory) / name))
+                return _opened(_stored(source, compiler, Path(directory) / name))
     except OSError as error:
-        raise BuildError(f"the compiled kernel cannot be used: {error}") from error
+        raise BuildError(f"the compiled {source.stem} cannot be used: {error}") from error
+
+
+def has_compiler() -> bool:
+    """True where a library can be made; nothing is compiled."""
+    return any(map(shutil.which, COMPILERS))
+
+
+def _compiler() -> str:
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise BuildError("no C compiler (cc, gcc or clang) was found")
+    return compiler
 
 
 class _UnusableCacheError(Exception):
     """Raised for a cache directory that is unsafe for code to execute."""
 
 
-def _fingerprint(compiler: str) -> str:
-    """Hash the source, the flags, the compiler and the processor.
+def _name(source: Path, compiler: str) -> str:
+    """Name a library after its source, with a hash of the source, the flags, the compiler and the processor.
 
     The compiler is identified by its file, so that a warm cache starts no process.
     """
     real = Path(compiler).resolve()
     status = real.stat()
-    parts = (SOURCE.read_text("utf-8"), FLAGS, str(real), status.st_size, status.st_mtime_ns, _processor())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    parts = (source.read_text("utf-8"), FLAGS, str(real), status.st_size, status.st_mtime_ns, _processor())
+    return f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
 
 
 def _processor() -> str:
@@ -91,7 +101,7 @@ def _processor() -> str:
 
 
 def _cache() -> Path:
-    """Return the directory of compiled kernels, writable by this user alone."""
+    """Return the directory of compiled libraries, writable by this user alone."""
     try:
         root = os.environ.get("XDG_CACHE_HOME", "")
         # the specification of XDG ignores relative paths
@@ -105,7 +115,7 @@ def _cache() -> Path:
     return directory
 
 
-def _compiled(compiler: str, library: Path) -> Path:
+def _stored(source: Path, compiler: str, library: Path) -> Path:
     if library.exists():
         return library
     try:
@@ -114,7 +124,7 @@ def _compiled(compiler: str, library: Path) -> Path:
         raise _UnusableCacheError from error
     os.close(handle)
     try:
-        _compile(compiler, Path(partial))
+        _compile(source, compiler, Path(partial))
         os.replace(partial, library)
     finally:
         Path(partial).unlink(missing_ok=True)
@@ -130,10 +140,10 @@ def _opened(library: Path) -> ctypes.CDLL:
         raise
 
 
-def _compile(compiler: str, library: Path) -> None:
+def _compile(source: Path, compiler: str, library: Path) -> None:
     problem = ""
     for flags in FLAGS:
-        command = [compiler, *flags, "-o", str(library), str(SOURCE), "-lm"]
+        command = [compiler, *flags, "-o", str(library), str(source), "-lm"]
         try:
             run = subprocess.run(  # noqa: S603  the machine's own compiler, on a file of this package
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False

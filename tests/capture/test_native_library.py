@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from capture.kernels import build
+from capture import native_library as build
+from capture.kernels.native import SOURCE
 from capture.statistics import Statistics
 
-LOAD = "from capture.kernels.build import load; print(bool(load().measure))"
+LOAD = """
+from capture.kernels.native import SOURCE
+from capture.native_library import load
+print(bool(load(SOURCE).measure))
+"""
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def script(path: Path, text: str) -> str:
 
 def test_processes_that_start_together_leave_one_library(cache: Path) -> None:
     command = [sys.executable, "-c", LOAD]
-    root = str(Path(build.__file__).parents[2])
+    root = str(Path(build.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["True"] * 3
@@ -39,13 +44,13 @@ def test_processes_that_start_together_leave_one_library(cache: Path) -> None:
 
 
 def test_a_compiled_kernel_is_not_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build.load()
+    build.load(SOURCE)
 
-    def compile_again(compiler: str, library: Path) -> None:
+    def compile_again(source: Path, compiler: str, library: Path) -> None:
         raise AssertionError(compiler)
 
     monkeypatch.setattr(build, "_compile", compile_again)
-    assert build.load() is not None
+    assert build.load(SOURCE) is not None
 
 
 def test_a_kernel_for_any_machine_gives_the_same_bits(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,26 +76,26 @@ def test_a_kernel_for_any_machine_gives_the_same_bits(cache: Path, monkeypatch: 
 def test_a_directory_that_others_can_write_to_is_not_trusted(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    assert build.load() is not None
+    assert build.load(SOURCE) is not None
     assert list(cache.iterdir()) == []
 
 
 def test_a_home_that_cannot_be_written_to_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
-    assert build.load() is not None
+    assert build.load(SOURCE) is not None
 
 
 def test_no_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(build.BuildError, match="no C compiler"):
-        build.load()
+        build.load(SOURCE)
 
 
 def test_a_compiler_that_fails(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = script(tmp_path / "broken", "echo no headers >&2; exit 1")
     monkeypatch.setattr(build, "COMPILERS", (broken,))
     with pytest.raises(build.BuildError, match="no headers"):
-        build.load()
+        build.load(SOURCE)
     assert list(cache.iterdir()) == []
 
 
@@ -98,13 +103,13 @@ def test_a_compiler_that_hangs(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(build, "COMPILERS", (script(tmp_path / "slow", "exec sleep 100"),))
     monkeypatch.setattr(build, "_TIMEOUT", 0.1)
     with pytest.raises(build.BuildError, match="more than"):
-        build.load()
+        build.load(SOURCE)
 
 
 def test_a_compiler_that_makes_nonsense(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "COMPILERS", (script(tmp_path / "odd", "exit 0"),))
     with pytest.raises(build.BuildError, match="cannot be used"):
-        build.load()
+        build.load(SOURCE)
     assert list(cache.iterdir()) == []
 
 
