@@ -7,7 +7,7 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast fuzz test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast fuzz fuzz-reader test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -31,6 +31,11 @@ SECONDS ?= 600
 fuzz: $(VENV)/.test  ## try random damage for so long: make fuzz SECONDS=600 SEED=1 (docs/reliability.md)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
 
+COUNT ?= 100000
+fuzz-reader: $(VENV)/.test  ## read damaged logs with the compiled reader under sanitizers: make fuzz-reader COUNT=100000 SEED=1
+	@.ci/packages gcc
+	$(BIN)/python -m tests.fuzz.reader --count $(COUNT) $(if $(SEED),--seed $(SEED))
+
 check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,6 +50,9 @@ wheel: $(VENV)/.viewer  ## build the wheel and run what it installs outside of t
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui demo | grep build/site/numtui/_examples
 	cd / && PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -m numtui diff $(CURDIR)/examples/eager $(CURDIR)/examples/traced --format html \
 	  | grep '</html>'
+	@# as on a machine without a compiler: PATH is empty, nothing is compiled
+	cd / && PATH= PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -c 'from matchers.logs.reader_library import INSTALLED, library; \
+	  found, problem = library(); print(INSTALLED); assert found and found._name == str(INSTALLED), problem'
 	test -s build/site/numtui_capture.pth
 
 format: $(VENV)/.lint  ## let ruff put the code in order

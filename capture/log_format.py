@@ -103,7 +103,7 @@ _FORMAT = "Format:"
 _COVERAGE = "Coverage:"
 _RUN = "Run:"
 _WEIGHTS_FOOTER = re.compile(r"End of weights: (\d+) steps")
-_SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)")
+_SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\), Dtype: (?:torch\.)?([\w.]+)", re.ASCII)
 _FOOTER = re.compile(r"End of capture: (\d+) records?(?:, digest ([0-9a-f]{16})(?:, content ([0-9a-f]{16}))?)?")
 
 _MARKERS = ("Location", "Phase", "Output hash", "Input hashes", "Input producers")

@@ -9,7 +9,7 @@ from typing import Any
 from capture.compact import CompactLines
 from capture.log_format import COMPACT_FORMAT, FOOTER, FORMAT
 from matchers.logs.op_log import OpLog
-from tests.matchers.plain_reader import Record, records_of
+from tests.matchers.log_records import Record, records_of
 
 __all__ = ["compacted", "records_without_lines"]
 

@@ -22,7 +22,11 @@ TORCH_FOLDERS = ("capture", "examples", "truth")
 """Folders below tests/ whose modules import torch."""
 
 _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}
-_COMPILED = (("capture", "test_statistics.py"), ("capture", "test_native_library.py"))
+_COMPILED = (
+    ("capture", "test_statistics.py"),
+    ("capture", "test_native_library.py"),
+    ("matchers", "logs", "test_compiled_reader.py"),
+)
 _MARK_OF_FIXTURE = {
     "two_ranks": "torch",
     "runs_bed": "torch",

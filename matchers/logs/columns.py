@@ -1,23 +1,29 @@
-"""Column types of a log: lazily decoded texts, operation keys, ragged lists, and arrays that grow while parsing."""
+"""Column types of a log: lazily decoded texts, operation keys and ragged lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int32, Int64
 
-__all__ = ["GrowingColumn", "KeyColumn", "Ragged", "Strings", "Texts", "decode", "repeated"]
+__all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
 
 
 def decode(raw: bytes) -> str:
     """Decode log text for display: UTF-8, with invalid bytes as `\\xNN`."""
     return raw.decode("utf-8", errors="backslashreplace")
+
+
+def _starts(blob: bytes) -> Int64:
+    """Where texts that end in a newline each begin, and the end."""
+    return np.concatenate(([0], np.flatnonzero(np.frombuffer(blob, np.uint8) == 0x0A) + 1))
 
 
 class Strings(Sequence[str]):
@@ -51,11 +57,11 @@ class KeyColumn(Sequence[str]):
 
     __slots__ = ("_lower", "blob", "start")
 
-    def __init__(self, keys: bytes) -> None:
-        """`keys` with a newline after each."""
+    def __init__(self, keys: bytes, start: Int64 | None = None) -> None:
+        """`keys` with a newline after each; `start`: where each begins, and the end, if that is known."""
         self.blob = keys
         self._lower: bytes | None = None
-        self.start = np.concatenate(([0], np.flatnonzero(np.frombuffer(keys, np.uint8) == 0x0A) + 1))
+        self.start = _starts(keys) if start is None else start
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -122,34 +128,106 @@ class KeyColumn(Sequence[str]):
         return found
 
 
-class Texts(Mapping[int, str]):
-    """A sparse text field by row, decoded on access."""
+class TextTable(Sequence[bytes]):
+    """Texts in one blob of bytes, each with a newline after it, and n + 1 offsets."""
 
-    __slots__ = ("_raw", "_unpack")
+    __slots__ = ("blob", "start")
 
-    def __init__(self, raw: Mapping[int, bytes], unpack: Callable[[bytes], bytes] | None = None) -> None:
-        """`unpack` gives the text of a raw one, and every text itself that is none."""
-        self._raw = raw
-        self._unpack = unpack
+    def __init__(self, blob: bytes, start: Int64) -> None:
+        self.blob = blob
+        self.start = start
+
+    @classmethod
+    def of(cls, texts: Iterable[bytes]) -> TextTable:
+        """These texts; none has a newline."""
+        blob = b"".join(text + b"\n" for text in texts)
+        return cls(blob, _starts(blob))
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return len(self.start) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.blob[self.start[index] : self.start[index + 1] - 1]
+
+
+class Texts(Mapping[int, str]):
+    """A sparse text field by row, decoded on access.
+
+    Attributes:
+        rows: int32, the rows that have one, ascending.
+        ids: int32, for each of them the number of its text in `table`; rows may share a text.
+        table: the texts as the log has them.
+    """
+
+    __slots__ = ("_at", "_unpack", "ids", "rows", "table")
+
+    def __init__(
+        self, rows: Int32, ids: Int32, table: Sequence[bytes], unpack: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """`unpack` gives the text of a raw one, and every text itself that is none."""
+        self.rows, self.ids, self.table = rows, ids, table
+        self._at = np.ascontiguousarray(rows).data
+        self._unpack = unpack
+
+    @classmethod
+    def of(cls, raw: Mapping[int, bytes], unpack: Callable[[bytes], bytes] | None = None) -> Texts:
+        """The texts of a mapping from rows."""
+        rows = sorted(raw)
+        known: dict[bytes, int] = {}
+        ids = [known.setdefault(raw[row], len(known)) for row in rows]
+        return cls(np.array(rows, np.int32), np.array(ids, np.int32), tuple(known), unpack)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._raw)
+        return iter(self.rows.tolist())
+
+    def __contains__(self, row: object) -> bool:
+        return isinstance(row, (int, np.integer)) and self._place(int(row)) >= 0
 
     def __getitem__(self, row: int) -> str:
-        raw = self._raw[row]
-        return decode(raw if self._unpack is None else self._unpack(raw))
+        place = self._place(row)
+        if place < 0:
+            raise KeyError(row)
+        return decode(self._raw(place))
 
     def raw(self, row: int) -> bytes:
         """The bytes of one record's field, empty if it has none."""
-        raw = self._raw.get(row, b"")
-        return raw if self._unpack is None else self._unpack(raw)
+        place = self._place(row)
+        return self._raw(place) if place >= 0 else b""
+
+    def in_use(self) -> tuple[Int32, TextTable]:
+        """`ids` and `table`, which has the texts as `raw` gives them and no others."""
+        used, ids = np.unique(self.ids, return_inverse=True)
+        if self._unpack is None and isinstance(self.table, TextTable) and len(used) == len(self.table):
+            return self.ids, self.table
+        texts = [self.table[i] for i in used.tolist()]
+        return ids.astype(np.int32), TextTable.of(texts if self._unpack is None else map(self._unpack, texts))
+
+    def with_unpack(self, unpack: Callable[[bytes], bytes]) -> Texts:
+        """The same rows, whose texts are packed."""
+        return Texts(self.rows, self.ids, self.table, unpack)
 
     def changed(self, rows: Mapping[int, bytes]) -> Texts:
         """The same texts, but for these rows; empty: without the row."""
-        return Texts({row: raw for row, raw in {**self._raw, **rows}.items() if raw}, self._unpack)
+        raw = {row: self.table[i] for row, i in zip(self.rows.tolist(), self.ids.tolist(), strict=True)}
+        return Texts.of({row: text for row, text in {**raw, **rows}.items() if text}, self._unpack)
+
+    def _place(self, row: int) -> int:
+        """Place of a row among the rows; -1: it has no text."""
+        place = bisect_left(self._at, row)
+        return place if place < len(self._at) and self._at[place] == row else -1
+
+    def _raw(self, place: int) -> bytes:
+        raw = self.table[int(self.ids[place])]
+        return raw if self._unpack is None else self._unpack(raw)
 
 
 def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
@@ -207,33 +285,3 @@ class Ragged:
         if not len(self.value):
             return np.full(len(start), missing, self.value.dtype)
         return np.where(end > start, self.value.take(start, mode="clip"), self.value.dtype.type(missing))
-
-
-_LEAST = 1 << 12
-
-
-class GrowingColumn:
-    """An array that grows by appending chunks in place.
-
-    Joining a list of chunks at the end would double the memory: the freed chunks are too scattered for reuse.
-    """
-
-    def __init__(self, dtype: DTypeLike) -> None:
-        self._values: NDArray[Any] = np.empty(_LEAST, dtype)
-        self._size = 0
-
-    def add(self, piece: NDArray[Any]) -> None:
-        """Append values."""
-        size = self._size + len(piece)
-        if size > len(self._values):
-            # in place, if the system can; nothing else refers to the array yet
-            self._values.resize(max(size, len(self._values) * 5 // 4), refcheck=False)
-        self._values[self._size : size] = piece
-        self._size = size
-
-    def take(self) -> NDArray[Any]:
-        """Return all values and leave the column empty."""
-        values = self._values
-        values.resize(self._size, refcheck=False)
-        self._values, self._size = np.empty(0, values.dtype), 0
-        return values

@@ -66,7 +66,7 @@ class Phase(LabelledEnum):
     AFTER = 6
 
 
-_NO_TEXTS = Texts({})
+_NO_TEXTS = Texts.of({})
 
 
 @dataclass(frozen=True, slots=True)

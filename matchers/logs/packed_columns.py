@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from capture import log_format
 from matchers.arrays import Int64
 from matchers.cache_folder import Entry, Sections
-from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts, TextTable
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 
 __all__ = ["packed", "structure_digest", "unpacked"]
@@ -103,11 +103,10 @@ def _sections(log: OpLog) -> Iterator[tuple[str, bytes | memoryview]]:
             yield f"{name} count", _bytes(lists.count.astype(np.int32))
             yield name, _bytes(lists.value)
     for name, texts in log.extra.items():
-        distinct: dict[bytes, int] = {}
-        ids = [distinct.setdefault(texts.raw(row), len(distinct)) for row in texts]
-        yield f"text {name} row", _bytes(np.fromiter(texts, np.int32, len(texts)))
-        yield f"text {name} id", _bytes(np.array(ids, np.int32))
-        yield from _texts(f"text {name}", tuple(distinct))
+        ids, table = texts.in_use()
+        yield f"text {name} row", _bytes(texts.rows)
+        yield f"text {name} id", _bytes(ids)
+        yield f"text {name}", table.blob
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:
@@ -190,11 +189,12 @@ class _Unpacking:
         return [blob[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _field(self, name: str) -> Texts:
-        table = self._texts(f"text {name}")
+        table = KeyColumn(bytes(self.sections[f"text {name}"]))
         rows = np.frombuffer(self.sections[f"text {name} row"], np.int32)
         ids = self._array(f"text {name} id", np.int32, len(rows))
-        _require(_within(rows, 0, self.n - 1) and _within(ids, 0, len(table) - 1))
-        return Texts(dict(zip(rows.tolist(), map(table.__getitem__, ids.tolist()), strict=True)))
+        _require(_within(rows, 0, self.n - 1) and bool((rows[1:] > rows[:-1]).all()))
+        _require(table.start[-1] == len(table.blob) and _within(ids, 0, len(table) - 1))
+        return Texts(rows, ids, TextTable(table.blob, table.start))
 
 
 def _require(holds: bool) -> None:

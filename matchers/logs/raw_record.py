@@ -12,7 +12,6 @@ import numpy as np
 
 from capture.log_format import COMPACT_FORMAT, UNKNOWN_DIGEST, unpack_json
 from matchers.errors import LogError
-from matchers.logs.byte_words import PADDING
 from matchers.logs.columns import decode
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
@@ -64,7 +63,7 @@ def _read(path: str, line: int) -> list[bytes]:
             for piece, last in source.pieces():
                 ends = piece.count(b"\n")
                 if wanted < ends or last:
-                    return piece[:-PADDING].split(b"\n")[wanted : wanted + _MAX_LINES]
+                    return piece.split(b"\n")[wanted : wanted + _MAX_LINES]
                 wanted -= ends
     except OSError as error:
         raise LogError(f"{path}: cannot be read again: {error.strerror or error}") from None

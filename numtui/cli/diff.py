@@ -23,7 +23,7 @@ from numtui.cli.arguments import (
     requested,
     requested_of_one,
 )
-from numtui.cli.output import ExitCode, briefly, complain, deliver
+from numtui.cli.output import ExitCode, briefly, complain, complain_of_reader, deliver
 from numtui.cli.ranks import are_runs, report_runs
 from numtui.cli.report_options import add_report_options, form_of, listed, targets_of
 from numtui.cli.user_cache import keep_for_later
@@ -148,6 +148,7 @@ def report(
 
         known = load_allow_list(allow)
     comparison = compared(request, files.applied)
+    complain_of_reader()
     warnings = warnings_of(comparison, rules_too=not shown)
     _tell(warnings)
     if all(target.form in _ROWS_ONLY for target in targets):

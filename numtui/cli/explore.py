@@ -6,11 +6,11 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matchers.errors import InputError
 from numtui import __version__
@@ -80,7 +80,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_expectation(parser)
     add_run_options(parser, parts=False)
     add_screen(parser)
-    parser.add_argument("--version", action="version", version=f"numtui {__version__}")
+    parser.add_argument("--version", action=_Version, help="show program's version number and exit")
+
+
+class _Version(argparse.Action):
+    """Prints the version, and the reader of logs that is there."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from matchers.logs.reader_library import available
+
+        sys.stdout.write(f"numtui {__version__} ({available()} reader)\n")
+        parser.exit()
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from matchers.errors import InputError
 from numtui.terminal.tty import give_up_stdout
 from numtui.text.safe import safe_text
 
-__all__ = ["ExitCode", "briefly", "complain", "complain_briefly", "deliver"]
+__all__ = ["ExitCode", "briefly", "complain", "complain_briefly", "complain_of_reader", "deliver"]
 
 _IN_MEMORY = 64 << 20
 """Bytes of a report that wait in memory for its end; larger ones wait in a temporary file."""
@@ -46,6 +46,14 @@ def briefly(texts: Sequence[str], rest: Callable[[int], str], *, number: int | N
 def complain_briefly(texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None) -> None:
     """Print what `briefly` returns."""
     for text in briefly(texts, rest, number=number):
+        complain(text)
+
+
+def complain_of_reader() -> None:
+    """Say why logs are read slowly here, if they are."""
+    from matchers.logs.reader_library import notice
+
+    if text := notice():
         complain(text)
 
 

@@ -17,7 +17,7 @@ from matchers.errors import InputError, LogError
 from matchers.runs.run import Run, find_logs, find_runs
 from numtui.cli.arguments import requested_for
 from numtui.cli.explore import configured
-from numtui.cli.output import ExitCode, complain_briefly, deliver
+from numtui.cli.output import ExitCode, complain_briefly, complain_of_reader, deliver
 from numtui.cli.overview import has_screen
 from numtui.inputs import default_names, other_layouts
 from numtui.own_packages import start_worker
@@ -194,6 +194,7 @@ def report_runs(args: argparse.Namespace, targets: Sequence[Target], fail_on: Se
     Raises:
         UserError: as `compare_runs`, or a report cannot be written.
     """
+    complain_of_reader()
     if args.shard is not None:
         return _write_part(args, allow)
     return write_runs(compare_runs(args, fail_on, allow), targets, color=not args.no_color)

@@ -8,6 +8,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.reader_library import notice
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
@@ -166,7 +167,7 @@ def _extent(c: Comparison) -> list[Line]:
 
 
 def info(session: Session) -> list[Line]:
-    """Return how much was compared, then path, size, header and problems of each log."""
+    """Return how much was compared, then path, size, header and problems of each log, and the reader."""
     c = session.comparison
     lines = [] if c.single or c.counts[Status.PENDING] else _extent(c)
     for (side, log), name in zip(c.logs, session.names, strict=False):
@@ -198,6 +199,8 @@ def info(session: Session) -> list[Line]:
             if (more := log.problem_count - min(len(log.problems), _MAX_PROBLEMS)) > 0:
                 lines.append([(f"     … and {more:,} more", "dim")])
         lines.append([("", "")])
+    slow = notice()
+    lines.append([(safe_text(slow, 300), "close") if slow else ("logs are read by the compiled reader", "")])
     return lines
 
 

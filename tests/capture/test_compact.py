@@ -15,7 +15,7 @@ from matchers.logs.parser import read_log
 from tests.capture.runs import Examples
 from tests.compacted import compacted, records_without_lines
 from tests.conftest import REPOSITORY
-from tests.matchers.plain_reader import Record
+from tests.matchers.log_records import Record
 
 
 def test_a_process_writes_half_as_much_and_the_same(examples: Examples) -> None:

@@ -201,4 +201,4 @@ def _texts(name: str, pieces: Sequence[Piece]) -> Texts:
         if texts:
             found |= {start + k: texts.raw(row) for k, row in enumerate(rows.tolist()) if row in texts}
         start += len(rows)
-    return Texts(found)
+    return Texts.of(found)

@@ -123,7 +123,7 @@ def _merged(ranks: RankLogs, role: Role, group: Sequence[int], other: OpLog) -> 
         row: " ".join(f"{rank}:{line}" for rank, line in zip(members, column, strict=True) if line).encode()
         for row, column in enumerate(lines.T.tolist())
     }
-    return replace(log, extra={**log.extra, MEMBERS: Texts(told)}, members=dict(ranks.run.paths))
+    return replace(log, extra={**log.extra, MEMBERS: Texts.of(told)}, members=dict(ranks.run.paths))
 
 
 def _counterparts(ranks: RankLogs, role: Role, members: Sequence[int]) -> Int64:

@@ -7,9 +7,8 @@ import os
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from matchers.comparison import compare
 from matchers.errors import LogError
 from matchers.logs import cache, file_identity
 from matchers.logs.cache import read_cached, summary
-from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.file_identity import FileIdentity
 from matchers.logs.op_log import OpLog
 from matchers.logs.packed_columns import packed, unpacked
@@ -29,6 +27,7 @@ from matchers.logs.parser import read_log
 from tests.builders import training_step, write_log
 from tests.conftest import DATA, EXAMPLES
 from tests.fuzz.logs import goods, text_of
+from tests.matchers.contents import contents
 from tests.matchers.log_texts import texts
 from tests.needs import examples
 
@@ -50,23 +49,6 @@ def path(tmp_path: Path) -> Path:
     return write_log(tmp_path / "a.log", training_step(1))
 
 
-def plain(value: Any) -> Any:
-    """A column as something that `==` compares bit by bit."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, Ragged):
-        return plain(value.start), plain(value.value)
-    if isinstance(value, KeyColumn):
-        return value.blob, plain(value.start)
-    if isinstance(value, Strings):
-        return list(value.raw)
-    return value
-
-
-def columns(log: OpLog, *, but: tuple[str, ...] = ("content",)) -> dict[str, Any]:
-    return {f.name: plain(getattr(log, f.name)) for f in fields(log) if f.name not in but}
-
-
 def twice(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> OpLog:
     """The log as it comes out of the cache."""
     read_cached(str(path), folder)
@@ -80,7 +62,7 @@ def twice(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> O
 def test_real_logs(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of torchtitan and of our own capture, plain and compressed."""
     found = twice(path, folder, monkeypatch)
-    assert columns(found) == columns(read_log(path))
+    assert contents(found) == contents(read_log(path))
     assert len(found.content) == 64
 
 
@@ -97,14 +79,14 @@ def test_made_up_logs(text: str) -> None:
         assert entry is not None
         found = unpacked(entry, str(path))
         assert found is not None
-        assert columns(found) == columns(log)
+        assert contents(found) == contents(log)
 
 
 def test_a_log_that_was_cut_off(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     log = twice(path, folder, monkeypatch)
     assert log.complete is False
-    assert columns(log) == columns(read_log(path))
+    assert contents(log) == contents(read_log(path))
 
 
 def test_the_verdicts_are_those_of_a_fresh_comparison(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +126,7 @@ def test_a_changed_byte_is_seen_whatever_the_times_say(
     assert changed != known, "the time of the status change cannot be set back"
     monkeypatch.setattr(FileIdentity, "of", lambda _path: known)
     found = read_cached(str(path), folder)
-    assert columns(found) == columns(read_log(path))
+    assert contents(found) == contents(read_log(path))
     assert found.content == FileIdentity.content(known)
 
 
@@ -169,7 +151,7 @@ def test_other_code_reads_anew(path: Path, folder: CacheFolder, monkeypatch: pyt
 
 
 def test_small_logs_pipes_and_no_cache(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert columns(read_cached(str(path), None)) == columns(read_log(path))
+    assert contents(read_cached(str(path), None)) == contents(read_log(path))
     monkeypatch.setattr(file_identity, "WORTHWHILE", path.stat().st_size + 1)
     read_cached(str(path), folder)
     packed_path = path.with_suffix(".log.gz")

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,16 @@ from capture.log_writer import Record, TensorSummary
 from capture.log_writer import write_log as write_captured
 from matchers.errors import LogError
 from matchers.logs import source as log_source
-from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.parser import read_log
 from tests.builders import log_text, op, training_step, write_log
 from tests.conftest import DATA, EXAMPLES
+from tests.matchers.contents import contents
+from tests.matchers.log_records import problems_of, records_of
 from tests.matchers.log_texts import keys, texts
-from tests.matchers.plain_reader import problems_of, read_plainly, records_of
 from tests.needs import examples, stride
+
+pytestmark = pytest.mark.usefixtures("reader")
 
 SEPARATOR = "=" * 80 + "\n"
 HEADER = "Total captured activations: 1\n" + SEPARATOR + "\n"
@@ -55,41 +57,12 @@ def one_record(*lines: str) -> OpLog:
     return read(HEADER + "[m/op_0_add]\n" + "".join(f"  {line}\n" for line in lines))
 
 
-def agree(text: str, **options: Any) -> OpLog:
-    """Both readers read the same in a text."""
-    log, plain = read(text, **options), read_plainly(text)
-    assert records_of(log) == plain.records
-    assert problems_of(log) == sorted(plain.problems)
-    assert log.problem_count == len(plain.problems)
-    assert list(log.header.lines) == plain.header
-    return log
-
-
 def same(x: OpLog, y: OpLog) -> None:
     """Two logs agree in every column, but for where they were read from."""
-    for field in fields(OpLog):
-        if field.name == "path":
-            continue
-        left, right = getattr(x, field.name), getattr(y, field.name)
-        if isinstance(left, Strings | KeyColumn):
-            assert list(left) == list(right), field.name
-        elif isinstance(left, Ragged):
-            assert left.start.tolist() == right.start.tolist(), field.name
-            assert left.value.dtype == right.value.dtype
-            np.testing.assert_array_equal(left.value, right.value, field.name)
-        elif isinstance(left, np.ndarray):
-            assert left.dtype == right.dtype, field.name
-            np.testing.assert_array_equal(left, right, field.name)
-        else:
-            assert left == right, field.name
+    assert contents(x) == contents(y)
 
 
 # ---------------------------------------------------------------------- generated logs
-
-
-@given(texts())
-def test_reads_what_reading_line_by_line_does(text: str) -> None:
-    agree(text)
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -107,7 +80,7 @@ def test_where_the_file_is_cut_into_pieces_does_not_matter(
 def test_pieces_of_a_training_step(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Producers of earlier pieces and names of all pieces are one log's; every boundary is met."""
     text = log_text(training_step(1), footer=True, run={"seed": 1})
-    whole = agree(text)
+    whole = read(text)
     monkeypatch.setattr(log_source, "_CHUNK", size)
     same(whole, read(text))
 
@@ -115,10 +88,7 @@ def test_pieces_of_a_training_step(monkeypatch: pytest.MonkeyPatch, size: int) -
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.gz")) + sorted(EXAMPLES.glob("*/*.log")), ids=lambda p: p.stem)
 def test_real_logs(path: Path) -> None:
     """Plain and compressed; none of their lines is a problem."""
-    data = path.read_bytes()
-    plain = read_plainly((gzip.decompress(data) if path.suffix == ".gz" else data).decode())
     log = read_log(path)
-    assert records_of(log) == plain.records
     assert log.problems == ()
     assert len(log) == log.header.declared
     assert log.complete is True
@@ -217,7 +187,7 @@ def numbered(*numbers: int, **options: Any) -> str:
     ],
 )
 def test_a_record_that_was_lost_is_missed(numbers: tuple[int, ...], expected: list[str]) -> None:
-    log = agree(numbered(*numbers))
+    log = read(numbered(*numbers))
     assert [problem.message for problem in log.problems] == expected
 
 
@@ -306,7 +276,7 @@ def test_a_producer_is_the_last_record_of_its_name_before() -> None:
         op("m/op_0_add", producers=["m/op_0_add", "m/op_1_mul"]),
         op("later/op_0_mm", producers=["m/op_0_add"]),
     ]
-    log = agree(log_text(ops))
+    log = read(log_text(ops))
     assert [log.producers[row].tolist() for row in range(5)] == [[], [0, -2, -2, -2], [], [2, 1], [3]]
 
 
@@ -318,7 +288,7 @@ def test_producers_of_repeated_keys(rows: list[tuple[int, list[int]]], size: int
     ops = [op(f"m/op_{key}_add", producers=[f"m/op_{p}_add" if p >= 0 else "" for p in made]) for key, made in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_source, "_CHUNK", size)
-        agree(log_text(ops))
+        read(log_text(ops))
 
 
 # ---------------------------------------------------------------------- broken spots
@@ -346,7 +316,7 @@ def test_each_broken_spot_is_reported_where_it_is_and_costs_only_itself() -> Non
         at = lines.index(line, starts[record])
         lines[at] = broken
         expected.append((at + 1, message))
-    log, whole = agree("\n".join(lines)), read(log_text(good))
+    log, whole = read("\n".join(lines)), read(log_text(good))
     assert [(p.line, p.message) for p in log.problems] == expected
     assert log.keys[:] == whole.keys[:]
     for record in (6, 8):
@@ -412,7 +382,7 @@ def test_a_log_of_no_operations() -> None:
 
 def test_records_without_a_header() -> None:
     text = log_text([op("m/op_0_add"), op("m/op_1_mul")])
-    log = agree(text[text.index("[") :])
+    log = read(text[text.index("[") :])
     assert log.keys[:] == ["m/op_0_add", "m/op_1_mul"]
     assert log.line[0] == 1
     assert log.header.declared is None

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import pytest
 
 from matchers.errors import InputError
+from matchers.logs import reader_library
 from matchers.rules.file import parse_rules
 from numtui import __version__
 from numtui.cli import explore
@@ -197,7 +198,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"numtui {__version__}\n"
+    assert capsys.readouterr().out in {f"numtui {__version__} ({which} reader)\n" for which in ("compiled", "plain")}
 
 
 def test_a_name_from_the_command_line_is_made_safe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -609,3 +610,11 @@ def test_a_current_folder_that_was_deleted(tmp_path: Path) -> None:
         ["sh", "-c", start, sys.executable], cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_slow_reading_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, example_logs: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(reader_library, "library", lambda: (None, "no C compiler"))
+    main(["diff", *example_logs, "--format", "csv", "-o", os.devnull])
+    assert capsys.readouterr().err.count("logs are read by the plain reader") == 1

@@ -1,0 +1,43 @@
+"""The compiled reader of records, if it can be had. Standard library only, for `numtui --version`.
+
+It is that of the installed wheel, or is compiled at first use (`capture.native_library`). It knows nothing of Python:
+one library serves all versions, and other threads run while it reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+from capture import native_library
+
+__all__ = ["INSTALLED", "SOURCE", "available", "library", "notice"]
+
+SOURCE = Path(__file__).with_name("reader.c")
+INSTALLED = Path(__file__).with_name("reader.so")
+"""The library in an installed wheel."""
+
+
+@cache
+def library() -> tuple[ctypes.CDLL | None, str]:
+    """Return the compiled reader, or None and the reason. A process tries once."""
+    if INSTALLED.exists():
+        try:
+            return ctypes.CDLL(str(INSTALLED)), ""
+        except OSError:  # of another machine: one can be compiled here
+            pass
+    return native_library.attempt(SOURCE)
+
+
+def available() -> str:
+    """`compiled` or `plain`: the reader that logs would be read by. Nothing is compiled or loaded for it."""
+    return "compiled" if INSTALLED.exists() or native_library.has_compiler() else "plain"
+
+
+def notice() -> str:
+    """Return what slows reading down here; empty where the compiled reader is in use."""
+    found, problem = library()
+    return (
+        "" if found is not None else f"logs are read by the plain reader, which takes thirty times as long: {problem}"
+    )

@@ -1,0 +1,83 @@
+"""What a reader of records gives, and what it is asked for: the interface of the plain and of the compiled reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from matchers.arrays import Float64, Int64
+from matchers.logs.columns import KeyColumn, Ragged, Texts
+
+__all__ = ["MAX_PROBLEMS", "RecordReader", "Records", "Start"]
+
+MAX_PROBLEMS = 1000
+"""Problems that are kept; all are counted."""
+
+
+class Start(NamedTuple):
+    """What a reader must know of the header.
+
+    Attributes:
+        lines: number of lines before the first record.
+        ours: the log is of numtui's capture.
+        compact: the log is a compact one.
+    """
+
+    lines: int
+    ours: bool
+    compact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a log, with names still as the log has them.
+
+    Attributes:
+        keys: as in `OpLog`.
+        columns: `module`, `op`, `counter`, `shape`, `location`, `phase`, `present`, `line`, `recompute`, `micro_batch`:
+            as in `OpLog`, but for `shape`, which counts whole `Shape` lines.
+        tables: the distinct modules, ops, shapes (values of `Shape` lines) and locations.
+        stats, counts: as in `OpLog`.
+        lists: `outputs`, `inputs`, `producers`, `digests`, `input_digests`: as in `OpLog`.
+        texts: the further fields, as they stand in the log; of compact logs also `Named`.
+        problems: the first of them: (line, message), in the order of reading.
+        problem_count: number of all.
+        outside: lines that may be the footer: (line, its first bytes).
+        lines: number of lines, with those of the header.
+        open: the log ends within a line.
+        ends_blank: its last line is blank.
+        blank_before_last: the line before the last record is blank.
+    """
+
+    keys: KeyColumn
+    columns: Mapping[str, NDArray[Any]]
+    tables: Mapping[str, Sequence[bytes]]
+    stats: Float64
+    counts: Int64
+    lists: Mapping[str, Ragged]
+    texts: Mapping[str, Texts]
+    problems: Sequence[tuple[int, str]]
+    problem_count: int
+    outside: Sequence[tuple[int, bytes]]
+    lines: int
+    open: bool
+    ends_blank: bool
+    blank_before_last: bool
+
+
+class RecordReader(Protocol):
+    """A reader of the records of one log."""
+
+    def add(self, piece: bytes, last: bool) -> bytes:
+        """Read a piece, which starts with a record; `last`: the log ends with it.
+
+        Returns the values of `Digest` of all its records, each but the log's first after a newline.
+        """
+        ...
+
+    def finish(self) -> Records:
+        """Return what was read."""
+        ...
