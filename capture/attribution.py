@@ -78,6 +78,7 @@ class Attribution:
         self._modules = modules
         self._passes: list[int] = []
         self._open: set[int] = set()
+        self._called: set[int] = set()
         self._next_node = 0
         self._nodes: dict[int, Place] = {}
         self._nested: dict[int, tuple[int, Place]] = {}
@@ -98,6 +99,10 @@ class Attribution:
         """Count a model's forward pass: one that begins outside any backward pass."""
         if self.stage == PREPARE:
             return
+        self._called.add(id(root))
+        self._begin_pass(root)
+
+    def _begin_pass(self, root: Any) -> None:
         self.forward_pass = len(self._passes)
         self._passes.append(id(root))
         self._open.add(id(root))
@@ -106,9 +111,15 @@ class Attribution:
             self.closure = True
 
     def entered_part(self, root: Any) -> None:
-        """Count a forward pass of a model that is not called itself, only its parts: one until the backward pass."""
-        if id(root) not in self._open:
-            self.entered_root(root)
+        """Count a forward pass of a model that is not called itself, only its parts: one until the backward pass.
+
+        Of a model that is, a part belongs to the last pass: a head that is called for one piece of the loss at a time.
+        """
+        if id(root) in self._called:
+            self.forward_pass = max(number for number, of in enumerate(self._passes) if of == id(root))
+            self._backward_seen = False
+        elif id(root) not in self._open and self.stage != PREPARE:
+            self._begin_pass(root)
 
     def entered_closure(self) -> None:
         """Expect a forward pass inside an optimizer's step."""
@@ -118,6 +129,7 @@ class Attribution:
         """Enter the stage between an optimizer's step and the next forward or backward pass."""
         self.stage, self._backward_seen, self.closure = AFTER, False, False
         self._open.clear()
+        self._called.clear()
 
     @property
     def passes(self) -> int:

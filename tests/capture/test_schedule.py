@@ -153,6 +153,32 @@ class TestScripts:
         """).log
         assert [row.fields["Micro-batch"] for row in log.of("addmm")] == ["0", "0", "1", "1"]
 
+    def test_a_head_called_for_a_piece_of_the_loss_at_a_time_begins_no_micro_batch(self, script: Script) -> None:
+        log = script("""
+            class Model(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.body, self.head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
+
+                def forward(self, x):
+                    return self.body(x)
+
+            model = Model()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                for part in x.chunk(2):
+                    hidden = model(part)
+                    pieces = [piece.detach().requires_grad_() for piece in hidden.chunk(2)]
+                    for piece in pieces:
+                        model.head(piece).sum().backward()
+                    hidden.backward(torch.cat([piece.grad for piece in pieces]))
+                optimizer.step()
+                optimizer.zero_grad()
+        """).log
+        heads = [row.fields["Micro-batch"] for row in log.of("addmm", "head")]
+        assert heads == ["0", "0", "1", "1"]
+        assert [row.fields["Micro-batch"] for row in log.of("addmm", "body")] == ["0", "1"]
+
     def test_what_a_closure_runs_before_the_backward_pass_is_no_part_of_the_optimizer(self, script: Script) -> None:
         log = script(f"""
             {WHOLE}
