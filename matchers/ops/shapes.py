@@ -78,7 +78,7 @@ _SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "
 def reduction_length(log: OpLog) -> Float64:
     """float64[n]: terms of each sum, from the sizes of the result and of named producers' outputs.
 
-    1 if unknown, and for operations without a sum.
+    1 if unknown, and for operations without a sum; infinite for the norms of a list, whose tensors are parameters.
     """
     position = np.array([PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
     product = rows_named(log, PRODUCTS.keys())
@@ -86,6 +86,8 @@ def reduction_length(log: OpLog) -> Float64:
     known = (position >= 0) & (log.producers.count == count) & (count > position)
     rows = np.flatnonzero(known)
     out = np.ones(len(log))
+    # torch adds the squares of all of a tensor in float32, on a CPU one after the other
+    out[rows_named(log, {"_foreach_norm"})] = np.inf
     if not len(rows):
         return out
     maker = log.producers.value[log.producers.start[rows] + position[rows]]

@@ -178,9 +178,10 @@ class _Walk:
         order = np.argsort(of.i, kind="stable")
         order = order[~self._settled[order]]
         # columns as lists: element by element, numpy would take most of the time
-        hides = (of.copies | ~np.isfinite(of.error)).tolist()
+        hides, unknown = of.copies.tolist(), (~np.isfinite(of.error)).tolist()
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.assembled.tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
+        unseen = np.where(of.moves, 0.0, of.own).tolist()  # as of a record that only one log has
         errors, norms, blocked = self._propagated.errors, self._propagated.norms, self._propagated.blocked
         measured, changes = self._measured, of.norm.tolist()
         for k in order.tolist():
@@ -197,6 +198,8 @@ class _Walk:
                     errors[k], norms[k] = received.error, received.norm
                 else:
                     blocked[k] = True
+            elif unknown[k]:
+                errors[k] = received.error + unseen[k]
             elif hides[k] or errors[k] < RESOLUTION:
                 errors[k] = max(errors[k], received.error)
 

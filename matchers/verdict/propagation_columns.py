@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import is_collective, moves
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import longer_sums, whole_numbers
@@ -50,6 +51,7 @@ class PropagationColumns:
         times: factor of the limit: a bound that the norms do not show is that of a single element.
         share: share of a rounding error that shows in the norm.
         copies: the operation passes its inputs on.
+        moves: it moves data between ranks, or adds a term of each: no rounding of its own.
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: this factor is the size of the argument.
         measured: the error is an estimate of the first output's.
@@ -71,6 +73,7 @@ class PropagationColumns:
     times: Float64
     share: Float64
     copies: Bool
+    moves: Bool
     growth: Float64
     of_scores: Bool
     measured: Bool
@@ -129,6 +132,7 @@ class PropagationColumns:
             times=times,
             share=share,
             copies=copies,
+            moves=_by_op(a, i, lambda name: moves(name) or is_collective(name)),
             growth=_by_op(a, i, growth_factor),
             of_scores=_by_op(a, i, of_scores),
             measured=~verdicts.bound & ~by_slot,

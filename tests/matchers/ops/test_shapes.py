@@ -45,6 +45,11 @@ def test_of_a_part_of_a_tensor_nothing_is_known() -> None:
     assert reduction_length(log("sum", (6, 50), (1,), view=True)).tolist() == [1, 1]
 
 
+def test_the_norms_of_a_list_are_of_whole_parameters() -> None:
+    assert reduction_length(log("_foreach_norm", (6, 50), ())).tolist() == [1, np.inf]
+    assert longer_sum("float32", np.array([np.inf])).tolist() == [8.0]
+
+
 def test_the_tolerance_grows_with_the_root_of_the_length() -> None:
     terms = np.array([1.0, 4096.0, 4 * 4096.0, 1e12])
     assert longer_sum("float32", terms).tolist() == [1.0, 1.0, 2.0, 8.0]

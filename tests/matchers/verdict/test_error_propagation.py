@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare, noise_floor
 from matchers.explain.sentences import explain
-from matchers.logs.op_log import OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
@@ -236,6 +237,41 @@ def test_what_only_one_run_has_hands_errors_on() -> None:
     assert not right.red.any()
     wrong = compare(log(x, z, False), log(off(x, e, 1), off(z, 100 * e, 2), True), expectation=ORDER)
     assert causes(wrong) == ["a/op_2_bmm"]
+
+
+def test_what_no_log_shows_rounds_all_the_same() -> None:
+    """Norms of parts of parameters: only their sum over the ranks is known, and torch adds squares up in float32."""
+    gradient, norms = values(), values(45)
+
+    def log(result: Array) -> OpLog:
+        read = Step(key="a/op_0_mm", gives=[gradient])
+        unseen = Step(key="clip/op_0__foreach_norm", gives=[result], reads=[gradient], made=[read.key])
+        total = Step(key="clip/op_1_all_reduce", gives=[result], reads=[result], made=[unseen.key])
+        return without_values(captured_log([read, unseen, total]), 1)
+
+    assert not compare(log(norms), log(off(norms, 1e-4, 1)), expectation=ORDER).red.any()
+    wrong = compare(log(norms), log(off(norms, 1e-2, 1)), expectation=ORDER)
+    assert causes(wrong) == ["clip/op_1_all_reduce"]
+
+
+def without_values(log: OpLog, row: int) -> OpLog:
+    """The log without the results of a record, and without what others read of it."""
+    stats, present = log.stats.copy(), log.present.copy()
+    stats[:, row], present[row] = np.nan, 0
+    outputs, inputs = log.outputs.value.copy(), log.inputs.value.copy()
+    digests, input_digests = log.digests.value.copy(), log.input_digests.value.copy()
+    outputs[log.outputs.start[row]], digests[log.digests.start[row]] = np.nan, NO_DIGEST
+    inputs[log.inputs.start[row + 1]], input_digests[log.input_digests.start[row + 1]] = np.nan, NO_DIGEST
+    return replace(
+        log,
+        stats=stats,
+        present=present,
+        outputs=Ragged(log.outputs.start, outputs),
+        inputs=Ragged(log.inputs.start, inputs),
+        digests=Ragged(log.digests.start, digests),
+        input_digests=Ragged(log.input_digests.start, input_digests),
+        extra={name: texts.changed({row: b""}) for name, texts in log.extra.items()},
+    )
 
 
 def test_whole_numbers_do_not_round() -> None:
