@@ -22,6 +22,7 @@ __all__ = [
     "awaiting",
     "collective",
     "communicating",
+    "filling",
     "find_chains",
     "is_collective",
     "lowered",
@@ -52,9 +53,11 @@ _IN_PLACE = frozenset(
 )
 _COPIES = frozenset({"all_gather_copy_in"})
 """No collectives, but one of their outputs is the buffer that a later collective fills."""
+_FILLS = frozenset({"chunk_cat", *_COPIES})
+"""Fill the flat buffer of FSDP2's reduce-scatter or all-gather."""
 _HANDLES = frozenset({"_wrap_tensor_autograd"})
 """Make a handle of a tensor that is awaited later."""
-_ARRANGES = frozenset({"cat", "clone", "copy_", "split_with_sizes_copy", "chunk_cat", *_COPIES})
+_ARRANGES = frozenset({"cat", "clone", "copy_", "split_with_sizes_copy", *_FILLS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,11 @@ def collective(log: OpLog) -> Bool:
 def communicating(log: OpLog) -> Bool:
     """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
     return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
+
+
+def filling(log: OpLog) -> Bool:
+    """bool[n]: the row fills a flat buffer that a collective sends, which has a row or a part for each rank."""
+    return rows_named(log, _FILLS)
 
 
 def is_collective(name: str) -> bool:

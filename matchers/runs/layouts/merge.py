@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
-from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
 from matchers.ops.collectives import communicating
+from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
-from matchers.ops.json_values import parsed_object
+from matchers.ops.json_values import integers, parsed_object
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
@@ -147,7 +148,8 @@ class _Merge:
         norms = np.stack([each.outputs.first(at) for each, at in self._here()])
         same = _agree(prints, norms)
         holds[self.here[same]] = Holds.REPLICA
-        buffers, updates = communicating(log), log.updates
+        buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
+        of_norms: set[int] = set()
         wholes: dict[int, tuple[int, ...]] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
             if log.shape[row] < 0:
@@ -155,10 +157,17 @@ class _Merge:
                 continue
             placed = int(info.placed[row])
             local = dimensions(log.shape_text(row))
-            if placed >= 0:
+            if reduced[row]:
+                holds[row] = Holds.UNKNOWN
+            elif placed < 0 and not buffers[row] and self._reads(row, of_norms):
+                holds[row] = Holds.UNKNOWN
+                of_norms.add(row)
+            elif placed >= 0:
                 part = info.parts[placed]
                 if part.partial:
-                    holds[row] = Holds.PARTIAL if all(map(_ADDS_UP.match, part.partial)) else Holds.UNKNOWN
+                    adds_up = all(map(_ADDS_UP.match, part.partial))
+                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN
+                    of_norms |= {row} if any("NormPartial" in text for text in part.partial) else set()
                 elif part.whole != part.shape:
                     holds[row], wholes[row] = Holds.SHARD, part.whole
                 elif not equal:
@@ -175,6 +184,25 @@ class _Merge:
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
         return holds, wholes
+
+    def _reads(self, row: int, norms: set[int]) -> bool:
+        """True if a record computes with norms of parts, of which only the powers add up."""
+        log = self._first
+        return log.op_name(row) != "pow" and not norms.isdisjoint(log.producers[row].tolist())
+
+    def _reduced_with_others(self) -> Bool:
+        """bool[n]: records of the passes with what is reduced over other ranks, too: of gradients in buckets."""
+        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        out = np.zeros(len(log), bool)
+        passes = (log.phase == Phase.BACKWARD) & ~log.updates
+        texts = log.texts("Group")
+        for row in (row for row in texts if passes[row] and "reduce" in log.op_name(row)):
+            out[row] = not own.issuperset(integers((parsed_object(texts[row]) or {}).get("ranks")) or ())
+        if out.any():
+            flow = sources(log)
+            for row in np.flatnonzero(passes).tolist():
+                out[row] |= any(maker >= 0 and out[maker] for maker in flow[row].tolist())
+        return out
 
     def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""

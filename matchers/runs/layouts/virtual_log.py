@@ -17,7 +17,7 @@ from matchers.errors import InputError
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
-from matchers.ops.collectives import communicating
+from matchers.ops.collectives import communicating, filling
 from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS
 from matchers.ops.shapes import dimensions
@@ -44,6 +44,10 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     """
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
+    return _without_buffers(_virtual_log(ranks, other))
+
+
+def _virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     role = ranks.roles[0]
     groups = _by_batch(ranks, role, other)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
@@ -59,6 +63,12 @@ def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
     log = as_micro_batches([_merged(ranks, role, group, other) for group in known], together, of, other)
     return replace(log, header=replace(log.header, run={**log.header.run, LEFT_OUT: left_out}))
+
+
+def _without_buffers(log: OpLog) -> OpLog:
+    """The log without the content of flat buffers, which is cut otherwise for each number of ranks."""
+    rows = np.flatnonzero(filling(log)).tolist()
+    return replace(log, extra={**log.extra, "Mutated": log.texts("Mutated").changed(dict.fromkeys(rows, b""))})
 
 
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
