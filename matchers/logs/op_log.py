@@ -26,6 +26,7 @@ __all__ = [
     "COUNTS",
     "NO_DIGEST",
     "OF_PARTS",
+    "OTHER_PARTS",
     "STATISTICS",
     "Folding",
     "Header",
@@ -48,6 +49,8 @@ NO_DIGEST = np.uint64(0x6E6F206469676573)
 
 OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
 """Digest of a tensor of which only the parts were read, and the sketch is known: no other has its equal."""
+OTHER_PARTS = np.uint64(NO_DIGEST + np.uint64(3))
+"""The same in the second of two logs of which both are merged: two tensors must not look equal for being of parts."""
 
 
 class Phase(LabelledEnum):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from matchers.cache_folder import CacheFolder
 from matchers.errors import LogError
 from matchers.logs.cache import read_cached
+from matchers.logs.columns import Ragged
 from matchers.logs.head import read_head
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OF_PARTS, OTHER_PARTS, OpLog
 from matchers.logs.parser import Progress
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
@@ -20,26 +26,59 @@ _MAX_RANKS = 4_096
 
 
 def layouts_differ(a: Run, b: Run) -> bool:
-    """True if two runs have different numbers of ranks, and their ranks can be merged.
+    """True if the ranks of two runs have no partners, and can be merged.
 
-    Then ranks have no partners. To be merged, the logs of all of them are needed, and they must have the same
-    parameters, as the stages of a pipeline do not.
+    They have none where their numbers differ, or where other ranks hold other parts of the model and read one batch. To
+    be merged, the logs of all are needed, and they must have the same parameters, as the stages of a pipeline do not.
     """
-    if len(a.paths) == len(b.paths) or max(len(a.paths), len(b.paths)) > _MAX_RANKS:
+    if max(len(a.paths), len(b.paths)) > _MAX_RANKS:
         return False
-    return _is_whole(a) and _is_whole(b)
+    as_many = len(a.paths) == len(b.paths)
+    if as_many and _mesh(a) == _mesh(b):
+        return False
+    infos_a, infos_b = _infos(a.paths.values()), _infos(b.paths.values())
+    if as_many and not _parted_otherwise(infos_a, infos_b):
+        return False
+    return _is_whole(a, infos_a) and _is_whole(b, infos_b)
 
 
-def _is_whole(run: Run) -> bool:
+def _mesh(run: Run) -> dict[str, object]:
+    """The dimensions of the mesh that have several ranks, as the first rank says it."""
+    first = next(iter(_infos(list(run.paths.values())[:1])), {}).get("mesh")
+    return {name: size for name, size in first.items() if size != 1} if isinstance(first, dict) else {}
+
+
+def _infos(paths: Iterable[str]) -> list[Mapping[str, Any]]:
+    """The run info of each log; empty if one cannot be read."""
     try:
-        infos = [read_head(path).run for path in run.paths.values()]
+        return [read_head(path).run for path in paths]
     except (OSError, LogError):
+        return []
+
+
+def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
+    """True if the same number of ranks divides both batch and parameters otherwise."""
+
+    def batches(infos: Sequence[Mapping[str, Any]]) -> list[int]:
+        found = [repr(info.get("batch")) for info in infos]
+        return [found.index(batch) for batch in found]
+
+    def offsets(info: Mapping[str, Any]) -> dict[str, object]:
+        placed = info.get("parameter_placements")
+        parts = placed.items() if isinstance(placed, dict) else ()
+        return {name: part.get("offsets") for name, part in parts if isinstance(part, dict)}
+
+    if len(a) != len(b) or batches(a) == batches(b):
         return False
+    return any(offsets(x) != offsets(y) for x, y in zip(a, b, strict=True))
+
+
+def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
     # without a process group a run has one rank, and says nothing of it
     sizes = {info.get("world_size", 1 if info else 0) for info in infos}
     held = {frozenset(of) for info in infos if isinstance(of := info.get("parameter_digests"), dict)}
     if not any(infos):  # torchtitan's own logs
-        return sorted(run.paths) == list(range(len(infos)))
+        return bool(infos) and sorted(run.paths) == list(range(len(infos)))
     batches = {repr(info.get("batch")) for info in infos}
     placed = any(info.get("parameter_placements") for info in infos)
     # ranks that read one batch have parts of tensors, which only DTensors tell
@@ -68,7 +107,13 @@ def read_both(
         side if isinstance(side, OpLog) else virtual_log(side, other)
         for side, other in zip(sides, reversed(firsts), strict=True)
     )
-    return a, b
+    return a, _with_other_marks(b) if all(isinstance(side, RankLogs) for side in sides) else b
+
+
+def _with_other_marks(log: OpLog) -> OpLog:
+    """The log as the second of two merged ones."""
+    value = np.where(log.digests.value == OF_PARTS, OTHER_PARTS, log.digests.value)
+    return replace(log, digests=Ragged(log.digests.start, value))
 
 
 def _read(path: str, cache: CacheFolder | None, progress: Progress | None) -> OpLog | RankLogs:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import LogError
+from matchers.logs.op_log import OF_PARTS, OpLog
 from matchers.logs.raw_record import raw_record
+from matchers.ops.collectives import filling
+from matchers.ops.dataflow import sources
 from matchers.ops.placement import MERGED
 from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import Run, find_run
@@ -98,6 +102,40 @@ def test_two_layouts_of_several_ranks(runs_bed: Path) -> None:
     assert c.coverage.a.compared + c.coverage.a.covered > 0.8 * c.coverage.a.operations  # DDP's copies and collectives
 
 
+def merged_of(folder: Path, name: str) -> OpLog:
+    """The virtual log of a layout, as one process' log is compared with it."""
+    one, parallel = next(pair for pair in LAYOUTS if pair[1].name == name)
+    return read_both((str(one.log(folder, 0)), str(parallel.log(folder, 0).parent)))[1]
+
+
+def test_the_parts_of_two_layouts_are_not_equal_because_only_parts_were_read(runs_bed: Path) -> None:
+    cases = {parallel.name: str(parallel.log(runs_bed, 0).parent) for _, parallel in LAYOUTS}
+    a, b = read_both((cases["layout-fsdp2"], cases["layout-fsdp2+tp"]))
+    assert OF_PARTS in a.digests.value
+    assert OF_PARTS not in b.digests.value
+
+
+def test_flat_buffers_and_what_other_ranks_add_to_them_are_not_merged(runs_bed: Path) -> None:
+    """Two ranks of tensor parallelism read one batch; their gradients are reduced with the ranks of the other one."""
+    log = merged_of(runs_bed, "layout-fsdp2+tp")
+    buffers = np.flatnonzero(filling(log)).tolist()
+    assert buffers
+    assert not any(row in log.texts("Mutated") for row in buffers)
+    flow = sources(log)
+    scattered = {row for row in range(len(log)) if log.op_name(row) == "_reduce_scatter_base_"}
+    reading = [row for row in range(len(log)) if scattered & set(flow[row].tolist()) and not log.updates[row]]
+    assert reading
+    assert (log.shape[[*scattered, *reading]] < 0).all()  # of no known whole
+
+
+def test_norms_of_parts_do_not_add_up_but_their_powers_do(runs_bed: Path) -> None:
+    log = merged_of(runs_bed, "layout-fsdp2+tp")
+    clipping = [row for row in range(len(log)) if log.module_name(row) == "clip_grad_norm_"]
+    told = log.texts(MERGED)
+    assert {told[row] for row in clipping if log.op_name(row) == "div"} == {"4 ranks, unknown"}
+    assert told[next(row for row in clipping if log.op_name(row) == "pow")] == "4 ranks, partial"
+
+
 def test_which_runs_are_merged(runs_bed: Path) -> None:
     """Those with other numbers of ranks, all of whose logs are there, and say of what they are parts."""
     one, ddp = (run_of(runs_bed, case) for case in LAYOUTS[-1])
@@ -107,3 +145,11 @@ def test_which_runs_are_merged(runs_bed: Path) -> None:
     assert not layouts_differ(one, lacks)
     megatron = next(case for case in CASES if case.name == "megatron")
     assert not layouts_differ(one, run_of(runs_bed, megatron))  # parts of plain tensors
+
+
+def test_equally_many_ranks_are_merged_where_they_have_no_partners(runs_bed: Path) -> None:
+    """Ranks that read one batch, and hold parts of it, against ranks that read one each."""
+    cases = {parallel.name: parallel for _, parallel in LAYOUTS}
+    tp, fsdp = (run_of(runs_bed, cases[name]) for name in ("layout-tp", "layout-fsdp2"))
+    assert layouts_differ(tp, fsdp)
+    assert not layouts_differ(fsdp, fsdp)
