@@ -12,6 +12,7 @@ from .log_writer import TensorSummary
 from .placement import Placement
 from .statistics import Statistics, Unmeasurable
 from .subclasses import local_tensors
+from .typed import typed_spec
 
 __all__ = ["LocalParts", "dtype_name"]
 
@@ -33,7 +34,7 @@ class LocalParts:
         self._spec: Any = getattr(tensor, "_spec", None)
         local = getattr(tensor, "_local_tensor", tensor)
         if self._spec is None or not isinstance(local, torch.Tensor):
-            self._spec, local = None, tensor
+            self._spec, local = typed_spec(tensor), tensor
         self._statistics = statistics
         self._dtype = dtype_name(local)
         self._shapes: dict[int | None, tuple[int, ...]] = {}
@@ -65,7 +66,7 @@ class LocalParts:
         return digest
 
     def placement(self, rank: int) -> dict[str, Any] | None:
-        """Return where `rank`'s local tensor is in a DTensor, ready for JSON; None for any other tensor."""
+        """Return where `rank`'s local tensor is in a whole, ready for JSON; None if nothing says that it is a part."""
         return None if self._spec is None else self._placement(self._slot_rank(rank)).as_json()
 
     def summary(self, rank: int, results: Mapping[int, Any]) -> TensorSummary:

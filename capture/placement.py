@@ -38,12 +38,15 @@ class Placement:
 
     @staticmethod
     def of(spec: Any, rank: int | None = None) -> Placement:
-        """Make the placement of a `DTensorSpec`.
+        """Make the placement of a `DTensorSpec`, or of annotations (`typed.TypedSpec`).
 
         Args:
-            spec: Of a DTensor.
+            spec: Of a DTensor, or of a plain tensor that is annotated.
             rank: In the process group, if simulated by LocalTensorMode; None for this process.
         """
+        if (of_rank := getattr(spec, "placement", None)) is not None:
+            annotated: Placement = of_rank(rank)
+            return annotated
         meta = spec.tensor_meta
         shape = None if meta is None else tuple(meta.shape)
         if shape is not None and not all(type(size) is int for size in shape):

@@ -35,6 +35,7 @@ from .op_kind import OpKind, kind_of
 from .process_groups import work_of
 from .settings import Settings
 from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain, runs_rank_by_rank
+from .typed import typed_spec
 
 __all__ = ["StepTracer", "active_tracer"]
 
@@ -228,6 +229,8 @@ class StepTracer(DebugMode):
             call.arriving += brought
             if not brought:
                 self._collectives.used(state)
+        if type(tensor) is torch.nn.Parameter:  # of others, annotations come after they were measured
+            measuring.learn_spec(tensor, typed_spec(tensor))
         slot: Slot = None
         pieces: tuple[Slot, ...] = ()
         part = None if call.exchange is None else call.exchange.given[position]
