@@ -178,7 +178,9 @@ class _Walk:
         order = np.argsort(of.i, kind="stable")
         order = order[~self._settled[order]]
         # columns as lists: element by element, numpy would take most of the time
-        hides, unknown = of.copies.tolist(), (~np.isfinite(of.error)).tolist()
+        # a norm shows little of an error that later sketches show in full
+        unknown = (~np.isfinite(of.error) | (of.by_norms & self._sketched)).tolist()
+        hides = of.copies.tolist()
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.assembled.tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
         unseen = np.where(of.moves, 0.0, of.own).tolist()  # as of a record that only one log has
@@ -199,7 +201,7 @@ class _Walk:
                 else:
                     blocked[k] = True
             elif unknown[k]:
-                errors[k] = received.error + unseen[k]
+                errors[k] = max(errors[k], received.error + unseen[k])
             elif hides[k] or errors[k] < RESOLUTION:
                 errors[k] = max(errors[k], received.error)
 

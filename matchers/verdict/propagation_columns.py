@@ -55,6 +55,7 @@ class PropagationColumns:
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: this factor is the size of the argument.
         measured: the error is an estimate of the first output's.
+        by_norms: it is a lower bound, from the norms of the first output.
         noise, noise_norm: error and change of a norm that a third run shows; NaN where it shows none.
     """
 
@@ -77,6 +78,7 @@ class PropagationColumns:
     growth: Float64
     of_scores: Bool
     measured: Bool
+    by_norms: Bool
     noise: Float64
     noise_norm: Float64
 
@@ -136,6 +138,7 @@ class PropagationColumns:
             growth=_by_op(a, i, growth_factor),
             of_scores=_by_op(a, i, of_scores),
             measured=~verdicts.bound & ~by_slot,
+            by_norms=verdicts.bound & ~by_slot,
             noise=unknown if noise is None else noise.of(pairing),
             noise_norm=unknown if noise is None else noise.norm_of(pairing),
         )

@@ -254,6 +254,21 @@ def test_what_no_log_shows_rounds_all_the_same() -> None:
     assert causes(wrong) == ["clip/op_1_all_reduce"]
 
 
+def test_a_norm_shows_little_of_an_error_that_the_next_sketch_shows() -> None:
+    """Shards between DTensors have norms, which add up, and no sketch."""
+    exact = [values(seed=k) for k in range(3)]
+
+    def log(error: float, last: float) -> OpLog:
+        made = chain([off(x, e, k) for k, (x, e) in enumerate(zip(exact, (error, error, last), strict=True))])
+        stats, present = made.stats.copy(), made.present.copy()
+        stats[2:, 1], present[1] = np.nan, 0b11  # no extremes
+        sketches = made.texts("Sketch").changed({1: b""})
+        return replace(made, stats=stats, present=present, extra={**made.extra, "Sketch": sketches})
+
+    assert not compare(log(0, 0), log(3e-6, 4e-5), expectation=ORDER).red.any()
+    assert causes(compare(log(0, 0), log(3e-6, 2e-3), expectation=ORDER)) == ["layers.2/op_0_mm"]
+
+
 def without_values(log: OpLog, row: int) -> OpLog:
     """The log without the results of a record, and without what others read of it."""
     stats, present = log.stats.copy(), log.present.copy()
