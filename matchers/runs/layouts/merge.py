@@ -24,6 +24,7 @@ from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import integers, parsed_object
+from matchers.ops.op_names import ADDITIONS, rows_named
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
@@ -37,6 +38,7 @@ __all__ = ["merged", "shapes_by_op"]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
+_ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 
 
 def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
@@ -149,6 +151,7 @@ class _Merge:
         same = _agree(prints, norms)
         holds[self.here[same]] = Holds.REPLICA
         buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
+        terms = self._summed_over_these()
         of_norms: set[int] = set()
         wholes: dict[int, tuple[int, ...]] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
@@ -177,7 +180,7 @@ class _Merge:
                 holds[row], wholes[row] = Holds.SHARD, whole
             elif not equal and buffers[row]:
                 continue  # flat buffers are cut otherwise in each layout
-            elif not equal and info.partial[row]:
+            elif not equal and (info.partial[row] or (terms[row] and local in self._theirs[log.op_name(row)])):
                 holds[row] = Holds.PARTIAL
             elif (info.share[row] > 1 and not equal) or local not in self._theirs[log.op_name(row)]:
                 whole = self._whole_of(row, local)
@@ -202,6 +205,22 @@ class _Merge:
             flow = sources(log)
             for row in np.flatnonzero(passes).tolist():
                 out[row] |= any(maker >= 0 and out[maker] for maker in flow[row].tolist())
+        return out
+
+    def _summed_over_these(self) -> Bool:
+        """bool[n]: records of the passes whose results these ranks sum up, arranged or added to others first."""
+        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        out = np.zeros(len(log), bool)
+        texts, flow = log.texts("Group"), sources(log)
+        hands_on = rows_named(log, ADDITIONS | _ARRANGES)
+        for row in np.flatnonzero(~log.updates)[::-1].tolist():
+            group = (parsed_object(texts[row]) or {}) if row in texts and "reduce" in log.op_name(row) else {}
+            if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
+                # what it writes to comes first, what it gives last
+                makers = flow[row].tolist()[-1:]
+            else:
+                makers = flow[row].tolist() if out[row] and hands_on[row] else []
+            out[[maker for maker in makers if maker >= 0]] = True
         return out
 
     def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -1,0 +1,65 @@
+"""Tensor parallelism of plain tensors whose parameters are placed by annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from matchers.ops.placement import MERGED
+from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.run import find_run
+from matchers.verdict.expectation import Expect, Expectation
+from tests.captured import Step, write_captured
+
+Array = NDArray[np.float32]
+GROUP = {"ranks": [0, 1], "nth": 0, "op": "sum"}
+
+
+def step(x: Array, w: Array, total: Array | None, factor: float = 1.0) -> list[Step]:
+    """The product of a layer, which ranks sum up if there is a total of theirs, and what reads it."""
+    made = (x @ w.T * factor).astype(np.float32)
+    out = [Step(key="layers.0.down/op_0_mm", gives=[made], reads=[x, w])]
+
+    def then(key: str, gives: Array, reads: Array, **fields: Any) -> Array:
+        out.append(Step(key=key, gives=[gives], reads=[reads], made=[out[-1].key], fields=fields))
+        return gives
+
+    if total is not None:
+        copied = then("layers.0.down/op_1_clone", made, made)
+        made = then("layers.0.down/op_2_all_reduce", total, copied, group=GROUP)
+    then("layers.0/op_0_relu", np.maximum(made, 0), made)
+    return out
+
+
+def compared(folder: Path, factor: float) -> Comparison:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    parts = [(x[:, :8], w[:, :8], factor), (x[:, 8:], w[:, 8:], 1.0)]
+    one, other = ((a @ b.T * c).astype(np.float32) for a, b, c in parts)
+    (folder / "one").mkdir(parents=True)
+    (folder / "run").mkdir()
+    digests = {"parameter_digests": {"layers.0.down.weight": "00"}, "batch": [{"digest": "00"}]}
+    write_captured(folder / "one" / "rank_0_activations.log", step(x, w, None), **digests)
+    for rank, (a, b, c) in enumerate(parts):
+        placed = {"mesh": {"tp": 2}, "placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * rank]}
+        info = {"world_size": 2, "rank": rank, "parameter_placements": {"layers.0.down.weight": placed}, **digests}
+        write_captured(folder / "run" / f"rank_{rank}_activations.log", step(a, b, one + other, c), **info)
+    assert layouts_differ(*(find_run(str(folder / name)) for name in ("one", "run")))
+    paths = str(folder / "one" / "rank_0_activations.log"), str(folder / "run")
+    return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+
+
+def test_what_ranks_sum_up_are_terms(tmp_path: Path) -> None:
+    c = compared(tmp_path, 1.0)
+    assert not c.red.any()
+    assert c.coverage.a.compared == c.coverage.a.operations
+    assert c.b.texts(MERGED)[0] == "2 ranks, partial"
+
+
+def test_a_wrong_term_is_red_where_it_is_made(tmp_path: Path) -> None:
+    c = compared(tmp_path, 1.01)
+    assert [c.a.keys[int(c.row_a[cause.rows[0]])] for cause in c.consequences.causes] == ["layers.0.down/op_0_mm"]
