@@ -9,6 +9,7 @@ Such tensors count as if both runs had the same; all others of the same operatio
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OTHER_PARTS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
@@ -30,7 +31,7 @@ from matchers.status import Status
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
-from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, DtypePolicy, default_tolerance
+from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, DtypePolicy, default_tolerance
 
 __all__ = ["condition", "without_noise"]
 
@@ -55,20 +56,35 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     out = np.ones(len(log))
     rows = np.flatnonzero(rows_named(log, _SUMS) & (log.inputs.count > 0))
     at = log.inputs.start[rows]
-    maker = flow.value[at]
-    # a view has the norm of its base; a slice has another one
-    known = (maker >= 0) & (log.outputs.first(np.maximum(maker, 0)) == log.inputs.value[at])
-    rows, maker = rows[known], maker[known]
+    rows, at = rows[flow.value[at] >= 0], at[flow.value[at] >= 0]
+    maker, read = flow.value[at], log.inputs.value[at]
     size = numel(log)
-    mean = rows_named(log, {"mean"})[rows]
+    numel_of = size[log.shape[maker]].astype(np.float64)
+    terms = _root_mean(log, maker, numel_of)
+    # a view has the norm of its base; a slice has another one
+    with np.errstate(invalid="ignore"):
+        other = np.flatnonzero(~(np.abs(log.outputs.first(maker) - read) <= RESOLUTION * read))
+    for k in other.tolist():
+        terms[k], numel_of[k] = _further_terms(log, int(maker[k]), float(read[k]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        # without an L2 norm, as if all elements were of one size
-        terms, total = (
-            np.fmax(log.stats[1][k], log.outputs.first(k) / np.sqrt(size[log.shape[k]])) for k in (maker, rows)
-        )
-        found = terms / total / np.where(mean, size[log.shape[maker]] / size[log.shape[rows]], 1.0)
+        mean = np.where(rows_named(log, {"mean"})[rows], numel_of / size[log.shape[rows]], 1.0)
+        found = terms / _root_mean(log, rows, size[log.shape[rows]]) / mean
     out[rows] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
     return out
+
+
+def _root_mean(log: OpLog, rows: Int64, numel: Float64) -> Float64:
+    """float64[k], L2 norms of first outputs; without one, as if all elements were of one size."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.fmax(log.stats[1][rows], log.outputs.first(rows) / np.sqrt(numel))
+
+
+def _further_terms(log: OpLog, row: int, l1: float) -> tuple[float, float]:
+    """L2 norm and number of elements of the output after the first that has this L1 norm; NaN if none has."""
+    for k, value in enumerate(log.outputs[row][1:].tolist(), start=1):
+        if abs(value - l1) <= RESOLUTION * l1 and (result := further_output(log, row, k)) is not None:
+            return max(result.l2, 0.0), float(math.prod(result.shape or (0,)))
+    return math.nan, math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +242,7 @@ class _Noise:
             further: by record, the number of a further output that is such a sum.
         """
         self._log = log
-        self._by_digest = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
+        self._digests = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
         self.reads = np.zeros(len(log), bool)
         self.inputs: dict[int, set[int]] = {}
         self.results: dict[int, tuple[set[int], set[int]]] = {
@@ -234,7 +250,8 @@ class _Noise:
         }
         self.results |= {row: ({output}, set()) for row, output in further.items()}
         self.reads[[*updates, *further]] = True
-        read = log.input_digests.value if self._by_digest else float_bits(log.inputs.value)
+        unknown = np.full(len(log.inputs.value), NO_DIGEST)
+        read = self._bits(log.input_digests.value if self._digests else unknown, log.inputs.value)
         owner = log.inputs.row
         place = np.arange(len(owner)) - log.inputs.start[owner]
         first = np.flatnonzero(begins)
@@ -262,17 +279,22 @@ class _Noise:
                 slots = slots | {0}
             yield from (canonical(parameter_name(self._log, row, slot)) for slot in slots)
 
+    def _bits(self, digests: Hash, norms: Float64) -> Hash:
+        """The bits by which some tensors are known: the digest, else those of the norm; NO_DIGEST for zeros."""
+        known = ~np.isin(digests, (NO_DIGEST, OF_PARTS, OTHER_PARTS)) & self._digests
+        bits = np.where(known, digests, float_bits(norms))
+        return np.where((norms == 0) | (np.isnan(norms) & ~known), NO_DIGEST, bits)
+
     def _made(self, rows: Int64) -> Hash:
-        """The bits by which the first outputs of some records are known; zeros look like any others."""
-        rows = rows[self._log.outputs.first(rows) != 0]
-        keys = self._log.digests.first(rows, 0) if self._by_digest else float_bits(self._log.outputs.first(rows))
-        return np.asarray(keys[keys != NO_DIGEST])
+        """The bits by which the first outputs of some records are known."""
+        return self._bits(self._log.digests.first(rows, NO_DIGEST), self._log.outputs.first(rows))
 
     def _keys(self, row: int, made: Iterable[int]) -> list[int]:
-        """The bits by which some outputs of a record are known; zeros look like any others."""
-        lists = self._log.digests if self._by_digest else self._log.outputs
-        found = [lists[row][k : k + 1] for k in made if k < len(lists[row]) and self._log.outputs[row][k] != 0]
-        return [int(value[0] if self._by_digest else float_bits(value)[0]) for value in found]
+        """The bits by which some outputs of a record are known."""
+        norms, digests = self._log.outputs[row], self._log.digests[row]
+        which = np.array([k for k in made if k < len(norms)], np.int64)
+        known = digests[which] if len(digests) == len(norms) else np.full(len(which), NO_DIGEST)
+        return [int(key) for key in self._bits(known, norms[which])]
 
     def _follow(self, row: int, places: set[int]) -> list[int]:
         """Enter the results that are noise because these inputs are; return the bits they are known by."""
@@ -294,12 +316,8 @@ class _Noise:
         keys = self._keys(row, made)
         for slot in slots:
             result = changed[slot]
-            if result.l1 == 0:
-                continue
-            if self._by_digest and result.digest is not None:
-                keys.append(result.digest)
-            elif not self._by_digest and result.l1 > 0:
-                keys.append(int(float_bits(np.array([result.l1]))[0]))
+            digest = NO_DIGEST if result.digest is None else result.digest
+            keys.append(int(self._bits(np.array([digest], np.uint64), np.array([result.l1]))[0]))
         return keys
 
 
