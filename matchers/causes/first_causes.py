@@ -33,8 +33,10 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.module_path import canonical
 from matchers.ops.nonfinite import broken, where_broken_begins
-from matchers.ops.op_names import rows_named
+from matchers.ops.op_names import on_lists, rows_named
+from matchers.ops.outputs import parameter_name
 from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -77,8 +79,12 @@ def find_origins(
     if not red.any() and not (unpaired[0].any() or unpaired[1].any()):
         none = np.zeros(len(a), np.int8), np.zeros(len(b), np.int8)
         return Origins(role, cause, *none, np.zeros(len(a), bool), np.zeros(len(b), bool))
-    one = _Half.of("a", a, pairing.of_a, flow.a, verdicts, unpaired[0])
-    other = _Half.of("b", b, pairing.of_b, flow.b, verdicts, unpaired[1])
+    flow_a, flow_b = (
+        _of_red_tensors(log, of, lead, verdicts)
+        for log, of, lead in ((a, flow.a, pairing.lead_a), (b, flow.b, pairing.lead_b))
+    )
+    one = _Half.of("a", a, pairing.of_a, flow_a, verdicts, unpaired[0])
+    other = _Half.of("b", b, pairing.of_b, flow_b, verdicts, unpaired[1])
     begin = _begin_of_gradient(one, other, gradients)
     role_a, role_b = (
         np.where((role == Role.ORIGIN) & half.side.log.updates & bool(begin), np.int8(Role.RECEIVER), role)
@@ -100,6 +106,27 @@ def find_origins(
         for half, roles in ((one, role_a), (other, role_b)):
             half.cause[np.flatnonzero(roles)[:1]] = True
     return Origins(role, cause, role_a, role_b, one.cause, other.cause, found)
+
+
+def _of_red_tensors(log: OpLog, flow: Ragged, lead: Int32, verdicts: Verdicts) -> Ragged:
+    """The data flow, of a red operation on lists only that of the tensor which differs most.
+
+    Args:
+        lead: int32[p], the record of each pair.
+    """
+    lists, makers = on_lists(log), flow.value.copy()
+    for k, slot in verdicts.slots.items():
+        row = int(lead[k])
+        if not lists[row] or verdicts.status[k] < Status.SHAPE:
+            continue
+        start, end = flow.start[row : row + 2].tolist()
+        names = [canonical(parameter_name(log, row, place)) for place in range(end - start)]
+        _, _, number = slot.name.partition("output ")
+        which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
+        if which:
+            tensors = max(int(log.outputs.count[row]), 1)
+            makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
+    return Ragged(flow.start, makers)
 
 
 def _begin_of_gradient(one: _Half, other: _Half, gradients: Sequence[tuple[int, int]]) -> list[tuple[_Half, int]]:
