@@ -11,6 +11,9 @@ from matchers.runs.replicas import Replication, differing, first_uses
 
 __all__ = ["check_after_step", "check_trained", "without_gradient"]
 
+_NO_ELEMENTS = 0xE220A8397B1DCDAF
+"""The digest of a tensor without elements (docs/sketch.md), as ranks hold of what FSDP has flattened."""
+
 
 def check_trained(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made | Unmade]:
     """Yield parameters that no optimizer updates, on all ranks or on some."""
@@ -22,7 +25,7 @@ def check_trained(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | M
     left: dict[tuple[int, ...], list[str]] = {}
     for role in ranks.roles:
         for name in ranks.start[role.reference]:
-            holders = [rank for rank in role.ranks if updated.get(rank)]
+            holders = [rank for rank in role.ranks if updated.get(rank) and ranks.start[rank].get(name) != _NO_ELEMENTS]
             without = [rank for rank in holders if name not in updated[rank] and _unchanged(ranks, rank, name)]
             if without and (len(without) < len(holders) or any(_not_held(ranks, rank, name) for rank in without)):
                 left.setdefault(tuple(without), []).append(name)
