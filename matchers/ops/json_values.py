@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-__all__ = ["hex_digest", "integers", "number", "parsed", "parsed_object"]
+__all__ = ["hex_digest", "integers", "named_integers", "number", "parsed", "parsed_object"]
 
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
 
@@ -31,6 +31,11 @@ def integers(value: object, length: int | None = None) -> tuple[int, ...] | None
     if not isinstance(value, list) or not all(type(x) is int for x in value):
         return None
     return tuple(value) if length in (None, len(value)) else None
+
+
+def named_integers(value: object) -> dict[str, int]:
+    """The integers of an object by their names; empty for anything else."""
+    return {str(name): n for name, n in value.items() if type(n) is int} if isinstance(value, dict) else {}
 
 
 def number(value: object) -> float:

@@ -10,6 +10,7 @@ from matchers.errors import LogError
 from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import Progress
+from matchers.ops.json_values import named_integers
 from matchers.runs.collective_results import check_collective_results
 from matchers.runs.data import check_data
 from matchers.runs.finding import Check, CheckedRun, Finding, Made, Unmade
@@ -99,19 +100,15 @@ def _described(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str
     world = max(sizes, default=None)
     cut = {rank: log.header.incomplete or "it is cut off" for rank, log in logs.items() if log.complete is False}
     mesh = next((mesh for info in infos.values() if isinstance(mesh := info.get("mesh"), dict)), {})
-    coordinates = {rank: _numbers(info.get("mesh_coordinates")) for rank, info in infos.items()}
+    coordinates = {rank: named_integers(info.get("mesh_coordinates")) for rank, info in infos.items()}
     missing = tuple(rank for rank in range(min(world or 0, _MAX_WORLD)) if rank not in run.paths)
     steps = {step for info in infos.values() if type(step := info.get("step")) is int}
     return replace(
         run,
         step=steps.pop() if len(steps) == 1 else run.step,
         world_size=world,
-        mesh=_numbers(mesh),
+        mesh=named_integers(mesh),
         coordinates=coordinates if all(coordinates.values()) else {},
         missing=missing if len(run.paths) > 1 else (),
         cut={**cut, **unreadable},
     )
-
-
-def _numbers(value: object) -> dict[str, int]:
-    return {str(name): n for name, n in value.items() if type(n) is int} if isinstance(value, dict) else {}

@@ -14,11 +14,12 @@ from matchers.arrays import Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import integers, number, parsed
+from matchers.runs.layouts.apart import names_of, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.verdict.sketches import decode_sketches
 
-__all__ = ["encoded_sum", "merged_changes"]
+__all__ = ["encoded_sum", "merged_changes", "merged_entry"]
 
 _STATISTICS = ("l1", "l2", "min", "max", "mean")
 _OF_PARTS = ("digest", "hash", "sketch", *_STATISTICS)
@@ -42,7 +43,7 @@ def merged_changes(logs: Sequence[OpLog], rows: Int64, declared: Declared) -> di
         records = rows[:, row].tolist()
         changed = [_by_slot(log, at) for log, at in zip(logs, records, strict=True)] if min(records) >= 0 else []
         slots = sorted({slot for each in changed for slot in each})
-        entries = [_merged(_at_slot(logs, records, changed, slot), declared) for slot in slots]
+        entries = [merged_entry(_at_slot(logs, records, changed, slot), declared) for slot in slots]
         out[row] = json.dumps(entries).encode() if entries else b""
     return out
 
@@ -77,38 +78,50 @@ def _unchanged(like: Entry, norm: float, rank: int) -> Entry:
     return {name: value for name, value in entry.items() if name != "counts"}
 
 
-def _merged(parts: Sequence[Entry], declared: Declared) -> Entry:
+def merged_entry(parts: Sequence[Entry], declared: Declared, shape: Sequence[int] | None = None) -> Entry:
+    """The entry of a whole tensor: of an input after an operation, or of an output after the first.
+
+    Args:
+        shape: of the whole, if the parts have no placement and are shards; None where this is not known.
+    """
     one = parts[0]
-    placement = found if isinstance(found := one.get("placement"), dict) else None
-    names = [str(name) for name in (placement or {}).get("placements") or ()]
-    whole = {name: value for name, value in one.items() if name != "placement"}
-    if placement is not None and isinstance(placement.get("shape"), list):
-        whole["shape"] = placement["shape"]
-    sharded = any("Shard" in name for name in names)
+    placement = found if isinstance(found := one.get("placement"), dict) else {}
+    names = names_of(placement)
+    if isinstance(placement.get("shape"), list):
+        shape = placement["shape"]
+    sharded = any("Shard" in name for name in names) or (shape is not None and not placement)
     digests = [str(each.get("digest")) for each in parts]
+    whole = {name: value for name, value in one.items() if name != "placement"}
     if not sharded and len(set(digests)) == 1:
-        return whole
+        return whole | ({} if shape is None else {"shape": list(shape)})
     if declared.holds(str(one.get("name"))) == Holds.REPLICA:
         return parts[stand_in(digests)]
-    if sharded:
+    whole = {name: value for name, value in whole.items() if name not in (*_OF_PARTS, "counts", "shape")}
+    if shape is not None:
+        whole["shape"] = list(shape)
+    power = power_of_norms(names)
+    if power is not None and shape is not None and not len(shape):
+        norm = norm_of_norms([number(each.get("l1")) for each in parts], power)
+        return whole | dict.fromkeys(_STATISTICS, norm)
+    if placement and sharded:
         parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
-    whole = {name: value for name, value in whole.items() if name not in (*_OF_PARTS, "counts")}
-    if placement is None:
-        whole.pop("shape", None)  # that of a part, of what is not known
-    else:
+    if placement:
         whole["sketch"] = encoded_sum([str(each.get("sketch") or "") for each in parts]).decode()
-    counts = [integers(each.get("counts"), 4) for each in parts]
-    if any("artial" in name for name in names) or not sharded:
-        return whole
+    return whole if any("artial" in name for name in names) or not sharded else {**whole, **_folded(parts)}
+
+
+def _folded(shards: Sequence[Entry]) -> Entry:
+    """The statistics and counts of a tensor from those of its shards."""
+    counts = [integers(each.get("counts"), 4) for each in shards]
     if None in counts:
-        total = sum(number(each.get("l1")) for each in parts)
-        return whole | ({"l1": total} if math.isfinite(total) else {})
-    values = np.array([[number(each.get(name)) for each in parts] for name in _STATISTICS])
+        total = sum(number(each.get("l1")) for each in shards)
+        return {"l1": total} if math.isfinite(total) else {}
+    values = np.array([[number(each.get(name)) for each in shards] for name in _STATISTICS])
     numbers = np.array(counts, np.int64).T
     start = np.zeros(1, np.int64)
     told = folded_statistics(values, numbers, numbers[0].astype(np.float64), start)[:, 0]
-    whole |= {name: value for name, value in zip(_STATISTICS, told.tolist(), strict=True) if math.isfinite(value)}
-    return whole | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
+    known = {name: value for name, value in zip(_STATISTICS, told.tolist(), strict=True) if math.isfinite(value)}
+    return known | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
 
 
 def encoded_sum(sketches: Sequence[bytes | str]) -> bytes:

@@ -8,9 +8,10 @@ __all__ = ["Holds"]
 
 
 class Holds(LabelledEnum):
-    """The share of a tensor that the ranks hold."""
+    """The share of a tensor that the ranks hold. NORM: the norm of a shard, of one element."""
 
     REPLICA = 0
     SHARD = 1
     PARTIAL = 2
     UNKNOWN = 3
+    NORM = 4

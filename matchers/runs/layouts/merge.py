@@ -8,9 +8,11 @@ them stands for all. Of the terms of a *partial* sum the sketches add, and norms
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,13 +25,15 @@ from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
 from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
-from matchers.ops.json_values import integers, parsed_object
+from matchers.ops.json_values import integers, named_integers, number, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
+from matchers.ops.outputs import further_output
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
 from matchers.ops.shards import ShardInfo, infer_shards
-from matchers.runs.layouts.changes import encoded_sum, merged_changes
+from matchers.runs.layouts.apart import apart, norm_of_norms, power_of_norms
+from matchers.runs.layouts.changes import encoded_sum, merged_changes, merged_entry
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.verdict.tolerance import EPSILON
@@ -38,6 +42,7 @@ __all__ = ["merged", "shapes_by_op"]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
+_WITHOUT_NORMS = (Holds.PARTIAL, Holds.UNKNOWN)
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 
 
@@ -84,7 +89,10 @@ class _Merge:
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
         self._theirs = shapes_by_op(other)
+        self._other = other
+        self._their_further: dict[tuple[str, int], set[tuple[int, ...]]] = {}
         self._declared = Declared([log.header.run for log in logs])
+        self._coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
         self.odd: dict[int, int] = {}
         self.holds, self._whole = self._holdings()
@@ -93,7 +101,7 @@ class _Merge:
         """Put the columns together."""
         log, holds = self._first, self.holds
         shard = np.flatnonzero(holds == Holds.SHARD)
-        lost = np.flatnonzero(np.isin(holds, (Holds.PARTIAL, Holds.UNKNOWN)))
+        lost = np.flatnonzero(np.isin(holds, _WITHOUT_NORMS))
         stats, counts, present = log.stats.copy(), log.counts.copy(), log.present.copy()
         if len(shard):
             owner, rank, at = self._members(shard)
@@ -103,6 +111,8 @@ class _Merge:
             stats[:, shard] = folded_statistics(parts[0], parts[1].astype(np.int64), sizes, start)
             counts[:, shard] = folded_counts(parts[1].astype(np.int64), start)
         stats[:, lost], present[lost] = np.nan, 0
+        for row in np.flatnonzero(holds == Holds.NORM).tolist():
+            stats[:, row] = self._norm(row)
         for row, number_ in self.odd.items():
             odd, its = self._logs[number_], int(self._rows[number_][row])
             stats[:, row], counts[:, row], present[row] = odd.stats[:, its], odd.counts[:, its], odd.present[its]
@@ -111,7 +121,8 @@ class _Merge:
         # numbers that do not round are known by their norms only: their bits are not those of the whole
         rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype]
         sketched = rounds & np.isin(np.arange(len(log)), [row for row, text in sketches.items() if text])
-        outputs, digests = self._outputs(sketched)
+        further = self._further_outputs()
+        outputs, digests = self._outputs(sketched, further)
         # without counts, a norm that is not known would be one that is not finite
         uncounted = lost[counts[0, lost] < 0]
         outputs, digests = outputs.replaced(uncounted), digests.replaced(uncounted)
@@ -119,7 +130,7 @@ class _Merge:
         shapes, shape = self._shapes()
         texts: dict[str, dict[int, bytes]] = {
             "Sketch": sketches,
-            **self._further_outputs(),
+            **_texts(further),
             "Placement": dict.fromkeys(log.texts("Placement"), b""),
             "User hash": dict.fromkeys(changed, b""),
             "Mutated": merged_changes(self._logs, self._rows, self._declared),
@@ -168,9 +179,9 @@ class _Merge:
             elif placed >= 0:
                 part = info.parts[placed]
                 if part.partial:
-                    adds_up = all(map(_ADDS_UP.match, part.partial))
-                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN
-                    of_norms |= {row} if any("NormPartial" in text for text in part.partial) else set()
+                    adds_up, power = all(map(_ADDS_UP.match, part.partial)), power_of_norms(part.partial)
+                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN if power is None or local else Holds.NORM
+                    of_norms |= set() if power is None else {row}
                 elif part.whole != part.shape:
                     holds[row], wholes[row] = Holds.SHARD, part.whole
                 elif not equal:
@@ -183,7 +194,7 @@ class _Merge:
             elif not equal and (info.partial[row] or (terms[row] and local in self._theirs[log.op_name(row)])):
                 holds[row] = Holds.PARTIAL
             elif (info.share[row] > 1 and not equal) or local not in self._theirs[log.op_name(row)]:
-                whole = self._whole_of(row, local)
+                whole = self._whole_of(row)
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
         return holds, wholes
@@ -232,34 +243,30 @@ class _Merge:
         """The name of the first input, empty without one."""
         return self._first.texts("Parameter").get(row, "").partition(";")[0]
 
-    def _whole_of(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
+    def _whole_of(self, row: int) -> tuple[int, ...] | None:
         """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
-        for k in range(len(local)):
-            length = sum(dimensions(log.shape_text(int(at[row])))[k] for log, at in self._all(row, len(local)))
-            whole = (*local[:k], length, *local[k + 1 :])
-            if whole != local and whole in self._theirs[self._first.op_name(row)]:
-                return whole
-        return None
-
-    def _all(self, row: int, rank: int) -> list[tuple[OpLog, Int64]]:
-        """The logs whose record has so many dimensions."""
         pairs = zip(self._logs, self._rows, strict=True)
-        return [(log, at) for log, at in pairs if len(dimensions(log.shape_text(int(at[row])))) == rank]
+        return _whole_of(
+            [dimensions(log.shape_text(int(at[row]))) for log, at in pairs], self._theirs[self._first.op_name(row)]
+        )
 
     def _here(self) -> list[tuple[OpLog, Int64]]:
         return [(log, at[self.here]) for log, at in zip(self._logs, self._rows, strict=True)]
 
     def _distinct(self, row: int) -> list[int]:
-        """The ranks that hold different parts of a tensor; those that hold the same one are replicas of each other."""
-        if self._info.placed[row] < 0:
-            name = self._name(row)
-            declared = self._declared.holds(name) == Holds.SHARD
-            return list(self._declared.distinct(name) if declared else range(len(self._logs)))
-        found: dict[str, int] = {}
-        for rank, (log, at) in enumerate(zip(self._logs, self._rows, strict=True)):
-            placement = parsed_object(log.texts("Placement").raw(int(at[row]))) or {}
-            found.setdefault(str(placement.get("offsets")), rank)
-        return list(found.values())
+        """The ranks that hold different parts of a tensor, or terms; those with the same are replicas of each other."""
+        if self._info.placed[row] >= 0:
+            texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
+            return apart([parsed_object(text) or {} for text in texts], self._coordinates)
+        name = self._name(row)
+        declared = self.holds[row] == Holds.SHARD == self._declared.holds(name)
+        return list(self._declared.distinct(name) if declared else range(len(self._logs)))
+
+    def _norm(self, row: int) -> float:
+        """The norm of a tensor of whose shards the ranks have the norms."""
+        norms = [float(self._logs[rank].outputs.first()[self._rows[rank][row]]) for rank in self._distinct(row)]
+        power = power_of_norms(self._info.parts[self._info.placed[row]].partial)
+        return math.nan if power is None else norm_of_norms(norms, power)
 
     def _members(self, rows: Int64) -> tuple[Int64, Int64, Int64]:
         """(place in `rows`, rank, its record) of all parts."""
@@ -282,11 +289,14 @@ class _Merge:
 
     # -- numbers
 
-    def _outputs(self, sketched: Bool) -> tuple[Ragged, Ragged]:
+    def _outputs(
+        self, sketched: Bool, further: Mapping[tuple[int, int], Mapping[str, Any] | None]
+    ) -> tuple[Ragged, Ragged]:
         """L1 norms and digests of all outputs: added where ranks differ; what is not known is NaN.
 
         Args:
             sketched: bool[n], the record has a sketch, by which it is judged.
+            further: the merged outputs after the first, by record and number.
         """
         listed = self._listed("outputs", "digests")
         row, same = self.here[listed.owner], _agree(listed.digests, listed.norms)
@@ -299,6 +309,10 @@ class _Merge:
         norms[holds != Holds.REPLICA] = np.nan
         for k in np.flatnonzero(holds == Holds.SHARD).tolist():
             norms[k] = listed.norms[self._distinct(int(row[k])), k].sum()
+        for k in np.flatnonzero(holds == Holds.NORM).tolist():
+            norms[k] = self._norm(int(row[k]))
+        for k in np.flatnonzero(~head & ~same).tolist():
+            norms[k] = number((further.get((int(row[k]), int(listed.place[k]))) or {}).get("l1"))
         digests[holds != Holds.REPLICA] = NO_DIGEST
         digests[(holds != Holds.REPLICA) & head & sketched[row]] = OF_PARTS
         return self._with(listed, norms, digests)
@@ -307,9 +321,7 @@ class _Merge:
         """The same of all inputs; of named ones by what is declared of them."""
         listed = self._listed("inputs", "input_digests")
         row, same = self.here[listed.owner], _agree(listed.digests, listed.norms)
-        lost = np.isin(
-            self._held_by_input(self._first.inputs.start[row] + listed.place), (Holds.PARTIAL, Holds.UNKNOWN)
-        )
+        lost = np.isin(self._held_by_input(self._first.inputs.start[row] + listed.place), (*_WITHOUT_NORMS, Holds.NORM))
         norms = np.where(same, listed.norms[0], np.where(lost, np.nan, listed.norms.sum(axis=0)))
         digests = np.where(same, listed.digests[0], NO_DIGEST)
         for k, name in self._named(listed):
@@ -387,23 +399,33 @@ class _Merge:
         return out
 
     def _sketch(self, row: int) -> bytes:
-        ranks = range(len(self._logs)) if self.holds[row] == Holds.PARTIAL else self._distinct(row)
-        texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in ranks]
+        texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in self._distinct(row)]
         return encoded_sum(texts)
 
-    def _further_outputs(self) -> dict[str, dict[int, bytes]]:
-        """The fields of outputs after the first, without those that are not the same on all ranks."""
-        found: dict[str, dict[int, bytes]] = {}
+    def _further_outputs(self) -> dict[tuple[int, int], Mapping[str, Any] | None]:
+        """By record and number, the outputs after the first that differ between ranks, merged; None where unknown."""
+        found: dict[tuple[int, int], Mapping[str, Any] | None] = {}
         for name in (name for name in self._first.extra if name.startswith("Output ")):
-            texts = self._first.texts(name)
-            for row in texts:
-                others = {
-                    log.texts(name).raw(int(at[row])) if at[row] >= 0 else b""
-                    for log, at in zip(self._logs, self._rows, strict=True)
-                }
-                if len(others) > 1:
-                    found.setdefault(name, {})[row] = b""
+            number_ = int(name.removeprefix("Output "))
+            for row in self._first.texts(name):
+                raw = [log.texts(name).raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
+                if len(set(raw)) > 1:
+                    parts = [parsed_object(text) for text in raw]
+                    known = [part for part in parts if part is not None]
+                    found[row, number_] = self._further(row, number_, known) if len(known) == len(parts) else None
         return found
+
+    def _further(self, row: int, number_: int, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """An output after the first, of its parts: where nothing is placed, shards of what the other log has."""
+        placements = [placement if isinstance(placement := part.get("placement"), dict) else {} for part in parts]
+        if all(placements):
+            return merged_entry([parts[k] for k in apart(placements, self._coordinates)], self._declared)
+        op = self._first.op_name(row)
+        if (op, number_) not in self._their_further:
+            self._their_further[op, number_] = _further_shapes(self._other, op, number_)
+        shapes = [integers(part.get("shape")) or () for part in parts]
+        whole = _whole_of(shapes, self._their_further[op, number_])
+        return None if whole is None else merged_entry(parts, self._declared, whole)
 
     def _told(self) -> dict[int, bytes]:
         """What is said of each merged record: `4 ranks, Shard(1) on tp`."""
@@ -415,6 +437,18 @@ class _Merge:
                 apart = f", rank {self.odd[row]} differs" if row in self.odd else ""
                 out[row] = f"{len(self._logs)} ranks, {how}{apart}".encode()
         return out
+
+
+def _whole_of(shapes: Sequence[tuple[int, ...]], known: Collection[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The known shape of a tensor of which these are the shapes of shards; None for none."""
+    local = shapes[0]
+    if any(len(shape) != len(local) for shape in shapes):
+        return None
+    for k in range(len(local)):
+        whole = (*local[:k], sum(shape[k] for shape in shapes), *local[k + 1 :])
+        if whole != local and whole in known:
+            return whole
+    return None
 
 
 def _agree(digests: Hash, norms: Float64) -> Bool:
@@ -431,6 +465,20 @@ def shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
         if code % width:
             found[log.ops[code // width]].add(dimensions(log.shapes[code % width - 1]))
     return found
+
+
+def _texts(further: Mapping[tuple[int, int], Mapping[str, Any] | None]) -> dict[str, dict[int, bytes]]:
+    """The fields of merged outputs after the first; empty where nothing is known."""
+    out: dict[str, dict[int, bytes]] = defaultdict(dict)
+    for (row, number_), entry in further.items():
+        out[f"Output {number_}"][row] = b"" if entry is None else json.dumps(entry).encode()
+    return out
+
+
+def _further_shapes(log: OpLog, op: str, number_: int) -> set[tuple[int, ...]]:
+    """The shapes of an output after the first of an operation."""
+    rows = [row for row in log.texts(f"Output {number_}") if log.op_name(row) == op]
+    return {found.shape for row in rows if (found := further_output(log, row, number_)) and found.shape is not None}
 
 
 def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""Ranks that hold different parts of a tensor or terms of a sum, by the logged placements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+__all__ = ["apart", "names_of", "norm_of_norms", "power_of_norms"]
+
+_NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
+
+
+def apart(placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping[str, int]]) -> list[int]:
+    """The ranks that together hold everything once: one of those that hold the same.
+
+    They hold another part where it begins elsewhere, and another term where they stand elsewhere on a dimension of the
+    mesh over which a sum is pending; ranks whose place is not known, all do.
+
+    Args:
+        placements, coordinates: of each rank.
+    """
+    found: dict[tuple[object, ...], int] = {}
+    for rank, (placement, at) in enumerate(zip(placements, coordinates, strict=True)):
+        mesh = placement.get("mesh")
+        dimensions = [str(name) for name in mesh] if isinstance(mesh, dict) else []
+        summed = [
+            name
+            for name, how in zip(chain(dimensions, repeat("")), names_of(placement), strict=False)
+            if "artial" in how
+        ]
+        terms = [at.get(name, rank) for name in summed]
+        found.setdefault((str(placement.get("offsets")), *terms), rank)
+    return list(found.values())
+
+
+def names_of(placement: Mapping[str, Any]) -> tuple[str, ...]:
+    """The placement on each dimension of the mesh; empty where the log does not tell."""
+    names = placement.get("placements")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def power_of_norms(names: Sequence[str]) -> float | None:
+    """P if a tensor so placed has p-norms of parts, whose p-th powers add up; None for others."""
+    found = [_NORM.fullmatch(name) for name in names if "artial" in name]
+    powers = {float(match[1] or 2) for match in found if match}
+    return powers.pop() if all(found) and len(powers) == 1 and min(powers) > 0 else None
+
+
+def norm_of_norms(norms: Sequence[float], power: float) -> float:
+    """The p-norm of a tensor from those of its parts."""
+    return sum(norm**power for norm in norms) ** (1 / power)

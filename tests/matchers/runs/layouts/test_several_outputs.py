@@ -1,0 +1,103 @@
+"""Operations with several outputs on ranks that hold parts: attention's gradients, norms of all gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from matchers.ops.outputs import further_output
+from matchers.runs.layouts.apart import apart, power_of_norms
+from matchers.runs.layouts.read import read_both
+from matchers.verdict.expectation import Expect, Expectation
+from tests.captured import Step, summary, write_captured
+
+Array = NDArray[np.float32]
+RNG = np.random.default_rng(1)
+X, Q, K, V = (RNG.normal(size=(4, 8, 6)).astype(np.float32) for _ in range(4))
+BACK, CLIP = {"phase": "backward"}, {"phase": "gradients"}
+MESH = {"mesh": {"tp": 2}}
+MAKER = "h.0.attn/op_1_attention_backward"
+
+
+def attention(q: Array, k: Array, v: Array, bias: Array) -> list[Step]:
+    """The gradients of queries, keys and values, and that of the bias of the keys, which is rounding alone."""
+    return [
+        Step(key="h.0.proj/op_0_mm", gives=[X], fields=BACK),
+        Step(key=MAKER, reads=[X], gives=[q, k, v], made=["h.0.proj/op_0_mm"], fields=BACK),
+        Step(key="h.0.attn.k/op_2_sum", reads=[k], gives=[bias], made=[MAKER], fields=BACK),
+    ]
+
+
+def norms(placed: list[Array], shards: bool) -> list[Step]:
+    """The norms of two gradients, each sharded, and that of a third one that all ranks have."""
+    how = {**MESH, "placements": ["_NormPartial(2.0)" if shards else "Replicate"], "shape": [], "offsets": []}
+    made = [summary(np.float32(np.linalg.norm(one))[()], placement=how if shards else None) for one in placed]
+    out: list[Any] = [step for k, one in enumerate(placed) for step in [Step(key=f"w{k}/op_0_mm", gives=[one])]]
+    keys = [step.key for step in out]
+    return [*out, Step(key="clip/op_0__foreach_norm", reads=placed, gives=made, made=keys, fields=CLIP)]
+
+
+def compared(folder: Path, one: list[Step], ranks: list[list[Step]]) -> Comparison:
+    (folder / "run").mkdir(parents=True)
+    common = {"parameter_digests": {"h.0.attn.k.bias": "00"}, "batch": [{"digest": "00"}]}
+    write_captured(folder / "one.log", one, **common)
+    placed = {"h.0.attn.k.bias": {**MESH, "placements": ["Shard(0)"], "shape": [8], "offsets": [0]}}
+    for rank, steps in enumerate(ranks):
+        info = {"world_size": 2, "rank": rank, "mesh": {"tp": 2}, "mesh_coordinates": {"tp": rank}, **common}
+        path = folder / "run" / f"rank_{rank}_activations.log"
+        write_captured(path, steps, parameter_placements=placed, **info)
+    paths = str(folder / "one.log"), str(folder / "run")
+    return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+
+
+def heads(rank: int, tensor: Array) -> Array:
+    """The part of a rank: half of the heads."""
+    return np.ascontiguousarray(tensor[:, 4 * rank : 4 * rank + 4])
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_outputs_after_the_first_are_merged(tmp_path: Path, factor: float) -> None:
+    noise = [1e-9 * RNG.normal(size=size).astype(np.float32) for size in (8, 4, 4)]
+    parts = [attention(heads(rank, Q), heads(rank, K), heads(rank, V) * factor, noise[1 + rank]) for rank in (0, 1)]
+    c = compared(tmp_path, attention(Q, K, V, noise[0]), parts)
+    found = further_output(c.b, int(c.at_b[1]), 2)
+    assert found is not None
+    assert found.shape == V.shape
+    assert found.l2 == pytest.approx(factor * np.linalg.norm(V))
+    red = {c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)}
+    assert red == (set() if factor == 1 else {MAKER})
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_norms_of_shards_are_merged(tmp_path: Path, factor: float) -> None:
+    parts = [
+        [np.float32(factor if k else 1.0) * heads(rank, tensor) for k, tensor in enumerate((Q, K))] for rank in (0, 1)
+    ]
+    c = compared(tmp_path, norms([Q, K], shards=False), [norms(part, shards=True) for part in parts])
+    (row,) = (k for k in range(len(c)) if c.a.op_name(int(c.row_a[k])) == "_foreach_norm")
+    merged = c.b.outputs[int(c.row_b[row])].tolist()
+    assert merged == pytest.approx([np.linalg.norm(Q), factor * np.linalg.norm(K)])
+    assert bool(c.red[row]) == (factor != 1)
+
+
+def test_ranks_apart() -> None:
+    def placed(*names: str, offsets: int = 0) -> dict[str, Any]:
+        return {"mesh": {"dp": 2, "tp": 2}, "placements": list(names), "offsets": [offsets]}
+
+    at = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
+    assert apart([placed("Replicate", "_NormPartial(2.0)")] * 4, at) == [0, 1]
+    assert apart([placed("Partial(sum)", "Replicate")] * 4, at) == [0, 2]
+    assert apart([placed("Replicate", "Shard(0)", offsets=rank % 2) for rank in range(4)], at) == [0, 1]
+    assert apart([placed("Partial(sum)", "Partial(sum)")] * 4, [{}] * 4) == [0, 1, 2, 3], "no place is known"
+
+
+def test_powers_of_norms() -> None:
+    assert power_of_norms(["Replicate", "_NormPartial(2.0)"]) == 2
+    assert power_of_norms(["_NormPartial(inf)"]) is None
+    assert power_of_norms(["_NormPartial(2.0)", "Partial(sum)"]) is None
+    assert power_of_norms(["Shard(0)"]) is None
