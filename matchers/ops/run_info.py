@@ -18,6 +18,7 @@ from matchers.status import LabelledEnum
 __all__ = [
     "LEFT_OUT",
     "MERGED_FINDINGS",
+    "contradictions",
     "MERGED_RANKS",
     "DividedBatch",
     "Note",
@@ -440,12 +441,17 @@ def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
             named = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks):,} ranks"
             text = f"the other run lacks the samples of {named} of {side}: their passes are left out"
             yield Note(Severity.SUSPICIOUS, "samples", text)
-        found = _list(run, MERGED_FINDINGS)
+        found = contradictions(run)
         for text in found[:_MAX_FINDINGS]:
             yield Note(Severity.SUSPICIOUS, "ranks", f"the ranks of {side} contradict each other: {text}")
         if len(found) > _MAX_FINDINGS:
             more = f"{len(found) - _MAX_FINDINGS:,} more contradictions of the ranks of {side}: numtui check lists them"
             yield Note(Severity.SUSPICIOUS, "ranks", more)
+
+
+def contradictions(run: Mapping[str, Any]) -> list[str]:
+    """What the merged ranks of a run contradict each other in, though they must agree; empty for the log of one."""
+    return [str(text) for text in _list(run, MERGED_FINDINGS)]
 
 
 # Entries

@@ -8,6 +8,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
+from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
 
@@ -37,6 +38,8 @@ def agreement(c: Comparison) -> str:
         return (
             f"{plural(by_rules, 'row')} {'is' if by_rules == 1 else 'are'} within a tolerance that rules set; {agrees}."
         )
+    if odd := [side for side, log in c.logs if contradictions(log.header.run)]:
+        return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}."
     bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
     return f"No divergence: {agrees}{bits}."
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
+from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from matchers.verdict.comparability import Severity
 from numtui.report.evidence_basis import why_nothing
@@ -105,6 +106,13 @@ def _red_rows(c: Comparison, allowed: Allowed) -> Iterator[str]:
         yield f"{plural(n, 'row')} {'is' if n == 1 else 'are'} red"
 
 
+def _contradictions(c: Comparison, _allowed: Allowed) -> Iterator[str]:
+    for side, log in c.logs:
+        if found := contradictions(log.header.run):
+            more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+            yield f"the ranks of {side} contradict each other: {found[0]}{more}"
+
+
 def _causes(c: Comparison, allowed: Allowed) -> Iterator[str]:
     rows = _origin(c, allowed)
     # Rows of one place in the program count as one cause.
@@ -167,6 +175,7 @@ def _mismatches(c: Comparison, allowed: Allowed) -> Iterator[str]:
 
 _FAILURES: Final[dict[str, Callable[[Comparison, Allowed], Iterator[str]]]] = {
     "diverged": _red_rows,
+    "contradiction": _contradictions,
     "origin": _causes,
     "unmatched": _alone,
     "first-difference": _begins,

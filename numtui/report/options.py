@@ -55,6 +55,7 @@ SUFFIXES = MappingProxyType(
 CONDITIONS = MappingProxyType(
     {
         "diverged": "a row is red",
+        "contradiction": "the ranks of a run that are merged contradict each other",
         "origin": "there is a first cause",
         "unmatched": "an operation is unpaired",
         "first-difference": "a compared operation differs, however little",
@@ -70,7 +71,7 @@ CONDITIONS = MappingProxyType(
 OF_ONE_LOG = ("diverged", "incomplete", "recompute-mismatch")
 """The conditions that hold for one log, too."""
 
-FAIL_ON = ("diverged", "incomplete", "not-compared")
+FAIL_ON = ("diverged", "contradiction", "incomplete", "not-compared")
 """The conditions unless the user names others. Where nothing was compared, a comparison fails in any case."""
 
 CONDITIONS_OF_RUN = MappingProxyType(

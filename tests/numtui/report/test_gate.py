@@ -249,7 +249,7 @@ def test_a_condition_that_does_not_exist_is_refused(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as raised:
         main(["diff", BASE, NEG, "--fail-on", "diverged,typo"])
     assert raised.value.code == 2
-    assert "'typo' is none of diverged, origin, " in capsys.readouterr().err
+    assert "'typo' is none of diverged, contradiction, origin, " in capsys.readouterr().err
 
 
 def test_allowed_differences_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import Run, find_run
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
+from numtui.report.gate import Allowed, failures_of
+from numtui.report.options import FAIL_ON
 from tests.bed_cases import CASES, LAYOUTS, Case
 from tests.torch_versions import NOT_CLIPPED
 
@@ -35,6 +37,11 @@ def compared(folder: Path, one: Case, parallel: Case) -> Comparison:
     """One process and the virtual log of all ranks, as the command line compares them."""
     paths = str(one.log(folder, 0)), str(parallel.log(folder, 0).parent)
     return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+
+
+def failed_conditions(c: Comparison) -> set[str]:
+    """The conditions on which `numtui diff` fails by default."""
+    return {failure.condition for failure in failures_of(c, FAIL_ON, Allowed(np.zeros(len(c), bool)))}
 
 
 def named(pair: tuple[Case, Case]) -> str:
@@ -70,7 +77,9 @@ def test_what_ranks_contradict_each_other_in_is_noted(runs_bed: Path) -> None:
     (told,) = (note.text for note in c.comparability.notes if note.kind == "ranks")
     assert told.startswith("the ranks of b contradict each other: ")
     assert "layers.1.attention.wq.weight" in told
+    assert "contradiction" in failed_conditions(c)
     healthy = compared(runs_bed, *pairs["layout-ddp"])
+    assert not failed_conditions(healthy)
     assert not any(note.kind == "ranks" for note in healthy.comparability.notes)
 
 
