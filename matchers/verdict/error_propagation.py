@@ -155,7 +155,10 @@ class _Walk:
             norm=columns.norm,
             norm_limit=np.full(n, np.nan),
         )
-        self._settled = np.isin(columns.status, (Status.EQUAL, Status.SAME_PRINT))
+        self._sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
+        # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
+        self._alike = (columns.status == Status.SAME_PRINT) & self._sketched
+        self._settled = np.isin(columns.status, (Status.EQUAL, Status.SAME_PRINT)) & ~self._alike
         known = ~self._settled & np.isfinite(columns.error)
         self._measured: list[float] = np.where(known, columns.error, 0.0).tolist()
         # until a pair is judged it brings no error: crossing pairs would excuse each other
@@ -167,7 +170,6 @@ class _Walk:
         )
         # a doubtful pair may be a wrong pair
         self._sure: list[bool] = (pairing.confidence >= UNSURE).tolist()
-        self._sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
         self._adds: list[bool] = (additions(a)[columns.i] & additions(b)[columns.j]).tolist()
         self._a = LogSide(a, pairing.of_a, flow.a, self._propagated, b.dtypes, coarsest)
         self._b = LogSide(b, pairing.of_b, flow.b, self._propagated, a.dtypes, coarsest)
@@ -179,7 +181,7 @@ class _Walk:
         order = order[~self._settled[order]]
         # columns as lists: element by element, numpy would take most of the time
         # a norm shows little of an error that later sketches show in full
-        unknown = (~np.isfinite(of.error) | (of.by_norms & self._sketched)).tolist()
+        unknown = ((~np.isfinite(of.error) | (of.by_norms & self._sketched)) & ~self._alike).tolist()
         hides = of.copies.tolist()
         leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.assembled.tolist()
         judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()

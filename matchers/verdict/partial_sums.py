@@ -6,6 +6,8 @@ tensor that is used several times arrive in any order. Only the total shows if t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ from matchers.ops.module_path import canonical
 from matchers.ops.op_names import ADDITIONS, additions, rows_named
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import AGREE, Status
 from matchers.verdict.relative_error import relative
 
 __all__ = ["of_other_sizes", "partial_sums"]
@@ -29,11 +31,14 @@ _CAST = 2.0**-8
 """Maximum relative change of a norm by a cast to bfloat16."""
 
 
-def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
+def partial_sums(
+    a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow, totals: Sequence[Status] = AGREE
+) -> Int64:
     """Red pairs that are intermediate results of a sum whose total is not red, and that nothing else reads.
 
     Args:
         status: int8[p], the verdict of each pair.
+        totals: verdicts of the total.
         flow: used only if an addition is red.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
@@ -41,7 +46,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     if not len(red):
         return red
     sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
-    judged = np.append((status > Status.PENDING) & (status <= Status.CLOSE), False)
+    judged = np.append(np.isin(status, totals), False)
     totals_a, totals_b = sum_a.totals(pairing.lead_a[red]), sum_b.totals(pairing.lead_b[red])
     # the pair of each total, -1 if it is red
     pairs_a = [np.where(judged[pairing.of_a[total]] & (total >= 0), pairing.of_a[total], -1) for total in totals_a]
