@@ -134,6 +134,12 @@ class RankLogs:
         """Per rank, digests of the tensors that the model is called with."""
         return {rank: tuple(str(tensor.get("digest")) for tensor in self.batch_tensors(rank)) for rank in self.logs}
 
+    @property
+    def with_one_batch(self) -> int:
+        """Number of ranks that read the batch of the first one; 1 where the logs do not tell."""
+        read = list(self.batch.values())
+        return read.count(read[0]) if read and read[0] else 1
+
     @cached_property
     def roles(self) -> tuple[Role, ...]:
         """The ranks by the parameters that they hold; without parameters, all have one role."""

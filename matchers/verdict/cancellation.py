@@ -155,6 +155,9 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
     updates_a = _updates_by_noise(a, concerned[pairing.of_a])
     updates_b = _updates_by_noise(b, concerned[pairing.of_b])
+    for log, noise, updates, of in ((a, noise_a, updates_a, pairing.of_a), (b, noise_b, updates_b, pairing.of_b)):
+        for row, slots in _named_after(log, noise, concerned[of]).items():
+            updates.setdefault(row, set()).update(slots)
     further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
     if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
         return None
@@ -193,6 +196,28 @@ def _updates_by_noise(log: OpLog, concerned: Bool) -> dict[int, set[int]]:
         if slots:
             found[row] = slots
     return found
+
+
+def _named_after(log: OpLog, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
+    """By record (of those concerned), the slots of what is named after the bias whose gradient is one of these sums.
+
+    Ranks that reduce gradients in flat buffers read the sum, and the updates read what comes out of the buffer.
+    """
+    biases = {f"{canonical(log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
+    if not biases:
+        return {}
+    contents = LastContents(log, tuple(log.modules))
+    rows = contents.rows[concerned[contents.rows]].tolist()
+    found = {
+        row: {slot for slot, name in enumerate(contents.names(row)) if not biases.isdisjoint((name, _owner(name)))}
+        for row in rows
+    }
+    return {row: slots for row, slots in found.items() if slots}
+
+
+def _owner(name: str) -> str:
+    """The parameter of a gradient or a state."""
+    return name.rpartition(".")[0]
 
 
 @np.errstate(invalid="ignore")
@@ -246,7 +271,7 @@ class _Noise:
         self.reads = np.zeros(len(log), bool)
         self.inputs: dict[int, set[int]] = {}
         self.results: dict[int, tuple[set[int], set[int]]] = {
-            row: ({0} & slots if log.outputs.count[row] else set(), slots) for row, slots in updates.items()
+            row: (slots & set(range(int(log.outputs.count[row]))), slots) for row, slots in updates.items()
         }
         self.results |= {row: ({output}, set()) for row, output in further.items()}
         self.reads[[*updates, *further]] = True
@@ -255,9 +280,9 @@ class _Noise:
         owner = log.inputs.row
         place = np.arange(len(owner)) - log.inputs.start[owner]
         first = np.flatnonzero(begins)
-        keys = [key for row, output in further.items() for key in self._keys(row, [output])]
+        keys = [key for row, (made, _) in self.results.items() for key in self._keys(row, made)]
         noise = np.append(self._made(first), np.array(keys, np.uint64))
-        first = np.append(first, list(further)).astype(np.int64)
+        first = np.append(first, list(self.results)).astype(np.int64)
         seen = owner <= first.min(initial=len(log))  # what was read before has the same bits by chance
         for _ in range(_STEPS):
             hit = np.flatnonzero(np.isin(read, noise) & ~seen)

@@ -269,6 +269,11 @@ class _Walk:
             record >= 0 and side.pair_of[record] >= 0 and self._parts[side.pair_of[record]] for side, record in sides
         )
 
+    def _equal(self, a: int, b: int) -> bool:
+        """True where both records are partners, and were found equal."""
+        of = self._a.pair_of[a] if a >= 0 else -1
+        return of >= 0 and b >= 0 and self._b.pair_of[b] == of and bool(self._settled[of])
+
     def _of_another_part(self, a: int, b: int, value: float, change: float) -> bool:
         """True where two partners' results are too much alike for parts of them to differ by this: so they are others.
 
@@ -291,6 +296,7 @@ class _Walk:
         digested, valued = min(len(digests_a), len(digests_b)), min(len(x), len(y))
         error = norm = score = 0.0
         picked = elsewhere = False
+        own = float(self._columns.own[k])
         for at in range(max(len(made_a), len(made_b))):
             if at < digested and digests_a[at] == digests_b[at] != _NO_DIGEST:
                 continue
@@ -305,9 +311,10 @@ class _Walk:
             change = _change(x[at], y[at]) if at < valued and not made else 0.0
             if change > 0 and self._of_another_part(a, b, x[at], change):
                 change = 0.0
-            if a < 0 and b < 0:
-                # a parameter, or an uncaptured tensor: its error can only be guessed from its norm
-                guess = UNSEEN * change if self._sketched else change
+            if (a < 0 and b < 0) or (change > 0 and self._equal(a, b)):
+                # a parameter, an uncaptured tensor, or one of a list that was left as it was: its error can only be
+                # guessed from its norm, which may agree by chance
+                guess = max(UNSEEN * change, own if change else 0.0) if self._sketched else change
                 whole = at < valued and float(x[at]).is_integer() and float(y[at]).is_integer()
                 if guess <= MOST_ALLOWED and not whole:  # another batch or mask is no rounding and excuses nothing
                     error, norm = max(error, guess), max(norm, change)

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import filling, moves
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.op_names import rows_named
 from matchers.ops.run_info import divided_batch
+from matchers.ops.shapes import dimensions
 from matchers.ops.shards import Shards, other_parts
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -63,6 +67,8 @@ def judge_parts(
     status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
     apart = other_parts(shards.a, shards.b, i, j)
     apart |= status == Status.SHARDED
+    if a.members and b.members:
+        apart |= _arranged_otherwise(a, b, i, j)
     if shards.a.parts or shards.b.parts:  # an optimizer reads shards, and this operation left them as they are
         reads = (status == Status.DIVERGED) & a.updates[i]
         apart |= reads & _without_result(a, i) & _without_result(b, j)
@@ -92,6 +98,21 @@ def judge_parts(
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
     return PartVerdicts(verdicts, apart, settled, i, j)
+
+
+def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: data of another number of ranks, in the order of a buffer, or of what they exchange, by its shape."""
+    flat = _in_flat_buffers(a)[i] & _in_flat_buffers(b)[j]
+    names, others = (np.array([*map(moves, log.ops), False]) for log in (a, b))
+    ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
+    return np.asarray(flat | (names[a.op[i]] & others[b.op[j]] & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
+
+
+def _in_flat_buffers(log: OpLog) -> Bool:
+    """bool[n]: the result is a buffer of several tensors, or was cut out of one, in an order by ranks."""
+    flat = np.array([len(dimensions(shape)) == 1 for shape in log.shapes] + [False])[log.shape]
+    exchanged = flat & rows_named(log, {"_allgather_base_", "_reduce_scatter_base_"})
+    return np.asarray(filling(log) | exchanged | rows_named(log, {"split_with_sizes_copy"}))
 
 
 def _folded(log: OpLog) -> Bool:

@@ -9,10 +9,9 @@ them stands for all. Of the terms of a *partial* sum the sketches add, and norms
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import integers, named_integers, number, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
-from matchers.ops.outputs import further_output
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
@@ -36,9 +34,10 @@ from matchers.runs.layouts.apart import apart, norm_of_norms, power_of_norms
 from matchers.runs.layouts.changes import encoded_sum, merged_changes, merged_entry
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
+from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["merged", "shapes_by_op"]
+__all__ = ["merged"]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
@@ -46,14 +45,14 @@ _WITHOUT_NORMS = (Holds.PARTIAL, Holds.UNKNOWN)
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 
 
-def merged(logs: Sequence[OpLog], rows: Int64, other: OpLog) -> OpLog:
+def merged(logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> OpLog:
     """Merge the logs of some ranks into one, with the rows of the first.
 
     Args:
         rows: int64[ranks, n], the record of each rank that is the counterpart of each of the first, -1 for none.
-        other: the log that it is to be compared with: it has the shapes of whole tensors.
+        wholes: the shapes of whole tensors.
     """
-    return _Merge(logs, rows, other).log() if len(logs) > 1 else logs[0]
+    return _Merge(logs, rows, wholes).log() if len(logs) > 1 else logs[0]
 
 
 class _Listed(NamedTuple):
@@ -84,17 +83,17 @@ class _Merge:
         odd: by record whose replicas differ, the rank that stands for all.
     """
 
-    def __init__(self, logs: Sequence[OpLog], rows: Int64, other: OpLog) -> None:
+    def __init__(self, logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> None:
         self._logs, self._rows = logs, rows
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
-        self._theirs = shapes_by_op(other)
-        self._other = other
-        self._their_further: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+        self._wholes = wholes
         self._declared = Declared([log.header.run for log in logs])
         self._coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
         self.odd: dict[int, int] = {}
+        self._powers: dict[int, float] = {}
+        """By record with norms of parts, the power in which they add up."""
         self.holds, self._whole = self._holdings()
 
     def log(self) -> OpLog:
@@ -162,7 +161,7 @@ class _Merge:
         same = _agree(prints, norms)
         holds[self.here[same]] = Holds.REPLICA
         buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
-        terms = self._summed_over_these()
+        terms, divided = self._summed_over_these(), self._divided_replicas()
         of_norms: set[int] = set()
         wholes: dict[int, tuple[int, ...]] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
@@ -173,6 +172,8 @@ class _Merge:
             local = dimensions(log.shape_text(row))
             if reduced[row]:
                 holds[row] = Holds.UNKNOWN
+            elif row in divided:
+                holds[row] = divided[row]
             elif placed < 0 and not buffers[row] and self._reads(row, of_norms):
                 holds[row] = Holds.UNKNOWN
                 of_norms.add(row)
@@ -180,8 +181,11 @@ class _Merge:
                 part = info.parts[placed]
                 if part.partial:
                     adds_up, power = all(map(_ADDS_UP.match, part.partial)), power_of_norms(part.partial)
-                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN if power is None or local else Holds.NORM
-                    of_norms |= set() if power is None else {row}
+                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN
+                    if power is not None:
+                        of_norms.add(row)
+                        self._powers[row] = power
+                        holds[row] = Holds.UNKNOWN if local else Holds.NORM
                 elif part.whole != part.shape:
                     holds[row], wholes[row] = Holds.SHARD, part.whole
                 elif not equal:
@@ -191,13 +195,30 @@ class _Merge:
                 holds[row], wholes[row] = Holds.SHARD, whole
             elif not equal and buffers[row]:
                 continue  # flat buffers are cut otherwise in each layout
-            elif not equal and (info.partial[row] or (terms[row] and local in self._theirs[log.op_name(row)])):
+            elif not equal and (info.partial[row] or (terms[row] and local in self._wholes.of(log.op_name(row)))):
                 holds[row] = Holds.PARTIAL
-            elif (info.share[row] > 1 and not equal) or local not in self._theirs[log.op_name(row)]:
+            elif (info.share[row] > 1 and not equal) or local not in self._wholes.of(log.op_name(row)):
                 whole = self._whole_of(row)
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
         return holds, wholes
+
+    def _divided_replicas(self) -> dict[int, Holds]:
+        """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
+        log, info, out = self._first, self._info, dict[int, Holds]()
+        part_of = [info.parts[placed] if placed >= 0 else None for placed in info.placed.tolist()]
+        for row in np.flatnonzero(rows_named(log, {"div"}) & (info.placed < 0)).tolist():
+            read = [part_of[maker] for maker in log.producers[row].tolist() if maker >= 0]
+            readers = log.producers.row[log.producers.value == row].tolist()
+            summed = {part.partial for reader in readers if (part := part_of[reader]) is not None and part.partial}
+            if len(summed) != 1 or any(part is None or part.partial for part in read):
+                continue
+            (partial,) = summed
+            if all(map(_ADDS_UP.match, partial)):
+                out[row] = Holds.PARTIAL
+            elif (power := power_of_norms(partial)) is not None and log.counts[0, row] == 1:
+                out[row], self._powers[row] = Holds.NORM, power
+        return out
 
     def _reads(self, row: int, norms: set[int]) -> bool:
         """True if a record computes with norms of parts, of which only the powers add up."""
@@ -246,8 +267,8 @@ class _Merge:
     def _whole_of(self, row: int) -> tuple[int, ...] | None:
         """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
         pairs = zip(self._logs, self._rows, strict=True)
-        return _whole_of(
-            [dimensions(log.shape_text(int(at[row]))) for log, at in pairs], self._theirs[self._first.op_name(row)]
+        return whole_of(
+            [dimensions(log.shape_text(int(at[row]))) for log, at in pairs], self._wholes.of(self._first.op_name(row))
         )
 
     def _here(self) -> list[tuple[OpLog, Int64]]:
@@ -265,8 +286,7 @@ class _Merge:
     def _norm(self, row: int) -> float:
         """The norm of a tensor of whose shards the ranks have the norms."""
         norms = [float(self._logs[rank].outputs.first()[self._rows[rank][row]]) for rank in self._distinct(row)]
-        power = power_of_norms(self._info.parts[self._info.placed[row]].partial)
-        return math.nan if power is None else norm_of_norms(norms, power)
+        return norm_of_norms(norms, self._powers[row])
 
     def _members(self, rows: Int64) -> tuple[Int64, Int64, Int64]:
         """(place in `rows`, rank, its record) of all parts."""
@@ -380,7 +400,7 @@ class _Merge:
         table = {text: k for k, text in enumerate(log.shapes)}
         shape = log.shape.copy()
         for row in np.flatnonzero((self.holds == Holds.UNKNOWN) & (shape >= 0)).tolist():
-            if dimensions(log.shape_text(row)) not in self._theirs[log.op_name(row)]:
+            if dimensions(log.shape_text(row)) not in self._wholes.of(log.op_name(row)):
                 shape[row] = -1
         for row, whole in self._whole.items():
             shape[row] = table.setdefault(str(list(whole)), len(table))
@@ -420,11 +440,8 @@ class _Merge:
         placements = [placement if isinstance(placement := part.get("placement"), dict) else {} for part in parts]
         if all(placements):
             return merged_entry([parts[k] for k in apart(placements, self._coordinates)], self._declared)
-        op = self._first.op_name(row)
-        if (op, number_) not in self._their_further:
-            self._their_further[op, number_] = _further_shapes(self._other, op, number_)
         shapes = [integers(part.get("shape")) or () for part in parts]
-        whole = _whole_of(shapes, self._their_further[op, number_])
+        whole = whole_of(shapes, self._wholes.of_further(self._first.op_name(row), number_))
         return None if whole is None else merged_entry(parts, self._declared, whole)
 
     def _told(self) -> dict[int, bytes]:
@@ -439,32 +456,10 @@ class _Merge:
         return out
 
 
-def _whole_of(shapes: Sequence[tuple[int, ...]], known: Collection[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The known shape of a tensor of which these are the shapes of shards; None for none."""
-    local = shapes[0]
-    if any(len(shape) != len(local) for shape in shapes):
-        return None
-    for k in range(len(local)):
-        whole = (*local[:k], sum(shape[k] for shape in shapes), *local[k + 1 :])
-        if whole != local and whole in known:
-            return whole
-    return None
-
-
 def _agree(digests: Hash, norms: Float64) -> Bool:
     """bool[n]: all ranks have the same digest; where they have none, the same norm. Both are of [ranks, n]."""
     same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
     return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
-
-
-def shapes_by_op(log: OpLog) -> dict[str, set[tuple[int, ...]]]:
-    """The shapes of the results of each operation."""
-    found: dict[str, set[tuple[int, ...]]] = defaultdict(set)
-    width = len(log.shapes) + 1
-    for code in np.unique(log.op.astype(np.int64) * width + log.shape + 1).tolist():
-        if code % width:
-            found[log.ops[code // width]].add(dimensions(log.shapes[code % width - 1]))
-    return found
 
 
 def _texts(further: Mapping[tuple[int, int], Mapping[str, Any] | None]) -> dict[str, dict[int, bytes]]:
@@ -473,12 +468,6 @@ def _texts(further: Mapping[tuple[int, int], Mapping[str, Any] | None]) -> dict[
     for (row, number_), entry in further.items():
         out[f"Output {number_}"][row] = b"" if entry is None else json.dumps(entry).encode()
     return out
-
-
-def _further_shapes(log: OpLog, op: str, number_: int) -> set[tuple[int, ...]]:
-    """The shapes of an output after the first of an operation."""
-    rows = [row for row in log.texts(f"Output {number_}") if log.op_name(row) == op]
-    return {found.shape for row in rows if (found := further_output(log, row, number_)) and found.shape is not None}
 
 
 def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:

@@ -57,20 +57,14 @@ def _infos(paths: Iterable[str]) -> list[Mapping[str, Any]]:
 
 
 def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
-    """True if the same number of ranks divides both batch and parameters otherwise."""
-
-    def batches(infos: Sequence[Mapping[str, Any]]) -> list[int]:
-        found = [repr(info.get("batch")) for info in infos]
-        return [found.index(batch) for batch in found]
+    """True if the same number of ranks divides the parameters otherwise."""
 
     def offsets(info: Mapping[str, Any]) -> dict[str, object]:
         placed = info.get("parameter_placements")
         parts = placed.items() if isinstance(placed, dict) else ()
         return {name: part.get("offsets") for name, part in parts if isinstance(part, dict)}
 
-    if len(a) != len(b) or batches(a) == batches(b):
-        return False
-    return any(offsets(x) != offsets(y) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and any(offsets(x) != offsets(y) for x, y in zip(a, b, strict=True))
 
 
 def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
@@ -103,9 +97,10 @@ def read_both(
     """
     sides = [_read(path, cache, _half(progress, k)) for k, path in enumerate(paths)]
     firsts = [side if isinstance(side, OpLog) else next(iter(side.logs.values())) for side in sides]
+    parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in sides]
     a, b = (
-        side if isinstance(side, OpLog) else virtual_log(side, other)
-        for side, other in zip(sides, reversed(firsts), strict=True)
+        side if isinstance(side, OpLog) else virtual_log(side, firsts[1 - k], parts[1 - k])
+        for k, side in enumerate(sides)
     )
     return a, _with_other_marks(b) if all(isinstance(side, RankLogs) for side in sides) else b
 

@@ -24,7 +24,8 @@ from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
 from matchers.runs.finding import listed
 from matchers.runs.layouts.batches import as_micro_batches
-from matchers.runs.layouts.merge import merged, shapes_by_op
+from matchers.runs.layouts.merge import merged
+from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["virtual_log"]
@@ -33,26 +34,27 @@ _FIRST = 20
 """Results of a micro-batch that are compared to find the same samples."""
 
 
-def virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
+def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
     """Merge the logs of all ranks.
 
     Args:
-        other: the log that it is to be compared with: it has the shapes of whole tensors.
+        other: the log that it is to be compared with, or one of its ranks: it has the shapes of whole tensors.
+        parts: ranks of that run that hold parts of one model each.
 
     Raises:
         InputError: the ranks have different parts of the model, as the stages of a pipeline have.
     """
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
-    return _without_buffers(_virtual_log(ranks, other))
+    return _without_buffers(_virtual_log(ranks, other, Wholes(other, parts)))
 
 
-def _virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
+def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:
     role = ranks.roles[0]
-    groups = _by_batch(ranks, role, other)
+    groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
         return ranks.logs[role.reference]  # parts of tensors, and nothing says which
-    together = _with_findings(_merged(ranks, role, role.ranks, other), ranks)
+    together = _with_findings(_merged(ranks, role, role.ranks, wholes), ranks)
     if len(groups) == 1:
         return together
     places = {group: _place(ranks.logs[group[0]], other) for group in groups}
@@ -61,7 +63,7 @@ def _virtual_log(ranks: RankLogs, other: OpLog) -> OpLog:
         known = groups  # first results do not tell which samples are the same
     left_out = [rank for group in groups if group not in known for rank in group]
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
-    log = as_micro_batches([_merged(ranks, role, group, other) for group in known], together, of, other)
+    log = as_micro_batches([_merged(ranks, role, group, wholes) for group in known], together, of, other)
     return replace(log, header=replace(log.header, run={**log.header.run, LEFT_OUT: left_out}))
 
 
@@ -78,7 +80,7 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
 
 
-def _by_batch(ranks: RankLogs, role: Role, other: OpLog) -> list[tuple[int, ...]]:
+def _by_batch(ranks: RankLogs, role: Role, wholes: Wholes) -> list[tuple[int, ...]]:
     """The ranks that read one batch.
 
     Where the logs say nothing of their batches, each has one of its own if they compute with whole tensors, and have no
@@ -91,9 +93,9 @@ def _by_batch(ranks: RankLogs, role: Role, other: OpLog) -> list[tuple[int, ...]
         return [tuple(group) for group in found.values()]
     first = [_first_results(ranks.logs[rank], by_bits=False)[0] for rank in role.ranks]
     apart = all(first) and len(set().union(*first)) == sum(map(len, first))
-    log, shapes = ranks.logs[role.reference], shapes_by_op(other)
+    log = ranks.logs[role.reference]
     rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.shape >= 0) & ~communicating(log))[:_FIRST].tolist()
-    whole = all(dimensions(log.shape_text(row)) in shapes[log.op_name(row)] for row in rows)
+    whole = all(dimensions(log.shape_text(row)) in wholes.of(log.op_name(row)) for row in rows)
     return [(rank,) for rank in role.ranks] if apart and whole else [role.ranks]
 
 
@@ -122,12 +124,12 @@ def _first_results(log: OpLog, by_bits: bool) -> dict[int, set[float]]:
     return found
 
 
-def _merged(ranks: RankLogs, role: Role, group: Sequence[int], other: OpLog) -> OpLog:
+def _merged(ranks: RankLogs, role: Role, group: Sequence[int], wholes: Wholes) -> OpLog:
     """The logs of some ranks, with the records of the reference if it is among them, else of the first."""
     first = role.reference if role.reference in group else group[0]
     members = [first, *(rank for rank in group if rank != first)]
     rows = _counterparts(ranks, role, members)
-    log = merged([ranks.logs[rank] for rank in members], rows, other)
+    log = merged([ranks.logs[rank] for rank in members], rows, wholes)
     lines = np.stack([np.append(ranks.logs[rank].line, 0)[at] for rank, at in zip(members, rows, strict=True)])
     told = {
         row: " ".join(f"{rank}:{line}" for rank, line in zip(members, column, strict=True) if line).encode()

@@ -1,0 +1,71 @@
+"""Shapes of whole tensors, as the run to compare with has them: whole, or in parts of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from matchers.logs.op_log import OpLog
+from matchers.ops.outputs import further_output
+from matchers.ops.shapes import dimensions
+from matchers.ops.shards import infer_shards
+
+__all__ = ["Wholes", "whole_of"]
+
+Shape = tuple[int, ...]
+
+
+class Wholes:
+    """The shapes that results of each operation can have as a whole."""
+
+    def __init__(self, log: OpLog, parts: int = 1) -> None:
+        """`parts`: so many ranks hold a part each of what this log of one of them has, where nothing is placed."""
+        self._log, self._parts = log, parts
+        self._further: dict[tuple[str, int], set[Shape]] = {}
+
+    def of(self, op: str) -> set[Shape]:
+        """The shapes of the first output."""
+        return self._first[op]
+
+    def of_further(self, op: str, number: int) -> set[Shape]:
+        """The shapes of an output after the first."""
+        if (op, number) not in self._further:
+            log, found = self._log, set[Shape]()
+            for row in log.texts(f"Output {number}"):
+                result = further_output(log, row, number) if log.op_name(row) == op else None
+                if result is not None and result.shape is not None:
+                    found |= self._possible(result.shape if result.part is None else result.part.whole)
+            self._further[op, number] = found
+        return self._further[op, number]
+
+    @cached_property
+    def _first(self) -> dict[str, set[Shape]]:
+        log, info = self._log, infer_shards(self._log)
+        found: dict[str, set[Shape]] = defaultdict(set)
+        shaped = log.shape >= 0
+        columns = (column[shaped].tolist() for column in (log.op, log.shape, info.placed))
+        for op, shape, placed in set(zip(*columns, strict=True)):
+            if placed >= 0:
+                found[log.ops[op]].add(info.parts[placed].whole)
+            else:
+                found[log.ops[op]] |= self._possible(dimensions(log.shapes[shape]))
+        return found
+
+    def _possible(self, shape: Shape) -> set[Shape]:
+        """A shape, and those of which it is a shard."""
+        if self._parts == 1:
+            return {shape}
+        return {shape, *((*shape[:k], length * self._parts, *shape[k + 1 :]) for k, length in enumerate(shape))}
+
+
+def whole_of(shapes: Sequence[Shape], known: Collection[Shape]) -> Shape | None:
+    """The known shape of a tensor of which these are the shapes of shards; None for none."""
+    local = shapes[0]
+    if any(len(shape) != len(local) for shape in shapes):
+        return None
+    for k in range(len(local)):
+        whole = (*local[:k], sum(shape[k] for shape in shapes), *local[k + 1 :])
+        if whole != local and whole in known:
+            return whole
+    return None
