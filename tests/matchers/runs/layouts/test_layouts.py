@@ -142,7 +142,7 @@ def test_norms_of_parts_do_not_add_up_but_their_powers_do(runs_bed: Path) -> Non
     clipping = [row for row in range(len(log)) if log.module_name(row) == "clip_grad_norm_"]
     told = log.texts(MERGED)
     assert {told[row] for row in clipping if log.op_name(row) == "div"} == {"4 ranks, unknown"}
-    assert told[next(row for row in clipping if log.op_name(row) == "pow")] == "4 ranks, partial"
+    assert told[next(row for row in clipping if log.op_name(row) == "pow")] == "4 ranks, partial, summed up later"
 
 
 def test_which_runs_are_merged(runs_bed: Path) -> None:

@@ -57,7 +57,7 @@ def test_what_ranks_sum_up_are_terms(tmp_path: Path) -> None:
     c = compared(tmp_path, 1.0)
     assert not c.red.any()
     assert c.coverage.a.compared == c.coverage.a.operations
-    assert c.b.texts(MERGED)[0] == "2 ranks, partial"
+    assert c.b.texts(MERGED)[0] == "2 ranks, partial, summed up later"
 
 
 def test_a_wrong_term_is_red_where_it_is_made(tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+"""What each rank holds of every tensor: the same, a part, a term of a sum; and where that is known from.
+
+The placement is logged (`Placement`), or declared of a parameter and its states (`declared.py`), or follows from equal
+bits, from the data flow (`matchers.ops.shards`), or from the shape of the whole in the other run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Hash, Int64
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.collectives import communicating
+from matchers.ops.dataflow import sources
+from matchers.ops.json_values import integers, named_integers, parsed_object
+from matchers.ops.op_names import ADDITIONS, rows_named
+from matchers.ops.placement import describe_placement
+from matchers.ops.shapes import dimensions
+from matchers.ops.shards import ShardInfo, infer_shards
+from matchers.runs.layouts.apart import apart, norm_of_norms, power_of_norms
+from matchers.runs.layouts.declared import Declared, stand_in
+from matchers.runs.layouts.holds import Holds
+from matchers.runs.layouts.wholes import Wholes, whole_of
+
+__all__ = ["Holdings", "agree"]
+
+_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
+"""Placements whose terms add up, as those of norms and of extremes do not."""
+_ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
+
+
+class Holdings:
+    """The share of every tensor that each rank holds.
+
+    Attributes:
+        here: int64, records that all ranks have.
+        holds: int8[n] of `Holds`.
+        whole: the shape of the whole of each shard.
+        odd: by record whose replicas differ, the rank that stands for all.
+        declared: of parameters.
+    """
+
+    def __init__(self, logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> None:
+        """Arguments as of `merge.merged`."""
+        self._logs, self._rows = logs, rows
+        self._first = logs[0]
+        self._info: ShardInfo = infer_shards(self._first)
+        self._wholes = wholes
+        self.declared = Declared([log.header.run for log in logs])
+        self.coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
+        self.here = np.flatnonzero((rows >= 0).all(axis=0))
+        self.odd: dict[int, int] = {}
+        self._powers: dict[int, float] = {}
+        """By record with norms of parts, the power in which they add up."""
+        self._known_by: dict[int, str] = {}
+        """By record without a logged placement, what tells its share."""
+        self.holds, self.whole = self._found()
+
+    def distinct(self, row: int) -> list[int]:
+        """The ranks that hold different parts of a tensor, or terms; those with the same are replicas of each other."""
+        if self._info.placed[row] >= 0:
+            texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
+            return apart([parsed_object(text) or {} for text in texts], self.coordinates)
+        name = self._name(row)
+        declared = self.holds[row] == Holds.SHARD == self.declared.holds(name)
+        return list(self.declared.distinct(name) if declared else range(len(self._logs)))
+
+    def norm(self, row: int) -> float:
+        """The norm of a tensor of whose shards the ranks have the norms."""
+        norms = [float(self._logs[rank].outputs.first()[self._rows[rank][row]]) for rank in self.distinct(row)]
+        return norm_of_norms(norms, self._powers[row])
+
+    def records(self) -> list[tuple[OpLog, Int64]]:
+        """Each log, and its records that all ranks have."""
+        return [(log, at[self.here]) for log, at in zip(self._logs, self._rows, strict=True)]
+
+    def is_placed(self, row: int) -> bool:
+        """True if the log says where the parts belong."""
+        return bool(self._info.placed[row] >= 0)
+
+    def told(self, row: int) -> str:
+        """What ranks hold, and what tells it: `Shard(1) on tp` where it is logged, else `shard by its shape`."""
+        texts = self._first.texts("Placement")
+        placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
+        return placement.partition(" of [")[0] or f"{Holds(self.holds[row]).label}{self._known_by.get(row, '')}"
+
+    def _found(self) -> tuple[NDArray[np.int8], dict[int, tuple[int, ...]]]:
+        """int8[n] of `Holds`, and the shape of the whole of each shard."""
+        log, info = self._first, self._info
+        holds = np.full(len(log), Holds.UNKNOWN, np.int8)
+        prints = np.stack([each.digests.first(at, NO_DIGEST) for each, at in self.records()])
+        norms = np.stack([each.outputs.first(at) for each, at in self.records()])
+        same = agree(prints, norms)
+        holds[self.here[same]] = Holds.REPLICA
+        buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
+        terms, divided = self._summed_over_these(), self._divided_replicas()
+        of_norms: set[int] = set()
+        wholes: dict[int, tuple[int, ...]] = {}
+        for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
+            if log.shape[row] < 0:
+                holds[row] = Holds.REPLICA  # nothing is returned
+                continue
+            placed = int(info.placed[row])
+            local = dimensions(log.shape_text(row))
+            if reduced[row]:
+                holds[row] = Holds.UNKNOWN
+            elif row in divided:
+                holds[row] = divided[row]
+                self._known_by[row] = ", divided by the number of ranks"
+            elif placed < 0 and not buffers[row] and self._reads(row, of_norms):
+                holds[row] = Holds.UNKNOWN
+                of_norms.add(row)
+            elif placed >= 0:
+                part = info.parts[placed]
+                if part.partial:
+                    adds_up, power = all(map(_ADDS_UP.match, part.partial)), power_of_norms(part.partial)
+                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN
+                    if power is not None:
+                        of_norms.add(row)
+                        self._powers[row] = power
+                        holds[row] = Holds.UNKNOWN if local else Holds.NORM
+                elif part.whole != part.shape:
+                    holds[row], wholes[row] = Holds.SHARD, part.whole
+                elif not equal:
+                    holds[row] = Holds.REPLICA
+                    self.odd[row] = stand_in(prints[:, k].tolist())
+            elif updates[row] and (whole := self._whole_of_named(row, local)) is not None:
+                holds[row], wholes[row] = Holds.SHARD, whole
+                self._known_by[row] = " like its parameter"
+            elif not equal and buffers[row]:
+                continue  # flat buffers are cut otherwise in each layout
+            elif not equal and (info.partial[row] or (terms[row] and local in self._wholes.of(log.op_name(row)))):
+                holds[row] = Holds.PARTIAL
+                self._known_by[row] = ", summed up later"
+            elif (info.share[row] > 1 and not equal) or local not in self._wholes.of(log.op_name(row)):
+                whole = self._whole_of(row)
+                if whole is not None:
+                    holds[row], wholes[row] = Holds.SHARD, whole
+                    self._known_by[row] = " by its shape"
+        return holds, wholes
+
+    def _divided_replicas(self) -> dict[int, Holds]:
+        """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
+        log, info, out = self._first, self._info, dict[int, Holds]()
+        part_of = [info.parts[placed] if placed >= 0 else None for placed in info.placed.tolist()]
+        rows = np.flatnonzero(rows_named(log, {"div"}) & (info.placed < 0))
+        read_by: dict[int, set[tuple[str, ...]]] = defaultdict(set)
+        for at in np.flatnonzero(np.isin(log.producers.value, rows)).tolist():
+            if (reader := part_of[log.producers.row[at]]) is not None and reader.partial:
+                read_by[int(log.producers.value[at])].add(reader.partial)
+        for row, summed in read_by.items():
+            read = [part_of[maker] for maker in log.producers[row].tolist() if maker >= 0]
+            if len(summed) != 1 or any(part is None or part.partial for part in read):
+                continue
+            (partial,) = summed
+            if all(map(_ADDS_UP.match, partial)):
+                out[row] = Holds.PARTIAL
+            elif (power := power_of_norms(partial)) is not None and log.counts[0, row] == 1:
+                out[row], self._powers[row] = Holds.NORM, power
+        return out
+
+    def _reads(self, row: int, norms: set[int]) -> bool:
+        """True if a record computes with norms of parts, of which only the powers add up."""
+        log = self._first
+        return log.op_name(row) != "pow" and not norms.isdisjoint(log.producers[row].tolist())
+
+    def _reduced_with_others(self) -> Bool:
+        """bool[n]: records of the passes with what is reduced over other ranks, too: of gradients in buckets."""
+        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        out = np.zeros(len(log), bool)
+        passes = (log.phase == Phase.BACKWARD) & ~log.updates
+        texts = log.texts("Group")
+        for row in (row for row in texts if passes[row] and "reduce" in log.op_name(row)):
+            out[row] = not own.issuperset(integers((parsed_object(texts[row]) or {}).get("ranks")) or ())
+        if out.any():
+            flow = sources(log)
+            for row in np.flatnonzero(passes).tolist():
+                out[row] |= any(maker >= 0 and out[maker] for maker in flow[row].tolist())
+        return out
+
+    def _summed_over_these(self) -> Bool:
+        """bool[n]: records of the passes whose results these ranks sum up, arranged or added to others first."""
+        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        out = np.zeros(len(log), bool)
+        texts, flow = log.texts("Group"), sources(log)
+        hands_on = rows_named(log, ADDITIONS | _ARRANGES)
+        for row in np.flatnonzero(~log.updates)[::-1].tolist():
+            group = (parsed_object(texts[row]) or {}) if row in texts and "reduce" in log.op_name(row) else {}
+            if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
+                # what it writes to comes first, what it gives last
+                makers = flow[row].tolist()[-1:]
+            else:
+                makers = flow[row].tolist() if out[row] and hands_on[row] else []
+            out[[maker for maker in makers if maker >= 0]] = True
+        return out
+
+    def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
+        name, op = self._name(row), self._first.op_name(row)
+        return self.declared.whole(name, local) if op.endswith(("_like", "_")) else None
+
+    def _name(self, row: int) -> str:
+        """The name of the first input, empty without one."""
+        return self._first.texts("Parameter").get(row, "").partition(";")[0]
+
+    def _whole_of(self, row: int) -> tuple[int, ...] | None:
+        """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
+        pairs = zip(self._logs, self._rows, strict=True)
+        return whole_of(
+            [dimensions(log.shape_text(int(at[row]))) for log, at in pairs], self._wholes.of(self._first.op_name(row))
+        )
+
+
+def agree(digests: Hash, norms: Float64) -> Bool:
+    """bool[n]: all ranks have the same digest; where they have none, the same norm. Both are of [ranks, n]."""
+    same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
+    return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))

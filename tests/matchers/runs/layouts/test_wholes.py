@@ -1,0 +1,78 @@
+"""Shapes of whole tensors where both runs hold parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from matchers.runs.layouts.read import read_both
+from matchers.runs.layouts.wholes import Wholes, whole_of
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
+from tests.captured import Step, captured_log, summary, write_captured
+
+Array = NDArray[np.float32]
+RNG = np.random.default_rng(3)
+HEADS, BIAS, GATHERED = (RNG.normal(size=size).astype(np.float32) for size in ((2, 4, 8, 6), 6, (8, 6)))
+
+
+def rank(number: int, size: int, factor: float) -> list[Step]:
+    """Its heads, and its share of a bias that is added to a partial sum; both runs gather the whole in pieces."""
+    each = 4 // size
+    heads = np.ascontiguousarray(HEADS[:, each * number : each * (number + 1)]) * np.float32(factor)
+    share = BIAS / np.float32(size)
+    sums: dict[str, Any] = {"mesh": {"tp": size}, "placements": ["Partial(sum)"], "shape": [6], "offsets": [0]}
+    pieces = GATHERED.reshape(size, -1, 6)
+    return [
+        Step(key="attn/op_0_softmax", gives=[heads]),
+        Step(key="out/op_0_div", gives=[share], reads=[BIAS]),
+        Step(key="out/op_1_add", gives=[summary(share, placement=sums)], reads=[share], made=["out/op_0_div"]),
+        Step(key="out/op_2_cat", gives=[pieces]),
+    ]
+
+
+def compared(folder: Path, factor: float = 1.0) -> Comparison:
+    """Two ranks against four, in one of which the heads are wrong."""
+    for size in (2, 4):
+        (folder / str(size)).mkdir()
+        for number in range(size):
+            info = {
+                "world_size": size,
+                "rank": number,
+                "mesh": {"tp": size},
+                "mesh_coordinates": {"tp": number},
+                "batch": [{"digest": "00"}],
+                "parameter_digests": {"out.bias": "00"},
+                "parameter_placements": {
+                    "out.bias": {"placements": ["Replicate"], "shape": [6], "offsets": [0], "mesh": {"tp": size}}
+                },
+            }
+            steps = rank(number, size, factor if (number, size) == (1, 4) else 1.0)
+            write_captured(folder / str(size) / f"rank_{number}_activations.log", steps, **info)
+    return compare(*read_both((str(folder / "2"), str(folder / "4"))), expectation=Expectation(Expect.REDUCTION_ORDER))
+
+
+def test_the_whole_is_what_the_parts_of_both_can_make() -> None:
+    log = captured_log(rank(0, 4, 1.0))
+    assert Wholes(log).of("softmax") == {(2, 1, 8, 6)}
+    assert (2, 4, 8, 6) in Wholes(log, parts=4).of("softmax")
+    assert whole_of([(2, 2, 8, 6)] * 2, Wholes(log, parts=4).of("softmax")) == (2, 4, 8, 6)
+    assert whole_of([(3, 2), (2, 2)], {(5, 2)}) == (5, 2)
+    assert whole_of([(3, 2), (6,)], {(5, 2)}) is None
+
+
+def test_two_and_four_ranks_agree(tmp_path: Path) -> None:
+    c = compared(tmp_path)
+    assert not c.red.any()
+    status = {c.a.op_name(int(c.row_a[row])): Status(int(c.status[row])) for row in range(len(c))}
+    assert status["softmax"] in (Status.SAME_PRINT, Status.CLOSE)
+    assert status["div"] == Status.CLOSE, "a term of a sum: the bias, whatever the number of ranks"
+
+
+def test_a_wrong_part_is_red(tmp_path: Path) -> None:
+    c = compared(tmp_path, 1.01)
+    assert [c.a.op_name(int(c.row_a[row])) for row in np.flatnonzero(c.red)] == ["softmax"]
