@@ -43,7 +43,9 @@ def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float6
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         apart = np.sqrt(np.mean((x - y) ** 2, axis=1))
-        size = np.fmax(size_x, size_y)  # of a partial sum, only the other side's is known
+        size = np.fmax(size_x, size_y)  # of a partial sum, only the other side's is known; of two, that of the sketches
+        own = np.sqrt(np.mean(np.fmax(x**2, y**2), axis=1))
+        size = np.where(np.isnan(size), own, size)
         out = np.where(apart == 0, 0.0, apart / size)
     return np.where(np.isfinite(apart) & np.isfinite(size) & np.isfinite(out), out, np.nan)
 
