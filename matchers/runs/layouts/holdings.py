@@ -63,7 +63,11 @@ class Holdings:
 
     def distinct(self, row: int) -> list[int]:
         """The ranks that hold different parts of a tensor, or terms; those with the same are replicas of each other."""
-        if self._info.placed[row] >= 0:
+        if self.holds[row] == Holds.PARTIAL and not self.is_placed(row):
+            # powers of placed norms are terms where the norms are
+            makers = (maker for maker in self._first.producers[row].tolist() if maker >= 0 and self.is_placed(maker))
+            row = next((maker for maker in makers if self._info.parts[self._info.placed[maker]].partial), row)
+        if self.is_placed(row):
             texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
             return apart([parsed_object(text) or {} for text in texts], self.coordinates)
         name = self._name(row)
