@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ from numtui.text.safe import safe_text
 __all__ = ["ExitCode", "briefly", "complain", "complain_briefly", "complain_of_reader", "deliver"]
 
 _IN_MEMORY = 64 << 20
-"""Bytes of a report that wait in memory for its end; larger ones wait in a temporary file."""
+"""Characters of a report that wait in memory for its end; more of them wait in a temporary file."""
 
 
 class ExitCode(IntEnum):
@@ -82,17 +83,15 @@ def _to_stdout(produce: Callable[[TextIO], None]) -> None:
     out: TextIO | None = sys.stdout
     if out is None:
         raise InputError("standard output is closed; write to a file with -o FILE")
-    from tempfile import SpooledTemporaryFile
-
     # All of it first: half a report, cut off by an error, would read as a whole one.
-    with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="surrogatepass", newline="") as whole:
+    with _Held() as whole:
         try:
             produce(cast("TextIO", whole))
-            whole.seek(0)
+            whole.finish()
         except OSError as error:
             raise InputError(f"no room for the report: {error.strerror or error}; write it with -o FILE") from None
         try:
-            shutil.copyfileobj(whole, out, 1 << 20)
+            whole.copy_to(out)
             # Here, where a full disk can still be reported; at exit it would be too late.
             out.flush()
         except BrokenPipeError:
@@ -100,3 +99,45 @@ def _to_stdout(produce: Callable[[TextIO], None]) -> None:
         except OSError as error:
             give_up_stdout()
             raise InputError(f"standard output cannot be written: {error.strerror or error}") from None
+
+
+class _Held(io.TextIOBase):
+    """A report until its end: in memory as it comes, or in a temporary file if it is large."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._size = 0
+        self._file: TextIO | None = None
+
+    def write(self, text: str) -> int:
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size > _IN_MEMORY:
+            self._to_file()
+        return len(text)
+
+    def _to_file(self) -> None:
+        if self._file is None:
+            from tempfile import TemporaryFile
+
+            file = TemporaryFile("w+", encoding="utf-8", errors="surrogatepass", newline="")  # noqa: SIM115 - see close
+            self._file = cast("TextIO", file)
+        self._file.writelines(self._texts)
+        self._texts, self._size = [], 0
+
+    def finish(self) -> None:
+        """All is written: get it ready to be copied."""
+        if self._file is not None:
+            self._to_file()
+            self._file.seek(0)
+
+    def copy_to(self, out: TextIO) -> None:
+        """Write all of it."""
+        out.writelines(self._texts)
+        if self._file is not None:
+            shutil.copyfileobj(self._file, out, 1 << 20)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()

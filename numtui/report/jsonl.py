@@ -1,7 +1,7 @@
 """JSON Lines report: one object per row of the comparison, in screen order. docs/jsonl.md is the reference.
 
 Fragments are made once per distinct value instead of once per row: most of a row (status, method, role, phase,
-location, shapes) is one of a few thousand combinations. One f-string per row remains.
+location, shapes) is one of a few thousand combinations. Rows are joined by the thousand, without Python code for each.
 """
 
 from __future__ import annotations
@@ -49,57 +49,54 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     if len(c) == 0:
         return
     keys_a, keys_b = _Keys(c.a), _Keys(c.b)
-    groups = _groups(c, keys_a, keys_b)
+    numbers_a, numbers_b = _Numbers('{"a":', len(c.a)), _Numbers(',"b":', len(c.b))
+    groups = _groups(c)
     verdict, place = _verdict(c), _place(c)
+    pieces = np.empty((min(len(c), _CHUNK), 11), object)
+    pieces[:, 4], pieces[:, 6] = ',"a_key":', ',"b_key":'
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
         records_a, records_b = c.row_a[rows], c.row_b[rows]
-        error = _errors(c.error[rows])
-        lines = [
-            f'{{"a":{a},"b":{b},"a_key":{key_a},"b_key":{key_b}{v}{e}{p}'
-            for a, b, key_a, key_b, v, e, p in zip(
-                _numbers(records_a),
-                _numbers(records_b),
-                keys_a.of(records_a),
-                keys_b.of(records_b),
-                verdict[rows].tolist(),
-                error,
-                place[rows].tolist(),
-                strict=True,
-            )
-        ]
+        lines = pieces[: len(records_a)]
+        numbers_a.fill(lines[:, 0:2], records_a)
+        numbers_b.fill(lines[:, 2:4], records_b)
+        lines[:, 5], lines[:, 7] = keys_a.of(records_a), keys_b.of(records_b)
+        lines[:, 8], lines[:, 9], lines[:, 10] = verdict[rows], _errors(c.error[rows]), place[rows]
         while groups and groups[-1][0] < start + len(lines):
-            row, members = groups.pop()
-            lines[row - start] = f"{{{members}{verdict[row]}{error[row - start]}{place[row]}"
-        out.write("".join(lines))
+            row, members_a, members_b = groups.pop()
+            at_a, at_b = _value(list(map(str, members_a))), _value(list(map(str, members_b)))
+            of_a, of_b = _value([keys_a[k] for k in members_a]), _value([keys_b[k] for k in members_b])
+            lines[row - start, :8] = '{"a":', at_a, ',"b":', at_b, ',"a_key":', of_a, ',"b_key":', of_b
+        out.write("".join(lines.ravel().tolist()))
 
 
-def _numbers(records: Int32) -> list[Any]:
-    """Return positions of records as JSON."""
-    numbers = records.astype(object)
-    numbers[records < 0] = "null"
-    out: list[Any] = numbers.tolist()
-    return out
+class _Numbers:
+    """Positions of records as JSON, in two pieces per number, so that none is formatted: thousands, and the rest."""
+
+    def __init__(self, before: str, records: int) -> None:
+        """`before`: text before each number."""
+        thousands = [f"{before}{k}" for k in range(1, records // 1000 + 1)]
+        self._thousands = np.array([before, *thousands, before], object)
+        # below a thousand without leading zeros; the last entry of both serves -1
+        self._rest = np.array([*map(str, range(1000)), *(f"{k:03}" for k in range(1000)), "null"], object)
+
+    def fill(self, pieces: Texts, records: Int32) -> None:
+        """Write the pieces of some records, null for -1, into two columns."""
+        thousands, rest = np.divmod(records, 1000)
+        pieces[:, 0] = self._thousands[thousands]
+        pieces[:, 1] = self._rest[np.where(records < 0, -1, rest + 1000 * (thousands > 0))]
 
 
-def _groups(c: Comparison, keys_a: _Keys, keys_b: _Keys) -> list[tuple[int, str]]:
-    """Return the rows of groups with their fields `a`, `b`, `a_key`, `b_key`, the last row first."""
+def _groups(c: Comparison) -> list[tuple[int, list[int], list[int]]]:
+    """Return the rows of groups with their records of both sides, the last row first."""
     rows = np.flatnonzero((c.pair >= 0) & c.pairing.grouped[c.pair])[::-1] if len(c.pairing) else np.zeros(0, np.int64)
-    sides = [
-        [_records(members, keys) for members in _members(of_side, c.pair[rows])]
-        for keys, of_side in ((keys_a, c.pairing.of_a), (keys_b, c.pairing.of_b))
-    ]
-    return [
-        (row, f'"a":{at_a},"b":{at_b},"a_key":{key_a},"b_key":{key_b}')
-        for row, (at_a, key_a), (at_b, key_b) in zip(rows.tolist(), *sides, strict=True)
-    ]
+    sides = [_members(of_side, c.pair[rows]) for of_side in (c.pairing.of_a, c.pairing.of_b)]
+    return list(zip(rows.tolist(), *sides, strict=True))
 
 
-def _records(members: list[int], keys: _Keys) -> tuple[str, str]:
-    """Return positions and keys of one side of a group as JSON: a value, or a list."""
-    if len(members) == 1:
-        return str(members[0]), keys[members[0]]
-    return f"[{','.join(map(str, members))}]", f"[{','.join(keys[r] for r in members)}]"
+def _value(texts: list[str]) -> str:
+    """Return the JSON of one value, or of a list of several."""
+    return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
 
 
 def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
@@ -134,15 +131,14 @@ def _verdict(c: Comparison) -> Texts:
     return _per_combination([c.status, paired, method, step], fragment)
 
 
-def _errors(errors: Float64) -> list[str]:
+def _errors(errors: Float64) -> Texts:
     """Return `error` as text. JSON has neither NaN nor infinity: both are null."""
     texts = np.full(len(errors), "0.0", object)
     finite = np.isfinite(errors)
     texts[~finite] = "null"
     other = np.flatnonzero(finite & (errors != 0))
     texts[other] = list(map(ERROR.__mod__, errors[other].tolist()))
-    out: list[str] = texts.tolist()
-    return out
+    return texts
 
 
 def _place(c: Comparison) -> Texts:
@@ -225,19 +221,21 @@ class _Keys:
     def __init__(self, log: OpLog) -> None:
         self._keys = log.keys
         self._plain = log.keys.plain
+        self._first, self._texts = 0, np.array(["null"], object)
+        """The first record of those that were asked for last, and their texts, then null."""
 
     def __getitem__(self, record: int) -> str:
-        return json_string(self._keys[record]) if record >= 0 else "null"
+        at = record - self._first
+        return str(self._texts[at]) if 0 <= at < len(self._texts) - 1 else json_string(self._keys[record])
 
-    def of(self, records: Int32) -> list[str]:
+    def of(self, records: Int32) -> Texts:
         """Return the keys of some records."""
         last = int(records.max())
         first = int(records.min(where=records >= 0, initial=max(last, 0)))
         if last - first > _SPREAD * len(records):
-            return [self[record] for record in records.tolist()]
-        texts = np.array([*self._between(first, last + 1), "null"], object)
-        out: list[str] = texts[np.where(records < 0, -1, records - first)].tolist()
-        return out
+            return np.array([self[record] if record >= 0 else "null" for record in records.tolist()], object)
+        self._first, self._texts = first, np.array([*self._between(first, last + 1), "null"], object)
+        return self._texts[np.where(records < 0, -1, records - first)]
 
     def _between(self, first: int, end: int) -> Iterable[str]:
         if not self._plain or first == end:
