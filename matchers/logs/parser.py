@@ -21,7 +21,6 @@ from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.file_identity import Content
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
-from matchers.logs.plain_reader import PlainReader
 from matchers.logs.reader_library import library
 from matchers.logs.records import MAX_PROBLEMS, RecordReader, Records, Start
 from matchers.logs.source import LogSource
@@ -36,7 +35,11 @@ _MAX_HEADER = 4 << 20
 
 def record_reader(start: Start) -> RecordReader:
     """Return the reader of records that is in use."""
-    return PlainReader(start) if library()[0] is None else CompiledReader(start)
+    if library()[0] is not None:
+        return CompiledReader(start)
+    from matchers.logs.plain_reader import PlainReader
+
+    return PlainReader(start)
 
 
 def read_log(

@@ -33,7 +33,7 @@ from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, Repo
 from numtui.terminal.tty import wants_color
 
 if TYPE_CHECKING:
-    from numtui.report.model import Report
+    from numtui.report.gate import GatedRows
 
 __all__ = ["add_parser", "report"]
 
@@ -139,7 +139,6 @@ def report(
             _tell(outcome.reasons)
             return outcome.code
     from numtui.cli.comparing import compared, warnings_of
-    from numtui.report.model import Report
     from numtui.report.write import write
 
     known = None
@@ -151,8 +150,6 @@ def report(
     complain_of_reader()
     warnings = warnings_of(comparison, rules_too=not shown)
     _tell(warnings)
-    if all(target.form in _ROWS_ONLY for target in targets):
-        comparison = comparison.final()
     paths = request.path_a, request.path_b
     options = ReportOptions(
         names=(request.name_a, request.name_b),
@@ -162,7 +159,16 @@ def report(
         fail_on=fail_on,
         allow=known,
     )
-    made = Report(comparison, options)
+    made: GatedRows
+    if all(target.form in _ROWS_ONLY for target in targets):
+        from numtui.report.gate import GatedRows
+
+        comparison = comparison.final()
+        made = GatedRows(comparison, options)
+    else:
+        from numtui.report.model import Report  # with what explains single rows in words
+
+        made = Report(comparison, options)
     for form, path in targets:
         color = path is None and wants_color(sys.stdout, no_color=not request.color)
         produce = partial(write, made, form=form, color=color)
@@ -185,7 +191,7 @@ _ROWS_ONLY = frozenset({"jsonl", "csv"})
 """Forms that list rows without details of the matching."""
 
 
-def _reasons(made: Report) -> list[str]:
+def _reasons(made: GatedRows) -> list[str]:
     """Return failures, and allowed differences that never occurred; by default, red rows are told by the report."""
     told = [
         f"fails on {failure.condition}: {failure.text}"

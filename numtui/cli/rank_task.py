@@ -20,9 +20,9 @@ from numtui.cli.kept_report import KeptReport
 from numtui.cli.rule_files import RuleFiles
 from numtui.cli.user_cache import keep_for_later, user_cache
 from numtui.inputs import OpenRequest
+from numtui.report.evidence_basis import log_trouble
 from numtui.report.model import Report
 from numtui.report.options import CONDITIONS, ReportOptions
-from numtui.report.parts import log_trouble
 from numtui.text.counts import plural
 
 __all__ = ["RankTask", "failed", "summarise"]

@@ -18,8 +18,8 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from numtui.report.gate import GatedRows
 from numtui.report.jsonl import ERROR
-from numtui.report.model import Report
 
 __all__ = ["COLUMNS", "field", "write"]
 
@@ -33,7 +33,7 @@ _FORMULA: Final = frozenset("=+-@'")
 """First characters that make a spreadsheet read a cell as a formula."""
 
 
-def write(report: Report, out: TextIO) -> None:
+def write(report: GatedRows, out: TextIO) -> None:
     """Write every row."""
     out.write(",".join(COLUMNS) + "\n")
     c = report.comparison

@@ -12,7 +12,7 @@ from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
 
-__all__ = ["agreement", "certificate", "extent", "why_nothing"]
+__all__ = ["agreement", "certificate", "extent", "log_trouble", "why_nothing"]
 
 _MAX_PARTS = 6
 
@@ -108,3 +108,18 @@ def _largest(c: Comparison) -> str:
         return "errors unknown"
     worst = int(close[np.nanargmax(error)])
     return f"largest error {format_error(float(c.error[worst]), bool(c.bound[worst]))}"
+
+
+def log_trouble(log: OpLog) -> Iterator[str]:
+    """Yield sentences about operations missing from a log: cut off, or unlike the header's count."""
+    declared = log.header.declared
+    if log.complete is False:
+        missing = "operations at its end are missing"
+        if declared is not None and declared > len(log):
+            missing = f"{len(log):,} of {declared:,} operations are present"
+        elif declared == len(log) and log.header.format is None:  # torchtitan counts before it writes
+            missing = "the end of its last record is missing"
+        why = f": {log.header.incomplete}" if log.header.incomplete else ""
+        yield f"the log is cut off, {missing}{why}"
+    elif declared is not None and declared != len(log):
+        yield f"the header declares {plural(declared, 'operation')}, the log has {len(log):,}"

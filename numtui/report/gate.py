@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -13,12 +14,11 @@ from matchers.comparison import Comparison
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from matchers.verdict.comparability import Severity
-from numtui.report.evidence_basis import why_nothing
-from numtui.report.options import FAIL_ON
-from numtui.report.parts import log_trouble
+from numtui.report.evidence_basis import log_trouble, why_nothing
+from numtui.report.options import FAIL_ON, ReportOptions
 from numtui.text.counts import plural
 
-__all__ = ["NOT_COMPARED", "Allowed", "Failure", "failing_rows", "fails", "failures_of"]
+__all__ = ["NOT_COMPARED", "Allowed", "Failure", "GatedRows", "failing_rows", "fails", "failures_of"]
 
 NOT_COMPARED: Final = "not-compared"
 _MAX_PARTS: Final = 3
@@ -38,6 +38,30 @@ class Allowed:
 
     rows: Bool
     stale: tuple[str, ...] = ()
+
+
+class GatedRows:
+    """A comparison and what it fails on: all that reports of single rows need."""
+
+    def __init__(self, comparison: Comparison, options: ReportOptions) -> None:
+        self.comparison = comparison
+        self.options = options
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """Rows that the list of known differences allows."""
+        c, known = self.comparison, self.options.allow
+        return Allowed(np.zeros(len(c), bool)) if known is None else known.apply(c)
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Failures of the comparison; empty when it passes."""
+        return failures_of(self.comparison, self.options.fail_on, self.allowed)
+
+    @cached_property
+    def failing(self) -> Bool:
+        """bool[r]: failing rows."""
+        return failing_rows(self.comparison, self.options.fail_on, self.allowed)
 
 
 def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:

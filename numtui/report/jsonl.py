@@ -21,7 +21,7 @@ from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 
 if TYPE_CHECKING:
-    from numtui.report.model import Report
+    from numtui.report.gate import GatedRows
 
 __all__ = ["ERROR", "write", "write_jsonl"]
 
@@ -39,7 +39,7 @@ _DENSE = 1 << 22
 """Maximum number of codes for which a full table is quicker than sorting the rows."""
 
 
-def write(report: Report, out: TextIO) -> None:
+def write(report: GatedRows, out: TextIO) -> None:
     """Write every row of the comparison."""
     write_jsonl(report.comparison, out)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Int64
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
@@ -21,9 +21,9 @@ from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
-from numtui.report.evidence_basis import agreement, certificate, extent
-from numtui.report.gate import Allowed, Failure, failing_rows, failures_of
-from numtui.report.options import ReportOptions, found_rules
+from numtui.report.evidence_basis import agreement, certificate, extent, log_trouble
+from numtui.report.gate import GatedRows
+from numtui.report.options import found_rules
 from numtui.report.parts import (
     CauseFacts,
     DifferenceFacts,
@@ -33,7 +33,6 @@ from numtui.report.parts import (
     Note,
     RowFacts,
     RuleUse,
-    log_trouble,
 )
 from numtui.report.recomputation import MismatchFacts, mismatch_facts, mismatch_groups
 from numtui.text.counts import plural
@@ -47,14 +46,10 @@ _UNSURE: Final = 0.5
 """Pairs below this confidence are reported: a wrong pair is a false red row."""
 
 
-class Report:
+class Report(GatedRows):
     """Content of all report formats for a comparison, computed on demand."""
 
     version = __version__
-
-    def __init__(self, comparison: Comparison, options: ReportOptions) -> None:
-        self.comparison = comparison
-        self.options = options
 
     # -- the two runs
 
@@ -244,24 +239,6 @@ class Report:
             line_b=int(c.b.line[j]) if j >= 0 else 0,
             sentence=headline(c, row) if explained else "",
         )
-
-    # -- the gate
-
-    @cached_property
-    def allowed(self) -> Allowed:
-        """Rows that the list of known differences allows."""
-        c, known = self.comparison, self.options.allow
-        return Allowed(np.zeros(len(c), bool)) if known is None else known.apply(c)
-
-    @cached_property
-    def failures(self) -> tuple[Failure, ...]:
-        """Failures of the comparison; empty when it passes."""
-        return failures_of(self.comparison, self.options.fail_on, self.allowed)
-
-    @cached_property
-    def failing(self) -> Bool:
-        """bool[r]: failing rows."""
-        return failing_rows(self.comparison, self.options.fail_on, self.allowed)
 
     # -- doubts and explanations
 

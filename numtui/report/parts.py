@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from matchers.logs.op_log import OpLog
 from matchers.status import Role, Status
 from numtui.text.counts import plural
 
@@ -20,7 +19,6 @@ __all__ = [
     "Note",
     "RowFacts",
     "RuleUse",
-    "log_trouble",
 ]
 
 MEANING: Final = {
@@ -227,18 +225,3 @@ class Doubt:
     confidence: float
     runner_up: str
     runner_up_score: float
-
-
-def log_trouble(log: OpLog) -> Iterator[str]:
-    """Yield sentences about operations missing from a log: cut off, or unlike the header's count."""
-    declared = log.header.declared
-    if log.complete is False:
-        missing = "operations at its end are missing"
-        if declared is not None and declared > len(log):
-            missing = f"{len(log):,} of {declared:,} operations are present"
-        elif declared == len(log) and log.header.format is None:  # torchtitan counts before it writes
-            missing = "the end of its last record is missing"
-        why = f": {log.header.incomplete}" if log.header.incomplete else ""
-        yield f"the log is cut off, {missing}{why}"
-    elif declared is not None and declared != len(log):
-        yield f"the header declares {plural(declared, 'operation')}, the log has {len(log):,}"

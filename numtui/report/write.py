@@ -9,13 +9,13 @@ from numtui.report.options import FORMATS
 
 if TYPE_CHECKING:
     from numtui.report.check.model import CheckReport
-    from numtui.report.model import Report
+    from numtui.report.gate import GatedRows
     from numtui.report.runs.model import RunsReport
 
 __all__ = ["write"]
 
 
-def write(report: Report | CheckReport | RunsReport, out: TextIO, form: str, *, color: bool = False) -> None:
+def write(report: GatedRows | CheckReport | RunsReport, out: TextIO, form: str, *, color: bool = False) -> None:
     """Write a report in one of `FORMATS`.
 
     Args:
