@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,12 +27,13 @@ from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
+from matchers.pairing.features import Copies
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
 from matchers.rules.model import RuleSet, ToleranceRule
-from matchers.rules.resolve import RuleUsage, resolve
+from matchers.rules.resolve import Resolved, RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import AGREE, Status
 from matchers.verdict.comparability import Comparability, comparability
@@ -155,10 +157,6 @@ class Comparison(Rows):
         """The row at which the runs cease to be equal, however little; None where no compared row differs."""
         return None if self.single or self.flow is None else first_difference(self, self.equality)
 
-    def final(self) -> Comparison:
-        """The same rows without the state for comparing under other rules, which is most of the memory."""
-        return replace(self, kept=Kept())
-
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """Compare the same logs under other rules: equal to `compare(a, b, rules)`, but only changes are recomputed."""
         return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress)
@@ -171,11 +169,15 @@ def compare(
     *,
     expectation: Expectation | None = None,
     progress: Progress | None = None,
+    final: bool = False,
 ) -> Comparison:
-    """Pair the operations of two logs, judge every pair and find the first causes."""
+    """Pair the operations of two logs, judge every pair and find the first causes.
+
+    `final`: nothing is kept for comparing under other rules, which takes half as much memory again.
+    """
     rules = rules if rules is not None else RuleSet()
     a, b = fold_micro_batches(*same_phases(a, b))
-    return _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress)
+    return _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress, final=final)
 
 
 def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:
@@ -195,28 +197,18 @@ def _compare(
     kept: Kept,
     flow: DataFlow | None,
     progress: Progress | None,
+    *,
+    final: bool = False,
 ) -> Comparison:
     tell = progress if progress is not None else _silent
     # 1. the rules, resolved to records of these two logs
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
 
-    # 2. the matching: pairs found without rules about single operations, a shard by the shape of its whole tensor
-    tell("pairing", 0.1)
+    # 2. and 3. the matching, and the pairing by it and the rules about single operations
     shards = kept.shards if kept.shards is not None else Shards.of(a, b)
-    matching = Matching.of(a, b, NameRules.of(resolved), shards, kept.matching)
-    features = matching.features
-
-    # 3. the pairing: the forced pairs of the rules, and the matching around them
-    tell("pairing", 0.7)
-    forced = [
-        ForcedPair(
-            pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE, resolved.pairs_of_rule(pair.rule)
-        )
-        for pair in resolved.forced
-    ]
-    repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
-    pairing = paired_by(features, repaired.state, forced, resolved.apart)
+    paired = _paired(a, b, resolved, shards, kept.matching, tell, final=final)
+    pairing = paired.pairing
 
     # 4. the verdicts: each pair by its numbers, then unread outputs, shards and reordered sums
     tell("judging", 0.8)
@@ -261,7 +253,7 @@ def _compare(
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
-    rows = Rows.of(features, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
+    rows = Rows.of(a, b, paired.copies, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
     rows = rows.with_unpaired(of_records)
     rows = replace(rows, cause=lasting_causes(rows))
     rows = blame_states(rows, *contents)
@@ -270,15 +262,60 @@ def _compare(
     return Comparison(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},
         rules=rules,
-        usage=with_hints(rules, resolved, repaired.by_itself, repaired.idle),
+        usage=with_hints(rules, resolved, paired.by_itself, paired.idle),
         policy=judgement.policy,
         expectation=expectation,
         arithmetic=judgement.arithmetic,
         loss_scale=judgement.loss_scale,
         last_contents=left,
         recompute_mismatches=mismatches,
-        kept=Kept(shards, matching, judgement.judged, contents, copies),
+        kept=Kept() if final else Kept(shards, paired.matching, judgement.judged, contents, copies),
     )
+
+
+class _Paired(NamedTuple):
+    """The pairing, and what later steps need of that before it.
+
+    Attributes:
+        matching: the automatic one; None if nothing is to be kept.
+        copies: the recomputed copies of each log.
+        by_itself, idle: of `Repaired`.
+    """
+
+    matching: Matching | None
+    pairing: Pairing
+    copies: tuple[Copies, Copies]
+    by_itself: Bool
+    idle: Bool
+
+
+def _paired(
+    a: OpLog,
+    b: OpLog,
+    resolved: Resolved,
+    shards: Shards,
+    before: Matching | None,
+    tell: Progress,
+    *,
+    final: bool,
+) -> _Paired:
+    # 2. the matching: pairs found without rules about single operations, a shard by the shape of its whole tensor
+    tell("pairing", 0.1)
+    matching = Matching.of(a, b, NameRules.of(resolved), shards, before)
+    features = matching.features
+
+    # 3. the pairing: the forced pairs of the rules, and the matching around them
+    tell("pairing", 0.7)
+    forced = [
+        ForcedPair(
+            pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE, resolved.pairs_of_rule(pair.rule)
+        )
+        for pair in resolved.forced
+    ]
+    repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
+    pairing = paired_by(features, repaired.state, forced, resolved.apart)
+    copies = features.a.copies, features.b.copies
+    return _Paired(None if final else matching, pairing, copies, repaired.by_itself, repaired.idle)
 
 
 def _silent(_what: str, _fraction: float) -> None:

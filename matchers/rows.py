@@ -20,7 +20,7 @@ from matchers.status import Role, Status
 
 if TYPE_CHECKING:
     from matchers.ops.dataflow import DataFlow
-    from matchers.pairing.features import Features
+    from matchers.pairing.features import Copies
     from matchers.verdict.judge import Verdicts
     from matchers.verdict.slots import SlotVerdict
 
@@ -118,7 +118,9 @@ class Rows:
     @classmethod
     def of(
         cls,
-        features: Features,
+        a: OpLog,
+        b: OpLog,
+        copies: tuple[Copies, Copies],
         pairing: Pairing,
         verdicts: Verdicts,
         origins: Origins,
@@ -129,20 +131,19 @@ class Rows:
         """Put pairs and unpaired records in screen order.
 
         Args:
-            features: of both logs; they tell which record a recomputed copy repeats.
+            copies: the recomputed copies of each log.
             pairing: the pairs.
             verdicts, origins: by pair, from the evidence alone.
             parts: bool[p], the two sides hold different parts of their tensors.
             excluded: by record of a and of b, the number of the rule that ignores it, -1 for none.
             flow: data flow of both logs.
         """
-        side_a, side_b = features.a, features.b
-        a, b = side_a.log, side_b.log
+        of_a, of_b = copies
         layout = _Layout.of(pairing)
         column = layout.column
         unpaired_a, unpaired_b = (
-            _unpaired_status(side_a.original, a, Status.ONLY_A),
-            _unpaired_status(side_b.original, b, Status.ONLY_B),
+            _unpaired_status(of_a.original, a, Status.ONLY_A),
+            _unpaired_status(of_b.original, b, Status.ONLY_B),
         )
         verdict = column(verdicts.status, unpaired_a, unpaired_b).astype(np.int8)
         excluded_a, excluded_b = excluded
@@ -166,7 +167,7 @@ class Rows:
             role=np.where(excluded_by >= 0, np.int8(Role.NONE), role.astype(np.int8)),
             cause=column(origins.cause, origins.cause_a, origins.cause_b),
             original=layout.originals(
-                verdict == Status.RECOMPUTE, excluded_by >= 0, side_a.original, side_b.original, pairing
+                verdict == Status.RECOMPUTE, excluded_by >= 0, of_a.original, of_b.original, pairing
             ),
             at_a=layout.at_a,
             at_b=layout.at_b,
@@ -177,7 +178,7 @@ class Rows:
                 for k, stretch in origins.stretches.items()
             },
             flow=flow,
-            recomputed=(side_a.repeat, side_b.repeat),
+            recomputed=(of_a.repeat, of_b.repeat),
         )
 
     def with_unpaired(self, verdicts: Mapping[tuple[str, int], SlotVerdict]) -> Rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,14 @@ from matchers.ops.turned import turned, turned_products
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
-__all__ = ["Features", "LogFeatures", "in_both_runs", "more_often"]
+__all__ = ["Copies", "Features", "LogFeatures", "in_both_runs", "more_often"]
+
+
+class Copies(NamedTuple):
+    """Of `LogFeatures`: the records that activation checkpointing ran again, and what they repeat."""
+
+    repeat: Bool
+    original: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,10 @@ class LogFeatures:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def copies(self) -> Copies:
+        return Copies(self.repeat, self.original)
 
 
 def _with_turned(log: OpLog, shapes: list[tuple[int, ...]], at: Int64) -> tuple[list[tuple[int, ...]], Int64]:

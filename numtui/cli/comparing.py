@@ -19,8 +19,10 @@ from numtui.terminal.progress import ProgressLine
 __all__ = ["compare_logs", "compared", "load_rules", "warnings_of"]
 
 
-def compared(request: OpenRequest, rules_path: Path | None) -> Comparison:
+def compared(request: OpenRequest, rules_path: Path | None, *, final: bool = False) -> Comparison:
     """Return the comparison of a request under the rules of a file, if any; a progress line is shown meanwhile.
+
+    `final`: as of `compare`.
 
     Raises:
         UserError: a log or the rules cannot be read.
@@ -28,10 +30,12 @@ def compared(request: OpenRequest, rules_path: Path | None) -> Comparison:
     # Millions of small objects live until the end: cycle collection only costs time.
     gc.disable()
     with ProgressLine() as progress:
-        return compare_logs(request, rules_path, progress)
+        return compare_logs(request, rules_path, progress, final=final)
 
 
-def compare_logs(request: OpenRequest, rules_path: Path | None, progress: Progress | None = None) -> Comparison:
+def compare_logs(
+    request: OpenRequest, rules_path: Path | None, progress: Progress | None = None, *, final: bool = False
+) -> Comparison:
     """Do the same without a progress line.
 
     Raises:
@@ -40,7 +44,7 @@ def compare_logs(request: OpenRequest, rules_path: Path | None, progress: Progre
     a, b = read_pair(request, progress)
     rules = None if rules_path is None else load_rules(rules_path)
     expectation = expectation_of(request, a, b, progress)
-    return compare(a, b, rules, expectation=expectation, progress=progress)
+    return compare(a, b, rules, expectation=expectation, progress=progress, final=final)
 
 
 def load_rules(path: Path) -> RuleSet:

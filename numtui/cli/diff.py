@@ -146,7 +146,8 @@ def report(
         from numtui.report.known_differences import load_allow_list  # imports PyYAML, as the rules do
 
         known = load_allow_list(allow)
-    comparison = compared(request, files.applied)
+    rows_only = all(target.form in _ROWS_ONLY for target in targets)
+    comparison = compared(request, files.applied, final=rows_only)
     complain_of_reader()
     warnings = warnings_of(comparison, rules_too=not shown)
     _tell(warnings)
@@ -160,10 +161,9 @@ def report(
         allow=known,
     )
     made: GatedRows
-    if all(target.form in _ROWS_ONLY for target in targets):
+    if rows_only:
         from numtui.report.gate import GatedRows
 
-        comparison = comparison.final()
         made = GatedRows(comparison, options)
     else:
         from numtui.report.model import Report  # with what explains single rows in words

@@ -129,9 +129,9 @@ def test_rules_that_change_meanwhile_keep_nothing(
     rules = Path("r.yaml")
     rules.write_text("version: 1\n")
 
-    def compared(*arguments: Any) -> Any:
+    def compared(*arguments: Any, **options: Any) -> Any:
         rules.write_text("version: 1\ntolerance:\n  - match: '*'\n    rtol: 1.0e+9\n")
-        return before(*arguments)
+        return before(*arguments, **options)
 
     before = comparing.compared
     with monkeypatch.context() as patch:
