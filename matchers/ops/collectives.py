@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, distinct
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.op_names import rows_named
 
@@ -95,7 +95,7 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
     out: dict[str, set[str]] = {}
     rows = np.flatnonzero(collective(log))
     width = len(log.shapes) + 1
-    for code in np.unique(log.op[rows].astype(np.int64) * width + log.shape[rows] + 1).tolist():
+    for code in distinct(log.op[rows].astype(np.int64) * width + log.shape[rows] + 1).tolist():
         out.setdefault(log.ops[code // width], set()).add(log.shapes[code % width - 1])
     return {op: frozenset(shapes) for op, shapes in out.items()}
 

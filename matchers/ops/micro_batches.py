@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int64
+from matchers.arrays import Bool, Hash, Int64, distinct
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.hashing import fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
@@ -84,7 +84,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     number[ends[0] if len(ends) else len(log) :] = -1
     # the modules of each micro-batch, in one ascending row of codes
     rows, width = np.flatnonzero(forward & (number >= 0)), len(log.modules)
-    runs = np.unique(number[rows] * width + log.module[rows])
+    runs = distinct(number[rows] * width + log.module[rows])
     first, last = runs[runs < width], runs[runs >= len(begins) * width] - len(begins) * width
     # what follows the last backward pass, such as clipping, is none
     batches = len(begins) + bool(np.isin(last, first).any())

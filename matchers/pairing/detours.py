@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, distinct
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
@@ -59,7 +59,7 @@ def detours(f: Features, state: State) -> Int64:
     found = found[(agrees_a[found] | agrees_b[j]) & rejoins_a[found] & rejoins_b[j]]
     weak = unlike & (state.confidence <= _FORKED) & (size_a == size_b[state.of_a])
     weak &= (np.abs(f.a.inputs - f.b.inputs[:, state.of_a]) > within).any(axis=0)
-    return np.union1d(found, _in_a_row(f, state, weak, unlike, forks))
+    return distinct(np.concatenate((found, _in_a_row(f, state, weak, unlike, forks))))
 
 
 def _in_a_row(f: Features, state: State, weak: Bool, unlike: Bool, forks: Int64) -> Int64:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Hash, Int64
+from matchers.arrays import Hash, Int64, distinct
 from matchers.logs.op_log import OpLog
 
 __all__ = ["micro_batches", "split_kinds"]
@@ -20,7 +20,7 @@ def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int64
         bits_a, bits_b: hashes of the rows' inputs and outputs, 0 for rows without information.
     """
     one, two = a.micro_batch.astype(np.int64), b.micro_batch.astype(np.int64)
-    in_a, in_b = np.unique(one[one >= 0]), np.unique(two[two >= 0])
+    in_a, in_b = distinct(one[one >= 0]), distinct(two[two >= 0])
     if not len(in_a) or not len(in_b) or len(in_a) == len(in_b) == 1:
         return np.broadcast_to(np.int64(-1), len(a)), np.broadcast_to(np.int64(-1), len(b))
     if len(in_a) == 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64
+from matchers.arrays import Bool, Hash, Int64, distinct, is_among
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
@@ -105,7 +105,7 @@ class _Search:
     def groups(self) -> list[Parts]:
         """The groups that were not known before."""
         size = numel(self._wholes.log)[self._wholes.log.shape[self._candidates]]
-        sizes = np.unique(_code(self._wholes, self._candidates) + float_bits(size))
+        sizes = distinct(_code(self._wholes, self._candidates) + float_bits(size))
         single = np.flatnonzero(self._free & (self._parts.log.outputs.count == 1))
         for slot in range(_READ):
             single = single[self._free[single] & (self._parts.arity[single] > slot)]
@@ -140,7 +140,7 @@ class _Search:
         starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1], [True])))
         if len(rows):
             together = np.add.reduceat(numel(log)[log.shape[rows]], starts[:-1])
-            fits = np.isin(_code(self._parts, rows[starts[:-1]]) + float_bits(together), sizes)
+            fits = is_among(_code(self._parts, rows[starts[:-1]]) + float_bits(together), sizes)
             for k in np.flatnonzero((np.diff(starts) > 1) & fits).tolist():
                 yield rows[starts[k] : starts[k + 1]].tolist()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, distinct, is_among
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
 from matchers.ops.shapes import numel
@@ -144,7 +144,7 @@ def _alike(place: Int64, numbers: Float64, tolerance: float) -> Int64:
 
 def _shared(key: Int64, of_a: Bool) -> Bool:
     """bool: rows whose key occurs on both sides."""
-    return np.isin(key, np.intersect1d(key[of_a], key[~of_a]))
+    return is_among(key, np.sort(key[of_a])) & is_among(key, np.sort(key[~of_a]))
 
 
 def _several_ops(alike: Int64, op: Int64, of_a: Bool) -> Bool:
@@ -152,6 +152,6 @@ def _several_ops(alike: Int64, op: Int64, of_a: Bool) -> Bool:
     out = np.zeros(int(alike.max()) + 1, bool)
     for side in (of_a, ~of_a):
         width = int(op.max()) + 2
-        pairs = np.unique(alike[side] * width + op[side] + 1) // width
+        pairs = distinct(alike[side] * width + op[side] + 1) // width
         out |= np.bincount(pairs, minlength=len(out)) > 1
     return out

@@ -192,7 +192,7 @@ def judge(
     error[columns.nonfinite] = np.inf
     other_dtype = other_dtypes(a, b, i, j, policy)
     status = _shapes(a, b, i, j, status, other_dtype, moved)
-    shards = elsewhere & ~other_dtype & ~np.isin(status, (Status.NAN, Status.EQUAL))
+    shards = elsewhere & ~other_dtype & (status != Status.NAN) & (status != Status.EQUAL)
     status[shards] = Status.SHARDED
     slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
     lists = on_lists(a)[i]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, distinct
 from matchers.logs.op_log import OpLog
 from matchers.ops.outputs import mutated, results
 from matchers.ops.shapes import numel
@@ -47,9 +47,9 @@ class ScalarDifference:
 def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64) -> dict[int, SlotVerdict]:
     """Verdicts on the pairs among `k` whose operations used other scalars."""
     i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
-    shares = np.unique(np.concatenate((shards.a.share, shards.b.share)))
+    shares = distinct(np.concatenate((shards.a.share, shards.b.share)))
     # a mean over ranks divides by their number
-    by_layout = np.unique(np.concatenate((shares, 1 / shares)))
+    by_layout = distinct(np.concatenate((shares, 1 / shares)))
     return _verdicts(a, k, i, different_scalars(a, b, i, j, by_layout[by_layout != 1]))
 
 
