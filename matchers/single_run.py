@@ -183,7 +183,7 @@ def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
 
 def _empty() -> OpLog:
     """A log without records."""
-    none, places = np.zeros(0, np.int32), np.zeros(1, np.int64)
+    none, index, places = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(1, np.int64)
     floats, digests = Ragged(places, np.zeros(0)), Ragged(places, np.zeros(0, np.uint64))
     table = Strings([])
     return OpLog(
@@ -191,16 +191,16 @@ def _empty() -> OpLog:
         header=Header(),
         keys=KeyColumn(b""),
         modules=table,
-        module=none,
+        module=index,
         ops=table,
-        op=none,
+        op=index,
         counter=none,
         shapes=table,
-        shape=none,
+        shape=index,
         dtypes=table,
-        dtype=none,
+        dtype=index,
         locations=table,
-        location=none,
+        location=index,
         phase=np.zeros(0, np.int8),
         present=np.zeros(0, np.uint8),
         stats=np.zeros((5, 0)),

@@ -126,7 +126,8 @@ class OpLog:
     Attributes:
         path: source of the log, for messages.
         keys: operation keys as printed in the log (they may repeat).
-        module, op, shape, dtype, location: int32[n], indices into the tables of the plural name.
+        module, op, shape, dtype, location: int64[n], indices into the tables of the plural name. (As int32, they would
+            be converted wherever they index.)
         counter: int32[n], the N of `op_N_name`; -1 when the key has none.
         phase: int8[n] of `Phase`.
         present: uint8[n], the statistics that a record has; bit k is `STATISTICS[k]`.
@@ -155,16 +156,16 @@ class OpLog:
     header: Header
     keys: KeyColumn
     modules: Strings
-    module: Int32
+    module: Int64
     ops: Strings
-    op: Int32
+    op: Int64
     counter: Int32
     shapes: Strings
-    shape: Int32
+    shape: Int64
     dtypes: Strings
-    dtype: Int32
+    dtype: Int64
     locations: Strings
-    location: Int32
+    location: Int64
     phase: NDArray[np.int8]
     present: NDArray[np.uint8]
     stats: Float64

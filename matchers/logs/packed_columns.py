@@ -24,7 +24,7 @@ __all__ = ["packed", "structure_digest", "unpacked"]
 _TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype", "locations": "location"}
 """Tables of texts, and the columns of indices into them."""
 _COLUMNS = {
-    **dict.fromkeys(_TABLES.values(), np.int32),
+    **dict.fromkeys(_TABLES.values(), np.int64),
     "counter": np.int32,
     "phase": np.int8,
     "present": np.uint8,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from capture import log_format
-from matchers.arrays import Int32
+from matchers.arrays import Int64
 from matchers.errors import LogError
 from matchers.logs.columns import Strings, Texts, decode
 from matchers.logs.compiled_reader import CompiledReader
@@ -152,6 +152,7 @@ class _Builder:
         texts = self._texts(records, header)
         shape, dtype, shapes, dtypes = _shapes(records)
         columns = {name: column for name, column in records.columns.items() if name != "shape"}
+        columns |= {name: columns[name].astype(np.int64) for name in ("module", "op", "location")}
         found = [Problem(line, message) for line, message in records.problems]
         return OpLog(
             path=self.path,
@@ -231,7 +232,7 @@ def _is_packed(name: str) -> bool:
     return name in ("Mutated", "Group", "Exchanged") or name.startswith("Output ")
 
 
-def _shapes(records: Records) -> tuple[Int32, Int32, Strings, Strings]:
+def _shapes(records: Records) -> tuple[Int64, Int64, Strings, Strings]:
     """Split the values of `Shape` lines into shapes and dtypes."""
     shapes: dict[bytes, int] = {}
     dtypes: dict[bytes, int] = {}
@@ -240,7 +241,7 @@ def _shapes(records: Records) -> tuple[Int32, Int32, Strings, Strings]:
     to_dtype = [dtypes.setdefault(pair[1].encode(), len(dtypes)) if pair else -1 for pair in pairs]
     # the last entry serves the index -1, "no shape"
     line = records.columns["shape"]
-    shape, dtype = (np.array([*ids, -1], np.int32)[line] for ids in (to_shape, to_dtype))
+    shape, dtype = (np.array([*ids, -1], np.int64)[line] for ids in (to_shape, to_dtype))
     return shape, dtype, Strings(tuple(shapes)), Strings(tuple(dtypes))
 
 

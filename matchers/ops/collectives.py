@@ -95,7 +95,7 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
     out: dict[str, set[str]] = {}
     rows = np.flatnonzero(collective(log))
     width = len(log.shapes) + 1
-    for code in distinct(log.op[rows].astype(np.int64) * width + log.shape[rows] + 1).tolist():
+    for code in distinct(log.op[rows] * width + log.shape[rows] + 1).tolist():
         out.setdefault(log.ops[code // width], set()).add(log.shapes[code % width - 1])
     return {op: frozenset(shapes) for op, shapes in out.items()}
 
@@ -197,7 +197,7 @@ class _Open:
     def __init__(self, log: OpLog, op: str) -> None:
         self._producers = log.producers
         # by row: its module and shape
-        self._place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
+        self._place = log.module * (len(log.shapes) + 1) + log.shape
         rows = np.flatnonzero(rows_named(log, {op}))
         # by row of the op: its place
         self._free = dict(zip(rows.tolist(), self._place[rows].tolist(), strict=True))

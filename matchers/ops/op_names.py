@@ -20,7 +20,11 @@ _ON_LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 
 def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
     """bool[n]: the row is one of these ops."""
-    return np.asarray(np.array([name in names for name in log.ops] + [False])[log.op])
+    rows = np.zeros(len(log), bool)
+    for op, name in enumerate(log.ops):
+        if name in names:
+            rows |= log.op == op
+    return rows
 
 
 def in_place(log: OpLog) -> Bool:

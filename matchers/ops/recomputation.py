@@ -86,7 +86,7 @@ class _Originals:
         self._log = log
         by_digest = bool(len(log.digests.value))
         outputs, inputs = (log.digests, log.input_digests) if by_digest else (log.outputs, log.inputs)
-        kind = mix(((log.op.astype(np.int64) + 1) * (len(log.shapes) + 2) + log.shape + 1).astype(np.uint64))
+        kind = mix(((log.op + 1) * (len(log.shapes) + 2) + log.shape + 1).astype(np.uint64))
         content = mix(kind ^ mix(fingerprint(outputs) + mix(fingerprint(inputs))))
         if log.ours:
             content = mix(content ^ mix(log.module.astype(np.uint64)))

@@ -36,7 +36,7 @@ def turned(log: OpLog) -> Bool:
     found[products] = True
     if not len(products):
         return found
-    place = log.module.astype(np.int64) * (len(log.shapes) + 1) + log.shape
+    place = log.module * (len(log.shapes) + 1) + log.shape
     found |= (log.phase == Phase.OPTIMIZER) & np.isin(place, place[products])
     maker, reader = log.producers.value, log.producers.row
     follows = (maker >= 0) & (log.shape[maker] == log.shape[reader]) & (log.phase[reader] != Phase.FORWARD)

@@ -115,7 +115,7 @@ def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False)
     Args:
         every: take any combination of two float dtypes for a policy.
     """
-    da, db = a.dtype[i].astype(np.int64), b.dtype[j].astype(np.int64)
+    da, db = a.dtype[i], b.dtype[j]
     names_a, names_b = list(a.dtypes), list(b.dtypes)
     both = (da >= 0) & (db >= 0)
     codes, counts = np.unique(da[both] * (len(names_b) + 1) + db[both], return_counts=True)
@@ -254,7 +254,7 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
 
 def _dtypes(log: OpLog) -> Int64:
     """int64[n], the dtype of each result; without a result that of the record that made the first input."""
-    dtype = log.dtype.astype(np.int64)
+    dtype = log.dtype.copy()
     nothing = np.flatnonzero(dtype < 0)
     maker = log.producers.first(nothing, -1).astype(np.int64)
     known = maker >= 0

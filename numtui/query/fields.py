@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32
+from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog, Phase
@@ -172,7 +172,7 @@ class _Column:
     """A column of interned text, on either side."""
 
     table: Callable[[OpLog], Strings]
-    index: Callable[[OpLog], Int32]
+    index: Callable[[OpLog], Int64]
     shown: Callable[[str], str] = str
 
     def mask(self, c: Comparison, values: Sequence[str]) -> Bool:

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int64
 from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
@@ -64,7 +64,7 @@ def _over_layers(module: str) -> str:
     return template(module).pattern.replace("{}", "#")
 
 
-_TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], Int32], Callable[[str], str], str]] = {
+_TABLES: dict[By, tuple[Callable[[OpLog], Strings], Callable[[OpLog], Int64], Callable[[str], str], str]] = {
     By.MODULE: (lambda log: log.modules, lambda log: log.module, str, "module"),
     By.LAYERS: (lambda log: log.modules, lambda log: log.module, _over_layers, "module"),
     By.LINE: (lambda log: log.locations, lambda log: log.location, str, "at"),

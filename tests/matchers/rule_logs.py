@@ -26,23 +26,23 @@ def log_of(keys: Sequence[str], path: str = "made-up.log") -> OpLog:
         module.append(modules.setdefault(head.encode(), len(modules)))
         op.append(ops.setdefault(name.encode(), len(ops)))
         counter.append(int(found.group(1)) if found else -1)
-    unknown = np.full(n, -1, np.int32)
+    unknown, no_index = np.full(n, -1, np.int32), np.full(n, -1)
     nothing = Ragged(np.zeros(n + 1, np.int64), np.zeros(0))
     return OpLog(
         path=path,
         header=Header(),
         keys=KeyColumn(b"".join(key.encode() + b"\n" for key in keys)),
         modules=Strings(list(modules)),
-        module=np.array(module, np.int32),
+        module=np.array(module, np.int64),
         ops=Strings(list(ops)),
-        op=np.array(op, np.int32),
+        op=np.array(op, np.int64),
         counter=np.array(counter, np.int32),
         shapes=Strings([]),
-        shape=unknown,
+        shape=no_index,
         dtypes=Strings([]),
-        dtype=unknown,
+        dtype=no_index,
         locations=Strings([]),
-        location=unknown,
+        location=no_index,
         phase=np.zeros(n, np.int8),
         present=np.zeros(n, np.uint8),
         stats=np.full((5, n), np.nan),

@@ -22,9 +22,9 @@ def log_of(keys: Sequence[str], *, path: str = "made.log", phase: int = 0) -> Op
     modules = [key.rpartition("/")[0] for key in keys]
     ops = [key.rpartition("_")[2] for key in keys]
 
-    def interned(texts: list[str]) -> tuple[Strings, np.ndarray[Any, np.dtype[np.int32]]]:
+    def interned(texts: list[str]) -> tuple[Strings, np.ndarray[Any, np.dtype[np.int64]]]:
         distinct = list(dict.fromkeys(texts))
-        return Strings([t.encode() for t in distinct]), np.array([distinct.index(t) for t in texts], np.int32)
+        return Strings([t.encode() for t in distinct]), np.array([distinct.index(t) for t in texts], np.int64)
 
     def constant(value: int, dtype: Any = np.int32) -> np.ndarray[Any, Any]:
         return np.full(n, value, dtype)
@@ -42,11 +42,11 @@ def log_of(keys: Sequence[str], *, path: str = "made.log", phase: int = 0) -> Op
         op=op,
         counter=constant(0),
         shapes=Strings([b"[4, 8]"]),
-        shape=constant(0),
+        shape=constant(0, np.int64),
         dtypes=Strings([b"float32"]),
-        dtype=constant(0),
+        dtype=constant(0, np.int64),
         locations=Strings([b"model.py:1"]),
-        location=constant(0),
+        location=constant(0, np.int64),
         phase=constant(phase, np.int8),
         present=constant(0, np.uint8),
         stats=np.full((5, n), np.nan),

@@ -140,7 +140,7 @@ def _joined(like: OpLog, pieces: Sequence[Piece]) -> OpLog:
         for log, rows, _, _ in pieces:
             ids = np.array([number.setdefault(raw, len(number)) for raw in getattr(log, table).raw] + [-1])
             parts.append(ids[getattr(log, index)[rows]])
-        columns[table], columns[index] = Strings(tuple(number)), np.concatenate(parts).astype(np.int32)
+        columns[table], columns[index] = Strings(tuple(number)), np.concatenate(parts)
     for name in ("counter", "phase", "present", "recompute"):
         columns[name] = np.concatenate([getattr(log, name)[rows] for log, rows, _, _ in pieces])
     for name in ("stats", "counts"):

@@ -241,7 +241,7 @@ class _Merge:
             out[maker >= 0] = self._held.holds[maker[maker >= 0]]
         return out
 
-    def _shapes(self) -> tuple[Strings, NDArray[np.int32]]:
+    def _shapes(self) -> tuple[Strings, Int64]:
         """The table of shapes and the shape of each record: those of whole tensors, as far as they are known."""
         log = self._first
         table = {text: k for k, text in enumerate(log.shapes)}

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings
@@ -250,9 +249,7 @@ def _as_additions(log: OpLog, rows: Int64) -> OpLog:
     )
 
 
-def _taken_over(
-    table: Strings, column: NDArray[np.int32], rows: Int64, theirs: Strings, ids: NDArray[np.int32]
-) -> tuple[Strings, NDArray[np.int32]]:
+def _taken_over(table: Strings, column: Int64, rows: Int64, theirs: Strings, ids: Int64) -> tuple[Strings, Int64]:
     """A table and its column, in some rows with entries of another table."""
     number = {raw: k for k, raw in enumerate(table.raw)}
     column = column.copy()

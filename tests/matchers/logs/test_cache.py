@@ -237,7 +237,14 @@ def entry() -> Entry:
     ],
 )
 def test_an_index_that_is_out_of_its_table_is_refused(entry: Entry, name: str, value: int) -> None:
-    types = {"phase": np.int8, "present": np.uint8, "recompute": np.uint8, "modules size": np.int64, "counts": np.int64}
+    types = dict.fromkeys(("module", "op", "shape", "dtype", "location"), np.int64)
+    types |= {
+        "phase": np.int8,
+        "present": np.uint8,
+        "recompute": np.uint8,
+        "modules size": np.int64,
+        "counts": np.int64,
+    }
     values = np.frombuffer(entry.sections[name], types.get(name, np.int32)).copy()
     values[len(values) // 2] = value
     assert unpacked(changed(entry, {name: values.tobytes()}, {}), "a.log") is None
