@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, columns
 from matchers.causes.beginnings import blame_beginnings
 from matchers.causes.consequences import Consequences, consequences, lasting_causes
 from matchers.causes.first_causes import find_origins
@@ -56,7 +56,7 @@ Progress = Callable[[str, float], None]
 """Called with a label of the current step and the fraction done (0 to 1). May raise to cancel."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Kept:
     """Intermediate results of a comparison that speed up the next one of the same logs; None before the first."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import collective, communicating
@@ -336,7 +336,7 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterat
         yield from _modules(names, side, modules)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class _Counts:
     """Operations by group: int64[groups, reasons] that are `missing`, int64[groups] that are `counted`."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
@@ -42,7 +42,7 @@ class Stretch:
     reads: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Origins:
     """int8 `role` and bool `cause` per pair, the same per record of each side for unpaired ones.
 
@@ -247,7 +247,7 @@ class Rows:
         return ((a,) if a >= 0 else ()), ((b,) if b >= 0 else ())
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class _Layout:
     """The order of pairs and unpaired records on screen.
 

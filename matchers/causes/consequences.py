@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64
+from matchers.arrays import Bool, Hash, Int32, Int64, columns
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
@@ -69,7 +69,7 @@ class Cause:
     after: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Consequences:
     """The first causes that were followed, those that explain most first, and the unexplained rest.
 

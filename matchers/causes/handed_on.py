@@ -7,12 +7,10 @@ result is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.copies import copies, copy_source
@@ -27,7 +25,7 @@ _MAX_COPIES = 16
 """Views, splits, clones and casts in a row that are followed."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Causes:
     """The first causes: bool[p] by pair, bool[n_a] and bool[n_b] by unpaired record."""
 
@@ -61,7 +59,7 @@ def acquit_copies(
             causes.pair[k], role[k] = False, Role.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class _Search:
     """Looks for what is to blame in the place of a pair that cannot make an error.
 

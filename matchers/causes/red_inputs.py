@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.shapes import numel
@@ -18,7 +18,7 @@ from matchers.verdict.relative_error import relative
 __all__ = ["Inputs", "inputs_of_pairs", "is_alone", "marked", "marked_at"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Inputs:
     """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
 
@@ -53,7 +53,7 @@ def inputs_of_pairs(
         none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
         maker_a, maker_b = (maker, none) if side == "a" else (none, maker)
         parts.append(Inputs(pair, maker_a, maker_b, no, no, no, no))
-    return Inputs(*(np.concatenate([getattr(p, name) for p in parts]) for name in Inputs.__slots__))
+    return Inputs(*(np.concatenate([getattr(p, column.name) for p in parts]) for column in fields(Inputs)))
 
 
 def _single_inputs(

@@ -7,13 +7,12 @@ partner, or else the first on the way that reads a result which the other run ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import is_collective, moves
@@ -27,7 +26,7 @@ _MAX_OPERATIONS: Final = 4096
 """Operations of a branch that are followed."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Side:
     """One log: its records, their pairs (-1: none), and the producers of their inputs."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int32, Int64, columns
 
 __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
 
@@ -236,7 +235,7 @@ def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Ragged:
     """A list of values per row: row i owns `value[start[i]:start[i + 1]]`."""
 

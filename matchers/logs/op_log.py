@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.status import LabelledEnum
 
@@ -100,7 +100,7 @@ class Header:
         return str(self.run.get("incomplete") or "")
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Folding:
     """The reading of a log as if it had one micro-batch (`matchers.ops.micro_batches`).
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from matchers.arrays import Float64, Int64
+from matchers.arrays import Float64, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 
 __all__ = ["MAX_PROBLEMS", "RecordReader", "Records", "Start"]
@@ -31,7 +30,7 @@ class Start(NamedTuple):
     compact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Records:
     """The records of a log, with names still as the log has them.
 

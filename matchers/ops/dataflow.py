@@ -7,12 +7,11 @@ never used to call two rows equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import NO_DIGEST, OpLog
@@ -137,7 +136,7 @@ class DataFlow:
         return Readers.of(self.b)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Readers:
     """The consumers of each of n records, as far as the verdicts need them.
 

@@ -16,13 +16,13 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int64, distinct
+from matchers.arrays import Bool, Hash, Int64, columns, distinct
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.hashing import fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
@@ -136,7 +136,7 @@ def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:
     return inside & ~np.isin(number, here) & ~paired & (len(here) * others == many * ranks)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class _Parts:
     """The records of a log, those that are one operation in several micro-batches together.
 

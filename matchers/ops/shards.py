@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import LOWERED_FROM, collective
 from matchers.ops.json_values import parsed_object
@@ -33,7 +32,7 @@ _MAX_ELEMENTS = 1 << 62
 """More elements than any tensor has."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class ShardInfo:
     """The share of its global tensor that each record holds.
 
@@ -50,7 +49,7 @@ class ShardInfo:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Shards:
     """The shards that the records of both logs hold."""
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, stable_order
+from matchers.arrays import Bool, Float64, Int64, columns, stable_order
 from matchers.pairing.anchors import (
     expected_order,
     near_others,
@@ -93,7 +93,7 @@ class Weights:
         return self.values.score(seen) + self.structure.score(seen)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Alignment:
     """The automatic matching: partners, expected places, and the weights that chose the partners (None where all rows
     were paired by their values).

@@ -11,12 +11,12 @@ up to its log odds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.pairing.features import Features, LogFeatures
 
 __all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
@@ -106,7 +106,7 @@ def _input_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
     return _bin(np.abs(difference, out=difference))
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Order:
     """The expected row of b for each row of a: `before` and `after` are int64[n_a], by the nearest anchor on either
     side.
@@ -116,7 +116,7 @@ class Order:
     after: Int64
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Observed:
     """The bins of m candidate pairs, one array per property."""
 
@@ -148,10 +148,10 @@ class Observed:
         return (self.out == VALUE_BINS) & (self.inputs == VALUE_BINS)
 
     def __getitem__(self, index: Int64 | Bool) -> Observed:
-        return Observed(*(getattr(self, name)[index] for name in Observed.__slots__))
+        return Observed(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Lesson:
     """Training data: certain pairs, and certainly wrong candidates of the same rows."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, stable_order
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, stable_order
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -35,7 +35,7 @@ class Copies(NamedTuple):
     original: Int64
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class LogFeatures:
     """The features of one log's n rows.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from matchers.arrays import Int32, Int64
+from matchers.arrays import Int32, Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
@@ -25,7 +25,7 @@ _MAX_RENAMED = 1 / 8
 """Maximum share of renamed rows that updates the existing alignment; a larger rename aligns all rows anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Matching:
     """The part of a comparison that does not depend on rules about single operations.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.ops.module_path import canonical, template
 
 __all__ = ["ModuleNames", "NameColumns", "Words"]
@@ -21,7 +20,7 @@ _COMPARED = 1 << 16
 """Largest number of pairs of names whose words are compared."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class NameColumns:
     """Columns by module of a log, with one extra entry for "no module".
 
@@ -37,7 +36,7 @@ class NameColumns:
     nameless: Bool
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Words:
     """Similarity of the words of two modules' names.
 

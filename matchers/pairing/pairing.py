@@ -7,12 +7,10 @@ rows are compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32
+from matchers.arrays import Bool, Int32, columns
 from matchers.status import LabelledEnum
 
 __all__ = ["Method", "Pairing"]
@@ -32,7 +30,7 @@ class Method(LabelledEnum):
     PARTS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Pairing:
     """p pairs between n_a rows of a and n_b rows of b.
 

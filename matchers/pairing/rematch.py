@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, columns
 from matchers.pairing.align import LEFTOVER, Alignment
 from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
@@ -46,7 +46,7 @@ class ForcedPair:
         return max(min(_ROWS // self.among, _REACH), _LEAST_REACH)
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Repaired:
     """The alignment after the rules about single operations.
 

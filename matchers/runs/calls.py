@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Float64
+from matchers.arrays import Float64, columns
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.json_values import hex_digest, integers, number, parsed_object
 from matchers.ops.nonfinite import broken
@@ -44,7 +44,7 @@ _MEAN = STATISTICS.index("Mean")
 _KIND = {name: kind for kind, names in _KINDS.items() for name in names}
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Part:
     """A tensor that a rank gives to a collective, or gets from it.
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64
+from matchers.arrays import Bool, Float64, Hash, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OTHER_PARTS, OpLog, Phase
@@ -87,7 +87,7 @@ def _further_terms(log: OpLog, row: int, l1: float) -> tuple[float, float]:
     return math.nan, math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class _Silenced:
     """Log b for judging, with the noise of a in place of its own.
 

@@ -7,11 +7,9 @@ kernel or reduction order is at work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, columns
 from matchers.logs.hashing import fingerprint, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 
@@ -38,7 +36,7 @@ def equal_inputs(a: OpLog, b: OpLog, i: Int64, j: Int64, by_digest: Bool) -> tup
     return np.asarray(same & ~unknown_a[i] & ~unknown_b[j]), False
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Determinism:
     """The pairs with equal inputs, by kind of operation.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog
@@ -17,7 +15,7 @@ from matchers.ops.outputs import records_changes
 __all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "other_bits", "returns_nothing"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class DigestComparison:
     """Result of the digest comparison, per pair of records.
 

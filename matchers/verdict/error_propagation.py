@@ -32,7 +32,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64
+from matchers.arrays import Bool, Float64, columns
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.op_names import additions
@@ -72,7 +72,7 @@ class Ground(IntEnum):
     SYSTEMATIC = 4
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Arithmetic:
     """The outcome for each pair, and the errors it was judged by.
 

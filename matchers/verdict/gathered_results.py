@@ -7,12 +7,12 @@ pair of the shard is judged by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -27,7 +27,7 @@ from matchers.verdict.tolerance import DtypePolicy
 __all__ = ["Gathered", "judge_gathered"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Gathered:
     """Pairs k of shards, and the records i of a and j of b with their whole results; k ascending."""
 

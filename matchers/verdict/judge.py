@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
@@ -71,7 +71,7 @@ def whole_numbers(log: OpLog) -> Bool:
     return np.array([name not in EPSILON for name in log.dtypes] + [False])
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Verdicts:
     """The verdicts of all pairs.
 

@@ -7,12 +7,12 @@ arguments (scalars.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import filling, moves
@@ -34,7 +34,7 @@ from matchers.verdict.tolerance import DtypePolicy
 __all__ = ["PartVerdicts", "judge_parts"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class PartVerdicts:
     """Verdicts that take parts into account.
 

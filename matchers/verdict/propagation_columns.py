@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import is_collective, moves
@@ -35,7 +34,7 @@ from matchers.verdict.tolerance import (
 __all__ = ["PropagationColumns"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class PropagationColumns:
     """The columns of all pairs that do not depend on the verdicts of other pairs.
 

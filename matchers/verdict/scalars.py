@@ -8,11 +8,9 @@ common, the runs used different scalars, whatever else differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, distinct
+from matchers.arrays import Bool, Float64, Int64, columns, distinct
 from matchers.logs.op_log import OpLog
 from matchers.ops.outputs import mutated, results
 from matchers.ops.shapes import numel
@@ -32,7 +30,7 @@ _SAME = 1e-3
 """Relative precision to which a ratio of scalars is one of layout."""
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class ScalarDifference:
     """Pairs k whose operations used other scalars: those of a and of b (a factor without its sign), and the relative
     error that they make.

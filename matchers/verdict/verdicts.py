@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.shards import Shards
@@ -26,7 +26,7 @@ from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 __all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only"]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Judgement:
     """Verdicts, their dtype policy, and on request the differences that arithmetic explains.
 
@@ -126,7 +126,7 @@ def _epsilons(log: OpLog) -> list[float]:
     return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
 
 
-@dataclass(frozen=True, slots=True)
+@columns
 class Judged:
     """Pairs (i[k], j[k]), i ascending, with the verdict on each by itself; the others as passed to `judge`."""
 
