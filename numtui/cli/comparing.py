@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matchers.logs.op_log import OpLog
 from matchers.rules.model import RuleSet
 from numtui.cli.output import briefly
 from numtui.inputs import OpenRequest
+from numtui.runtime_tuning import keep_all_until_the_end
 from numtui.session.expectation import expectation_of
 from numtui.session.pair import read_pair
 from numtui.terminal.progress import ProgressLine
@@ -27,8 +27,7 @@ def compared(request: OpenRequest, rules_path: Path | None, *, final: bool = Fal
     Raises:
         UserError: a log or the rules cannot be read.
     """
-    # Millions of small objects live until the end: cycle collection only costs time.
-    gc.disable()
+    keep_all_until_the_end()
     with ProgressLine() as progress:
         return compare_logs(request, rules_path, progress, final=final)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +29,7 @@ from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import STDIN, OpenRequest, is_weight_log
 from numtui.paths import typed_path
 from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, ReportOptions, Target
+from numtui.runtime_tuning import keep_all_until_the_end
 from numtui.terminal.tty import wants_color
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def report(
         UserError: a log, the rules or the known differences cannot be read, a report cannot be written.
         BrokenPipeError: the reader of standard output is gone.
     """
-    gc.disable()  # modules and what is read live until the end
+    keep_all_until_the_end()
     from numtui.cli.rule_files import rule_files
 
     files = rule_files(request)
