@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from types import ModuleType
@@ -18,6 +19,7 @@ def run() -> NoReturn:
         launch = _loaded_capture()
         sys.exit(launch.main(sys.argv[2:], prog="numtui capture"))  # from here on a traceback is the script's
     find_own_packages()
+    gc.disable()  # all that is imported stays; `main` enables it again
     with _TroubleIsTwo():
         from numtui.cli.main import run as run_viewer
 

@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
+        gc.enable()
         return int(args.run(args))
     except UserError as error:
         complain(str(error))
