@@ -75,6 +75,7 @@ PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
 _SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "norm", "var", "std", "prod"})
 
 
+@once_per_log
 def reduction_length(log: OpLog) -> Float64:
     """float64[n]: terms of each sum, from the sizes of the result and of named producers' outputs.
 

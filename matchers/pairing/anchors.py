@@ -123,17 +123,14 @@ def near_others(i: Int64, j: Int64) -> Bool:
     if n == 0:
         return np.zeros(0, bool)
     offset = j - i
-    blocks = -(-n // _BLOCK)
+    missing = -n % _BLOCK
     # pad the last block with its own offsets, which keeps its median
-    padded = offset[np.minimum(np.arange(blocks * _BLOCK), n - 1)]
-    if blocks * _BLOCK > n:
-        padded[n:] = np.resize(offset[(blocks - 1) * _BLOCK :], blocks * _BLOCK - n)
-    median = np.partition(padded.reshape(blocks, _BLOCK), _BLOCK // 2, axis=1)[:, _BLOCK // 2]
-    block = np.arange(n) // _BLOCK
-    stray = np.abs(offset - median[block])
-    for step in (-1, 1):
-        stray = np.minimum(stray, np.abs(offset - median[np.clip(block + step, 0, blocks - 1)]))
-    return stray <= _STRAY
+    blocks = np.append(offset, np.resize(offset[(n - 1) // _BLOCK * _BLOCK :], missing)).reshape(-1, _BLOCK)
+    median = np.partition(blocks, _BLOCK // 2, axis=1)[:, _BLOCK // 2 : _BLOCK // 2 + 1]
+    stray = np.abs(blocks - median)
+    for neighbour in (np.append(median[:1], median[:-1], axis=0), np.append(median[1:], median[-1:], axis=0)):
+        stray = np.minimum(stray, np.abs(blocks - neighbour))
+    return np.asarray(stray.ravel()[:n] <= _STRAY)
 
 
 def expected_order(f: Features, i: Int64, j: Int64) -> Order:

@@ -145,7 +145,9 @@ def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64
     inputs[:, lead[start]] = np.nan
     inputs[0, lead[start]] = read[start]
     read[lead[start]], read[start] = read[start], np.nan
-    read[~meaningless & ~np.isin(np.arange(len(log)), lead[start])] = np.nan
+    stands = meaningless.copy()
+    stands[lead[start]] = True
+    read[~stands] = np.nan
     return read
 
 
