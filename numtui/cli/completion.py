@@ -45,10 +45,13 @@ def add_parser(commands: Commands) -> None:
 def _run(args: argparse.Namespace) -> int:
     import shtab
 
-    add_options(args.root)
+    from numtui.cli.parser import root_parser
+
+    root = root_parser()
+    add_options(root)
     logs = _LOGS[args.shell]
     # zsh runs its function at the end of the script; fish forgets at the start how it completed the program before.
     before, after = (logs, "") if args.shell == "zsh" else ("", f"\n{logs}")
-    script = shtab.complete(args.root, shell=args.shell, preamble=before)
+    script = shtab.complete(root, shell=args.shell, preamble=before)
     deliver(lambda out: print(script, end=after, file=out), None)
     return ExitCode.SAME

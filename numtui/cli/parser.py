@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from importlib import import_module
 
 from matchers.errors import InputError
-from numtui.cli import cache, capture, check, completion, demo, diff, explore, merge, rules, suggest, weights
-from numtui.cli.arguments import SCREEN_SWITCHES, Commands
+from numtui.cli.arguments import SCREEN_SWITCHES
 
 __all__ = ["parse", "root_parser"]
+
+_COMMANDS = ("diff", "merge", "check", "weights", "capture", "suggest", "demo", "rules", "cache", "completion")
+"""The sub-commands. Each has a module of its name, which is imported for the one that is asked for."""
+_EXPLORE = "explore"
+"""The module of the command without a name."""
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -26,12 +30,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             "which logs? numtui A B compares two logs or run folders, numtui demo opens an example, "
             "numtui --help lists the rest"
         )
-    root, commands = _build()
-    names = commands.choices.keys() - {explore.HIDDEN}
-    argv = _command_first(argv, names)
-    if argv[0] not in names:
-        _refuse_misspelt(argv[0], names)
-        argv = [explore.HIDDEN, *argv]
+    argv = _command_first(argv)
+    if argv[0] in _COMMANDS:
+        root = _parser_of(argv[0])
+    else:
+        _refuse_misspelt(argv[0])
+        root = _parser_of(_EXPLORE)
+        from numtui.cli.explore import HIDDEN
+
+        argv = [HIDDEN, *argv]
     args, unknown = root.parse_known_args(argv)
     if unknown:
         # Report with the sub-command's usage; argparse would use the root's.
@@ -39,15 +46,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _command_first(argv: Sequence[str], names: AbstractSet[str]) -> Sequence[str]:
+def _command_first(argv: Sequence[str]) -> Sequence[str]:
     """Move options of the screen behind the command that follows them: `numtui --no-session demo`."""
     at = 0
     while at < len(argv) - 1 and (argv[at] in SCREEN_SWITCHES or argv[at] == "--theme"):
         at += 1 if argv[at] in SCREEN_SWITCHES else 2
-    return [*argv[at:], *argv[:at]] if at < len(argv) and argv[at] in names else argv
+    return [*argv[at:], *argv[:at]] if at < len(argv) and argv[at] in _COMMANDS else argv
 
 
-def _refuse_misspelt(name: str, names: AbstractSet[str]) -> None:
+def _refuse_misspelt(name: str) -> None:
     """Refuse a word that is no file, but nearly a command.
 
     Raises:
@@ -57,19 +64,18 @@ def _refuse_misspelt(name: str, names: AbstractSet[str]) -> None:
         return
     from difflib import get_close_matches  # needed only after a mistake
 
-    if like := get_close_matches(name, sorted(names), 1, 0.7):
+    if like := get_close_matches(name, sorted(_COMMANDS), 1, 0.7):
         raise InputError(f"{name}: no such file or folder; did you mean 'numtui {like[0]}'?")
 
 
 def root_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, also for the manual page."""
-    return _build()[0]
+    """Return the parser of the whole command line, for completion and the manual page."""
+    return _parser_of(_EXPLORE, *_COMMANDS)
 
 
-def _build() -> tuple[argparse.ArgumentParser, Commands]:
+def _parser_of(*modules: str) -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="numtui", allow_abbrev=False)
-    root.set_defaults(root=root)  # completion is made of it
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="numtui")
-    for module in (explore, diff, merge, check, weights, capture, suggest, demo, rules, cache, completion):
-        module.add_parser(commands)
-    return root, commands
+    for module in modules:
+        import_module(f"numtui.cli.{module}").add_parser(commands)
+    return root
