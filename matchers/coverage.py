@@ -293,9 +293,9 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     vouched = agrees | (unknown & kept)
     blind = np.array([name.endswith("_like") for name in log.ops] + [False])[log.op]  # read a shape, no values
     made = np.flatnonzero(flow.value >= 0)
-    maker, reader = flow.value[made], flow.row[made]
-    asked = unknown[maker] & ~vouched[maker] & (at[maker] != at[reader]) & ~blind[reader]
-    maker, reader = maker[asked], reader[asked]
+    makers, readers = flow.value[made], flow.row[made]
+    asked = unknown[makers] & ~vouched[makers] & (at[makers] != at[readers]) & ~blind[readers]
+    maker, reader = makers[asked], readers[asked]
     doubted = np.bincount(maker[red[reader]], minlength=n) > 0
     rest = ~doubted[maker]
     maker, reader = maker[rest], reader[rest]
@@ -306,8 +306,8 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
         vouched[new] = True
         rest = ~vouched[maker]
         maker, reader = maker[rest], reader[rest]
-    read = np.bincount(flow.value[made], minlength=n) > 0
-    doubted = np.bincount(flow.row[made][~vouched[flow.value[made]]], minlength=n) > 0
+    read = np.bincount(makers, minlength=n) > 0
+    doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
     simple = rows_named(log, _CONSTANTS_AND_COPIES)
     return vouched | (unknown & simple & ~read & ~doubted)
 
