@@ -57,38 +57,7 @@ struct arguments {
     void (*team)(void (*)(void *), void *, unsigned, unsigned); /* runs a function in `threads` threads; null: start them */
 };
 
-/* ---- digest and signs ------------------------------------------------------------------------------------------ */
-
-static const uint64_t GAMMA = 0x9E3779B97F4A7C15u;
-static const uint64_t SEED = 0x6E756D7475690A02u;
-static const uint16_t SIGNS[COLUMNS] = {0x0000, 0x6AC0, 0xC6A0, 0x24E8, 0x7228, 0xB848, 0x1E88, 0x5C60};
-
-static inline uint64_t mixed(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-/* The digest's terms of `size` bytes that begin at byte `at` (a multiple of 8) of the stream. */
-static uint64_t digest_terms(const char *bytes, int64_t size, int64_t at) {
-    uint64_t sum = 0;
-    uint64_t step = (uint64_t)(at / 8 + 2) * GAMMA; /* word 0 is the length, and counting begins at 1 */
-    int64_t words = size / 8;
-    for (int64_t i = 0; i < words; i++) {
-        uint64_t word;
-        memcpy(&word, bytes + 8 * i, 8);
-        sum += mixed(word + step);
-        step += GAMMA;
-    }
-    if (size % 8) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + 8 * words, size % 8);
-        sum += mixed(word + step);
-    }
-    return sum;
-}
-
-/* ---- sketch ---------------------------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------------------------- */
 
 /* Eight numbers at a time, in one register or in two; the results are the same. */
 #ifdef __AVX512F__
@@ -102,8 +71,61 @@ typedef double vec __attribute__((vector_size(8 * WIDTH)));
 typedef uint64_t bits __attribute__((vector_size(8 * WIDTH)));
 typedef int64_t ints __attribute__((vector_size(8 * WIDTH)));
 typedef double loose_vec __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
+typedef uint64_t loose_bits __attribute__((vector_size(8 * WIDTH), aligned(1), may_alias));
 
 static inline bits all(uint64_t x) { return (bits){0} + x; }
+
+/* ---- digest and signs ------------------------------------------------------------------------------------------ */
+
+static const uint64_t GAMMA = 0x9E3779B97F4A7C15u;
+static const uint64_t SEED = 0x6E756D7475690A02u;
+static const uint16_t SIGNS[COLUMNS] = {0x0000, 0x6AC0, 0xC6A0, 0x24E8, 0x7228, 0xB848, 0x1E88, 0x5C60};
+
+static inline uint64_t mixed(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static inline bits mixed_words(bits z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* What is added to the word at byte `at` (a multiple of 8) and to those that follow it. */
+static inline bits digest_steps(int64_t at) {
+    uint64_t step = (uint64_t)(at / 8 + 2) * GAMMA; /* word 0 is the length, and counting begins at 1 */
+    bits steps;
+    for (int j = 0; j < WIDTH; j++) steps[j] = step + (uint64_t)j * GAMMA;
+    return steps;
+}
+
+static inline uint64_t sum_of(bits terms) {
+    uint64_t sum = 0;
+    for (int j = 0; j < WIDTH; j++) sum += terms[j];
+    return sum;
+}
+
+/* The digest's terms of `size` bytes that begin at byte `at` of the stream. */
+static uint64_t digest_terms(const char *bytes, int64_t size, int64_t at) {
+    bits sums = {0}, steps = digest_steps(at);
+    int64_t i = 0;
+    for (; i + 8 * WIDTH <= size; i += 8 * WIDTH) {
+        sums += mixed_words(*(const loose_bits *)(bytes + i) + steps);
+        steps += WIDTH * GAMMA;
+    }
+    uint64_t sum = sum_of(sums), step = steps[0];
+    for (; i < size; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, size - i < 8 ? size - i : 8);
+        sum += mixed(word + step);
+        step += GAMMA;
+    }
+    return sum;
+}
+
+/* ---- sketch ---------------------------------------------------------------------------------------------------- */
 
 static inline vec flipped(vec x, bits sign) { return (vec)((bits)x ^ (sign & all(1ull << 63))); }
 
@@ -415,6 +437,7 @@ static void combine(struct partial *total, const struct partial *p) {
     total->nan += p->nan;
     total->inf += p->inf;
     total->zero += p->zero;
+    total->digest += p->digest;
     total->l1 += p->l1;
     total->l2 += p->l2;
     total->sum += p->sum;
@@ -610,6 +633,8 @@ struct reader {
     int64_t panel_rows, panel_pitch, panel_start, panel_end; /* room for rows, items from row to row, rows it holds */
     int64_t group; /* segments to take one after the other, for rows to be read together that several of them share */
     int64_t end;   /* of the group: rows beyond are read by the thread that takes the next */
+    const char *next; /* where the cache lines begin to fetch while the elements are used, as many as they fill */
+    int64_t apart;    /* from one of these to the next */
     char scratch[CHUNK * MAX_ITEM] __attribute__((aligned(64)));
 };
 
@@ -624,9 +649,10 @@ static void open_reader(struct reader *r, const struct arguments *a) {
     struct layout *l = &r->layout;
     int last = l->dims - 1;
     if (last > 0 && l->stride[last] > 64 && l->stride[last - 1] < l->stride[last]) {
-        /* one cache line more than a row: rows at a distance of a power of two would share few lines of the cache */
+        /* rows without gaps, to be used where they are; but those at a distance of a power of two would share few lines
+         * of the cache */
         int64_t line = 64 / r->item;
-        r->panel_pitch = l->size[last] + line;
+        r->panel_pitch = l->size[last] + (l->size[last] * r->item % 4096 ? 0 : line);
         int64_t rows = PANEL / (r->panel_pitch * r->item);
         r->panel_rows = rows < line ? rows : line;
         if (r->panel_rows >= 4) r->panel = malloc(r->panel_rows * r->panel_pitch * r->item);
@@ -677,8 +703,24 @@ static void resolve(const struct reader *r, char *raw, int64_t n) {
 /* n <= CHUNK elements from element `start` on; valid until the next call. */
 static const char *read_elements(struct reader *r, int64_t start, int64_t n) {
     const struct layout *l = &r->layout;
-    int deferred = (r->arguments->flags & (CONJUGATE | NEGATE)) != 0;
-    if (l->dims == 1 && l->stride[0] == r->item && !deferred) return r->arguments->data + start * r->item;
+    int last = l->dims - 1, deferred = (r->arguments->flags & (CONJUGATE | NEGATE)) != 0;
+    r->apart = 64;
+    if (l->dims == 1 && l->stride[0] == r->item && !deferred) {
+        const char *raw = r->arguments->data + start * r->item;
+        r->next = raw + n * r->item;
+        return raw;
+    }
+    r->next = r->scratch;
+    if (r->panel) {
+        int64_t row = start / l->size[last];
+        if (row < r->panel_start || row >= r->panel_end) fill_panel(r, row);
+        int64_t used = start - r->panel_start * l->size[last];
+        r->apart = l->stride[last];
+        /* a line of it is one item of each row */
+        r->next = row_start(l, r->arguments->data, r->panel_end) + used * r->item / 64 * r->apart;
+        if (!deferred && r->panel_pitch == l->size[last] && start + n <= r->panel_end * l->size[last])
+            return r->panel + used * r->item;
+    }
     gather(r, start, n, r->scratch);
     if (deferred) resolve(r, r->scratch, n);
     return r->scratch;
@@ -694,14 +736,15 @@ static inline __attribute__((always_inline)) __m512 load_floats(int64_t kind, co
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* Reduces and projects n elements whose values are float32 numbers, in whole blocks, in registers alone. Their squares
- * are exact in float64, so a fused operation rounds as two do, and their extremes need no float64. Fetches as much
- * memory at `next` meanwhile. Returns 0, and adds nothing to the sketch, if it met what is not finite and was not told
- * so. */
-static inline __attribute__((always_inline)) int take_floats(int64_t kind, const char *raw, const char *next, int64_t n,
-                                                             int finite_only, int project, int64_t position,
-                                                             struct sketch *s, struct partial *p) {
-    const int block_size = BLOCK * (kind == F32 ? 4 : 2);
+/* Reduces, digests and projects n elements whose values are float32 numbers, in whole blocks, in registers alone. Their
+ * squares are exact in float64, so a fused operation rounds as two do, and their extremes need no float64. Fetches as
+ * many cache lines from `next` on meanwhile. Returns 0, and adds nothing to the sketch, if it met what is not finite
+ * and was not told so. */
+static inline __attribute__((always_inline)) int take_floats(int64_t kind, const char *raw, const char *next,
+                                                             int64_t apart, int64_t n, int finite_only, int project,
+                                                             int64_t position, struct sketch *s, struct partial *p) {
+    const int item = kind == F32 ? 4 : 2, block_size = BLOCK * item;
+    bits digests = {0}, steps = digest_steps(position * item);
     __m512d l1 = _mm512_setzero_pd(), l2 = l1, sum = l1;
     __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
     uint64_t words[3 * CHUNK / BLOCK];
@@ -718,12 +761,16 @@ static inline __attribute__((always_inline)) int take_floats(int64_t kind, const
             }
     }
     for (int64_t b = 0; b < n / BLOCK; b++) {
-        for (int i = 0; i < block_size; i += 64) __builtin_prefetch(next + b * block_size + i);
+        for (int i = 0; i < block_size; i += 64, next += apart) __builtin_prefetch(next);
         vec y[16];
         bits signs = project ? row_signs(words + 3 * b, 0) : all(0);
 #pragma GCC unroll 8
         for (int r = 0; r < 16; r += 2) {
             __m512 x = load_floats(kind, raw, b * BLOCK + r * COLUMNS);
+            if (r * COLUMNS * item % 64 == 0) {
+                digests += mixed_words(*(const loose_bits *)(raw + b * block_size + r * COLUMNS * item) + steps);
+                steps += WIDTH * GAMMA;
+            }
             if (finite_only) {
                 __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_LE_OQ);
                 __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
@@ -763,18 +810,20 @@ static inline __attribute__((always_inline)) int take_floats(int64_t kind, const
     p->nan = nans;
     p->inf = infs;
     p->zero = zeros;
+    p->digest = sum_of(digests);
     if (!finite_only && !(p->l1 <= DBL_MAX)) return 0;
     if (project) memcpy(s->sums, sums, sizeof sums);
     return 1;
 }
 
-typedef int taker(const char *raw, const char *next, int64_t n, int64_t position, struct sketch *s, struct partial *p);
+typedef int taker(const char *raw, const char *next, int64_t apart, int64_t n, int64_t position, struct sketch *s,
+                  struct partial *p);
 
 /* Functions of their own: compilers find registers for one of them at a time. */
 #define TAKER(name, kind, finite_only, project)                                                            \
-    static __attribute__((noinline)) int name(const char *raw, const char *next, int64_t n, int64_t position, \
-                                              struct sketch *s, struct partial *p) {                       \
-        return take_floats(kind, raw, next, n, finite_only, project, position, s, p);                      \
+    static __attribute__((noinline)) int name(const char *raw, const char *next, int64_t apart, int64_t n, \
+                                              int64_t position, struct sketch *s, struct partial *p) {     \
+        return take_floats(kind, raw, next, apart, n, finite_only, project, position, s, p);               \
     }
 #define TAKERS(kind)                      \
     TAKER(take_##kind, kind, 0, 0)        \
@@ -792,17 +841,18 @@ static taker *const takers[][2][2] = {[F16] = ROW_OF(F16), [BF16] = ROW_OF(BF16)
 
 /* Takes a chunk without a copy of it in float64, where there is a way; returns 0 where there is none.
  * `finite_only`, in and out: the chunk before it was not finite. */
-static int take_in_place(const struct arguments *a, const char *raw, const char *next, int64_t start, int64_t n,
-                         int *finite_only, struct sketch *s, struct partial *p) {
+static int take_in_place(const struct reader *r, const char *raw, int64_t start, int64_t n, int *finite_only,
+                         struct sketch *s, struct partial *p) {
 #ifdef __AVX512F__
+    const struct arguments *a = r->arguments;
     int floats = (a->kind == F32 || a->kind == BF16 || a->kind == F16) && !(a->flags & COMPLEX);
     if (!floats || n % BLOCK || a->position) return 0;
     taker *const *take = takers[a->kind][s != 0];
-    if (!take[*finite_only](raw, next, n, start, s, p)) take[1](raw, raw, n, start, s, p);
+    if (!take[*finite_only](raw, r->next, r->apart, n, start, s, p)) take[1](raw, raw, 0, n, start, s, p);
     *finite_only = p->nan || p->inf;
     return 1;
 #else
-    (void)a, (void)raw, (void)next, (void)start, (void)n, (void)finite_only, (void)s, (void)p;
+    (void)r, (void)raw, (void)start, (void)n, (void)finite_only, (void)s, (void)p;
     return 0;
 #endif
 }
@@ -824,11 +874,10 @@ static void measure_segment(struct reader *r, int64_t start, int64_t end, struct
         int64_t n = end - at < CHUNK ? end - at : CHUNK;
         const char *raw = read_elements(r, at, n);
         struct partial p;
-        if (a->flags & TAKE_DIGEST) total->digest += digest_terms(raw, n * r->item, at * r->item);
-        const char *next = raw == r->scratch ? raw : raw + n * r->item; /* as long as this chunk, or beyond the end */
-        if (take_in_place(a, raw, next, at, n, &finite_only, a->flags & TAKE_SKETCH ? &s : 0, &p)) {
+        if (take_in_place(r, raw, at, n, &finite_only, a->flags & TAKE_SKETCH ? &s : 0, &p)) {
             c.inside += n;
         } else {
+            p.digest = a->flags & TAKE_DIGEST ? digest_terms(raw, n * r->item, at * r->item) : 0;
             convert(a->kind, a->table, raw, n * r->parts, x);
             reduce_chunk(x, n * r->parts, r->parts, &p);
             if (a->flags & TAKE_SKETCH) add_elements(&s, &c, x, n, r->parts);
@@ -909,7 +958,6 @@ int measure(const struct arguments *a) {
     struct partial total = w.partials[0];
     for (int64_t i = 1; i < w.segments; i++) {
         combine(&total, &w.partials[i]);
-        total.digest += w.partials[i].digest;
         for (int k = 0; k < PROJECTIONS; k++) total.sketch[k] += w.partials[i].sketch[k];
     }
     if (w.partials != &one) free(w.partials);
