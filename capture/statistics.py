@@ -96,11 +96,11 @@ class _Rows:
         """The last row taken."""
         return self._blocks[-1][_ROWS - self._left - 1]
 
-    def read(self) -> list[bytes]:
-        """Copy all rows to the host, which waits for the device."""
+    def read(self) -> list[tuple[Any, ...]]:
+        """Return the fields of all rows, which waits for the device."""
         hosts = [block.cpu() for block in self._blocks]
         data = b"".join(ctypes.string_at(host.data_ptr(), _ROWS * ROW.size) for host in hosts)
-        return [data[at : at + ROW.size] for at in range(0, self.count * ROW.size, ROW.size)]
+        return list(ROW.iter_unpack(data[: self.count * ROW.size]))
 
 
 class Statistics:
@@ -243,8 +243,8 @@ class Statistics:
             value = value.item() if value.numel() == 1 else str(value.tolist())
         return value if value is None or isinstance(value, (int, float)) else str(value)
 
-    def _summary(self, slot: int, row: bytes, numel: int, take: int) -> Summary:
-        nan, inf, zero, digest, l1, l2, low, high, mean, sketch = ROW.unpack(row)
+    def _summary(self, slot: int, row: tuple[Any, ...], numel: int, take: int) -> Summary:
+        nan, inf, zero, digest, l1, l2, low, high, mean, sketch = row
         if numel == nan + inf:
             l1 = l2 = low = high = mean = None
         return Summary(
