@@ -67,7 +67,7 @@ class Kept:
     copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Rows):
     """The rows of two logs under a set of rules; `with_rules` gives those under other rules.
 

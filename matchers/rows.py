@@ -58,7 +58,7 @@ class Origins:
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """The r rows of a comparison, column by column.
 

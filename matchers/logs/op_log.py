@@ -119,7 +119,7 @@ class Folding:
     by_part: Bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class OpLog:
     """The columns of one log: n rows, in file order.
 

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -329,8 +330,7 @@ class _Walk:
         return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES, picked, elsewhere)
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
+class _Received(NamedTuple):
     """The largest error, change of a norm, and size of a score, among the inputs that do not come from a red row.
 
     `picked`: one of them holds whole numbers that noise decided differently. `other`: one of them is another tensor.
