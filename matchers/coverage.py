@@ -211,8 +211,10 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     if allowed is not None:
         cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
     why = _REASON_OF[c.verdict]
-    for log, at in ((c.a, c.at_a), (c.b, c.at_b)):
-        why[at[communicating(log) | _into_buckets(log, c)]] = _COMMUNICATES
+    buckets = _into_buckets(c.a, c.pairing.of_a), _into_buckets(c.b, c.pairing.of_b)
+    for side, (log, at) in enumerate(((c.a, c.at_a), (c.b, c.at_b))):
+        alone = buckets[side] & (not buckets[1 - side].any())
+        why[at[communicating(log) | alone]] = _COMMUNICATES
         if log.folding is not None:
             why[at[log.folding.terms]] = _MICRO_BATCH
     a, b = _side(cover[c.at_a]), _side(cover[c.at_b])
@@ -241,12 +243,11 @@ def _by_fewer_values(c: Rows) -> int:
     return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & shape | numbers)))
 
 
-def _into_buckets(log: OpLog, c: Rows) -> Bool:
-    """bool[n]: records that scale or copy gradients into buckets, which only this run sends: nothing reads them."""
-    if not collective(log).any() or all(collective(other).any() for other in (c.a, c.b)):
+def _into_buckets(log: OpLog, of: Int32) -> Bool:
+    """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them."""
+    if not collective(log).any():
         return np.zeros(len(log), bool)
-    fills = rows_named(log, _FILLS)
-    return np.asarray(fills & (log.phase == Phase.BACKWARD))
+    return np.asarray(rows_named(log, _FILLS) & (log.phase == Phase.BACKWARD) & (of < 0))
 
 
 def _side(cover: NDArray[np.int8]) -> Side:
