@@ -212,8 +212,9 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
     why = _REASON_OF[c.verdict]
     buckets = _into_buckets(c.a, c.pairing.of_a), _into_buckets(c.b, c.pairing.of_b)
-    for side, (log, at) in enumerate(((c.a, c.at_a), (c.b, c.at_b))):
-        alone = buckets[side] & (not buckets[1 - side].any())
+    for side, (log, other, at) in enumerate(((c.a, c.b, c.at_a), (c.b, c.a, c.at_b))):
+        theirs = {other.ops[op] for op in set(other.op[buckets[1 - side]].tolist())}
+        alone = buckets[side] & ~rows_named(log, theirs)
         why[at[communicating(log) | alone]] = _COMMUNICATES
         if log.folding is not None:
             why[at[log.folding.terms]] = _MICRO_BATCH
