@@ -16,7 +16,6 @@ import numpy as np
 
 from matchers.arrays import Bool, Hash
 from matchers.logs.columns import repeated
-from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.random_draws import draws
 from matchers.ops.run_info import MERGED_RANKS, differing_start
@@ -328,8 +327,8 @@ class _Search:
     def _fingerprints(self) -> tuple[tuple[Hash, Hash], tuple[Hash, Hash]]:
         c = self._c
         return (
-            (fingerprint(c.a.input_digests), fingerprint(c.b.input_digests)),
-            (fingerprint(c.a.digests), fingerprint(c.b.digests)),
+            (c.a.fingerprints("input_digests"), c.b.fingerprints("input_digests")),
+            (c.a.fingerprints("digests"), c.b.fingerprints("digests")),
         )
 
     def _start(self, row: int, given: _Input) -> str:

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.logs.hashing import fingerprint
 from matchers.status import LabelledEnum
 
 __all__ = [
@@ -226,6 +227,14 @@ class OpLog:
     def location_text(self, row: int) -> str:
         text: str = self.locations[int(self.location[row])]
         return text
+
+    def fingerprints(self, column: str) -> Hash:
+        """uint64[n]: hashes of the lists of a column (`digests`, `inputs`, …), in their order; kept with the log."""
+        kept: dict[str, Hash] = vars(self).setdefault("_fingerprints", {})
+        if column not in kept:
+            kept[column] = fingerprint(getattr(self, column))
+            kept[column].flags.writeable = False
+        return kept[column]
 
 
 def once_per_log(function: Callable[[OpLog], _Array]) -> Callable[[OpLog], _Array]:

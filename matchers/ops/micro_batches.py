@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Hash, Int64, columns, distinct
 from matchers.logs.columns import Ragged, Strings, repeated
-from matchers.logs.hashing import fingerprint, float_bits, mix, shared_ids
+from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
@@ -289,8 +289,8 @@ class _Parts:
         """uint64[n], equal for equal results."""
         log = self.log
         if len(log.digests.value):
-            return fingerprint(log.digests)
-        return fingerprint(log.outputs) + mix(float_bits(log.stats[1])) + mix(float_bits(log.stats[2]))
+            return log.fingerprints("digests")
+        return log.fingerprints("outputs") + mix(float_bits(log.stats[1])) + mix(float_bits(log.stats[2]))
 
     def _members(self, which: Bool) -> tuple[Int64, Int64]:
         """`rows` and `start` of some groups."""

@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, stable_order
-from matchers.logs.hashing import fingerprint, mix
+from matchers.logs.hashing import mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective
 from matchers.ops.last_contents import LastContents
@@ -85,9 +85,9 @@ class _Originals:
     def __init__(self, log: OpLog, copies: Bool, forward: Bool) -> None:
         self._log = log
         by_digest = bool(len(log.digests.value))
-        outputs, inputs = (log.digests, log.input_digests) if by_digest else (log.outputs, log.inputs)
+        outputs, inputs = ("digests", "input_digests") if by_digest else ("outputs", "inputs")
         kind = mix(((log.op + 1) * (len(log.shapes) + 2) + log.shape + 1).astype(np.uint64))
-        content = mix(kind ^ mix(fingerprint(outputs) + mix(fingerprint(inputs))))
+        content = mix(kind ^ mix(log.fingerprints(outputs) + mix(log.fingerprints(inputs))))
         if log.ours:
             content = mix(content ^ mix(log.module.astype(np.uint64)))
         self._copies, self._forward = np.flatnonzero(copies), np.flatnonzero(forward)

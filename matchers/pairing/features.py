@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, stable_order
 from matchers.logs.columns import Ragged
-from matchers.logs.hashing import _U, fingerprint, float_bits, mix, shared_ids
+from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
 from matchers.ops.shapes import dimensions, elements
@@ -333,10 +333,10 @@ class Features:
         no_output = log.outputs.count == 0
         written = log if log.folding is None else log.folding.raw
         if by_digest:
-            output, inputs_read = fingerprint(written.digests), fingerprint(written.input_digests)
+            output, inputs_read = written.fingerprints("digests"), written.fingerprints("input_digests")
             result = np.where(telling & (log.digests.count > 0), mix(output), _U(0))
         else:
-            output, inputs_read = fingerprint(written.outputs), fingerprint(written.inputs)
+            output, inputs_read = written.fingerprints("outputs"), written.fingerprints("inputs")
             result = np.zeros_like(shape, _U)
             for k, row in enumerate(written.stats):
                 output = output * _U(31) + mix(float_bits(row) + _U(k))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64, columns
-from matchers.logs.hashing import fingerprint, shared_ids
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
 
 __all__ = ["Determinism", "equal_inputs"]
@@ -32,7 +32,7 @@ def equal_inputs(a: OpLog, b: OpLog, i: Int64, j: Int64, by_digest: Bool) -> tup
     unknown_a, unknown_b = (
         np.bincount(log.inputs.row[np.isnan(log.inputs.value)], minlength=len(log)) > 0 for log in (a, b)
     )
-    same = (a.inputs.count[i] == b.inputs.count[j]) & (fingerprint(a.inputs)[i] == fingerprint(b.inputs)[j])
+    same = (a.inputs.count[i] == b.inputs.count[j]) & (a.fingerprints("inputs")[i] == b.fingerprints("inputs")[j])
     return np.asarray(same & ~unknown_a[i] & ~unknown_b[j]), False
 
 

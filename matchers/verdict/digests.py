@@ -6,7 +6,6 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged
-from matchers.logs.hashing import fingerprint
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import in_place
@@ -49,7 +48,7 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
     n_a, n_b = a.digests.count[i], b.digests.count[j]
     known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
     both = (n_a > 0) & (n_a == n_b)
-    same = fingerprint(a.digests)[i] == fingerprint(b.digests)[j]
+    same = a.fingerprints("digests")[i] == b.fingerprints("digests")[j]
     first_differs = other_bits(a, b, i, j)
 
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
@@ -110,7 +109,7 @@ def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
 
 def _inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     n_a, n_b = a.input_digests.count[i], b.input_digests.count[j]
-    same = (n_a == n_b) & (fingerprint(a.input_digests)[i] == fingerprint(b.input_digests)[j])
+    same = (n_a == n_b) & (a.fingerprints("input_digests")[i] == b.fingerprints("input_digests")[j])
     # no inputs: no difference
     none = (a.inputs.count[i] == 0) & (b.inputs.count[j] == 0)
     return np.asarray(same & ((n_a > 0) | none))
