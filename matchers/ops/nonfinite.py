@@ -21,7 +21,8 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
         said = ~counted & ((log.present >> k & 1) == 1)
         nan |= said & np.isnan(column)
         inf |= said & np.isinf(column)
-    values, owner = log.outputs.value, log.outputs.row
+    values, owner = log.outputs.value.copy(), log.outputs.row
+    values[log.outputs.start[:-1][counted & (log.outputs.count > 0)]] = 0  # without a finite number the norm is NaN
     nan[owner[np.isnan(values)]] = True
     inf[owner[np.isinf(values)]] = True
     return nan, inf

@@ -62,6 +62,7 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     # a number that cannot be read is NaN, too
     unread = np.searchsorted(log.line, [problem.line for problem in log.problems], "right") - 1
     begins[unread[unread >= 0]] = False
+    begins &= nan | (log.inputs.count > 0)  # an infinite constant is the number of a mask
     return np.flatnonzero(begins & ~unfinished(log) & ~brought)
 
 

@@ -22,7 +22,7 @@ from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
-from matchers.runs.finding import listed
+from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.merge import merged
 from matchers.runs.layouts.wholes import Wholes
@@ -30,6 +30,8 @@ from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["virtual_log"]
 
+_OF_EACH = (Check.FINITE, Check.RECOMPUTE)
+"""Checks of each rank by itself."""
 _FIRST = 20
 """Results of a micro-batch that are compared to find the same samples."""
 
@@ -75,7 +77,7 @@ def _without_buffers(log: OpLog) -> OpLog:
 
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     """The log with what its ranks contradict each other in, which the merged records do not show."""
-    found = check_logs(ranks.run, ranks.logs).findings
+    found = [one for one in check_logs(ranks.run, ranks.logs).findings if one.check not in _OF_EACH]
     told = [f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found]
     return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
 

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matchers.runs.check import check_logs
 from matchers.runs.finding import Check
+from matchers.runs.run import Run
 from tests.builders import op
+from tests.captured import Step, captured_log
 from tests.matchers.runs.lockstep import Array, Change
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import nan, plans, raised
@@ -73,6 +76,21 @@ def test_infinite_values_of_a_mask_are_meant() -> None:
     for ops in run.logs.values():
         ops.insert(0, op("mask/op_0_masked_fill", 3.0, extra={"Counts": "numel=32 nan=0 inf=16 zero=0"}))
     assert said(run) == []
+
+
+def test_an_infinite_constant_that_gradients_read_is_meant() -> None:
+    """Attention's mask is added to scores again in the backward pass: -inf where nothing is seen."""
+    hidden, shown = (np.array([-np.inf, value], np.float32) for value in (1, 2))
+    mask, back = hidden[:1].reshape(()), {"phase": "backward"}
+    made, seen = "attention/op_0_scalar_tensor", "attention/op_1_where"
+    log = captured_log(
+        [
+            Step(key=made, gives=[mask]),
+            Step(key=seen, gives=[hidden], reads=[mask], made=[made]),
+            Step(key="attention/op_2_add", gives=[shown], reads=[hidden], made=[seen], fields=back),
+        ]
+    )
+    assert not list(check_logs(Run("run", {0: ""}), {0: log}).findings)
 
 
 def test_infinite_values_that_come_as_far_as_gradients() -> None:
