@@ -12,6 +12,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.copies import copies
 from matchers.ops.dataflow import sources
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.op_names import additions
@@ -39,11 +40,14 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
     """
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
     pieces: list[Piece] = []
-    for own in range(max(int(number.max(initial=0)) for number in numbers) + 1):
+    last = max(int(number.max(initial=0)) for number in numbers)
+    for own in range(last + 1):
         for k, (log, number) in enumerate(zip(logs, numbers, strict=True)):
             wanted = (number == own) & _passes(log)
             if k:
                 wanted &= ~_starts_of_sums(log)
+            if (own, k) != (last, len(logs) - 1):
+                wanted &= ~_copies_of_sums(log)
             pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
     gradients = ReducedGradients(other, pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
@@ -75,6 +79,15 @@ def _starts_of_sums(log: OpLog) -> Bool:
     return np.asarray((log.inputs.count == 0) & (numel(log)[log.shape] == 1) & read & ~read_elsewhere)
 
 
+def _copies_of_sums(log: OpLog) -> Bool:
+    """bool[n]: copies of running totals, such as casts; the whole of it, all ranks have after the last micro-batch."""
+    flow = sources(log)
+    known = flow.value >= 0
+    read = np.zeros(len(log), bool)
+    read[flow.row[known][_scalar_sums(log)[flow.value[known]]]] = True
+    return np.asarray(read & copies(log) & (numel(log)[log.shape] == 1))
+
+
 def _without_sums(log: OpLog, number: Int64) -> OpLog:
     """The log without the gradients that the rank adds up over its own micro-batches, whose numbers are `number`."""
     if not number.any():
@@ -85,7 +98,7 @@ def _without_sums(log: OpLog, number: Int64) -> OpLog:
 
 
 def _with_totals(log: OpLog, source: Sequence[int]) -> OpLog:
-    """The log with the running totals of all ranks in place of those of each.
+    """The log with the running totals of all ranks, and copies of them, in place of those of each.
 
     Args:
         source: the rank of each micro-batch.
@@ -104,6 +117,10 @@ def _with_totals(log: OpLog, source: Sequence[int]) -> OpLog:
             rank, mine = source[int(log.micro_batch[row])], float(log.stats[_MEAN, row])
             total, own[rank] = total + mine - own[rank], mine
             value[row] = total
+    flow = sources(log)
+    for row in np.flatnonzero(_copies_of_sums(log) & (log.micro_batch >= 0)).tolist():
+        value[row] = next((value[maker] for maker in flow[row].tolist() if maker >= 0), np.nan)
+    rows = np.union1d(rows, np.flatnonzero(np.isfinite(value)))
     return _with_numbers(log, rows, value[rows])
 
 
