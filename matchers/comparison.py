@@ -19,6 +19,7 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
 from matchers.causes.given_states import blame_states
+from matchers.causes.unsummed import blame_unsummed
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -257,6 +258,7 @@ def _compare(
     rows = rows.with_unpaired(of_records)
     rows = replace(rows, cause=lasting_causes(rows))
     rows = blame_states(rows, *contents)
+    rows = blame_unsummed(rows)
     if not expectation.explains:  # other kernels differ everywhere
         rows = blame_beginnings(rows)
     return Comparison(

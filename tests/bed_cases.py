@@ -214,7 +214,8 @@ _BUGS = {
     "tp": {
         "softmax-scale": "layers.1.attention",
         "wrong-shard": "layers.1.attention.wq",
-        "partial-as-replicated": "layers.1",
+        "partial-as-replicated": "layers.1.attention.wo",
+        "not-reduced": "layers.1.attention_norm",
     },
     "fsdp2+tp": {"detached-keys": "layers.1.attention", "wrong-group": "layers.1", "local-tokens": "loss_of"},
     "ddp": {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
 from matchers.explain.facts import (
     OTHER_BITS,
@@ -150,6 +151,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
+    if c.cause[row] and not c.red[row] and (side := unsummed_side(c, row)):
+        return f"FIRST CAUSE: each rank of {side} has a term; their sum agrees, but no collective adds them up"
     if c.cause[row] and status in (Status.SAME_PRINT, Status.CLOSE) and row not in c.stretches:
         if c.inputs_equal[row] and status == Status.CLOSE:
             return f"FIRST CAUSE: {what} by {by}, {within}; {_inputs_agree(c, row, inputs)}, red rows follow"

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["MERGED", "Part", "describe_placement", "part_of", "same_part"]
+__all__ = ["MERGED", "NOT_SUMMED", "Part", "describe_placement", "part_of", "same_part"]
 
 MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
+NOT_SUMMED: Final = ", not summed"
+"""End of that field where ranks have terms of a sum which no collective adds up, and something reads them."""
 
 
 @dataclass(frozen=True, slots=True)

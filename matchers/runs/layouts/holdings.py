@@ -15,23 +15,26 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import communicating
+from matchers.ops.collectives import communicating, filling, is_collective
 from matchers.ops.dataflow import sources
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
-from matchers.ops.placement import describe_placement
+from matchers.ops.placement import NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.runs.layouts.apart import apart, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.runs.layouts.wholes import Wholes, whole_of
+from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Holdings", "agree"]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 """Placements whose terms add up, as those of norms and of extremes do not."""
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
+_BY_VALUES = " by its values"
+_SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
 
 
 class Holdings:
@@ -91,7 +94,10 @@ class Holdings:
         """What ranks hold, and what tells it: `Shard(1) on tp` where it is logged, else `shard by its shape`."""
         texts = self._first.texts("Placement")
         placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
-        return placement.partition(" of [")[0] or f"{Holds(self.holds[row]).label}{self._known_by.get(row, '')}"
+        known_by = self._known_by.get(row, "")
+        if placed := placement.partition(" of [")[0]:
+            return placed + (NOT_SUMMED if known_by.endswith(NOT_SUMMED) else "")
+        return f"{Holds(self.holds[row]).label}{known_by}"
 
     def _found(self) -> tuple[NDArray[np.int8], dict[int, tuple[int, ...]]]:
         """int8[n] of `Holds`, and the shape of the whole of each shard."""
@@ -146,7 +152,23 @@ class Holdings:
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
                     self._known_by[row] = " by its shape"
+            if holds[row] == Holds.UNKNOWN and not (equal or updates[row] or reduced[row]) and self._adds_up(row):
+                holds[row] = Holds.PARTIAL
+                self._known_by[row] = _BY_VALUES
+        summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
+        for row in np.flatnonzero((holds == Holds.PARTIAL) & ~summed).tolist():
+            # of other terms it is only inferred that they are some
+            if info.placed[row] >= 0 or self._known_by[row] == _BY_VALUES:
+                self._known_by[row] = self._known_by.get(row, "") + NOT_SUMMED
         return holds, wholes
+
+    def _adds_up(self, row: int) -> bool:
+        """True if what the ranks have adds up to a result of the other run."""
+        log = self._first
+        texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
+        total = decode_sketches(texts).sum(axis=0) if all(texts) else np.full(PROJECTIONS, np.nan)
+        known = bool(np.isfinite(total).all() and total.any())
+        return known and self._wholes.has_sum(log.module_name(row), log.op_name(row), total)
 
     def _divided_replicas(self) -> dict[int, Holds]:
         """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
@@ -224,3 +246,26 @@ def agree(digests: Hash, norms: Float64) -> Bool:
     """bool[n]: all ranks have the same digest; where they have none, the same norm. Both are of [ranks, n]."""
     same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
     return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
+
+
+def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
+    """bool[n]: nothing reads the result, or a collective that reduces does, perhaps after it was scaled or arranged.
+
+    Args:
+        placed: bool[n], the log says what ranks hold.
+        partial: bool[n], they have terms of a sum.
+    """
+    flow = sources(log)
+    reduces = np.array(["reduce" in name and is_collective(name) for name in log.ops] + [False])[log.op]
+    linear = rows_named(log, ADDITIONS | _ARRANGES | _SCALES) | filling(log)
+    hands_on = np.where(placed, partial, linear)
+    fills = rows_named(log, {"copy_"})
+    read, summed = np.zeros(len(log), bool), reduces.copy()
+    for row in range(len(log) - 1, -1, -1):
+        makers = flow[row]
+        makers = makers[makers >= 0]
+        read[makers] = True
+        # a buffer that nothing reads is perhaps read under another name
+        if reduces[row] or (hands_on[row] and summed[row]) or (fills[row] and not read[row]):
+            summed[makers] = True
+    return summed | ~read

@@ -19,7 +19,8 @@ from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.collectives import communicating, filling
 from matchers.ops.micro_batches import micro_batch_numbers
-from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS
+from matchers.ops.placement import MERGED, NOT_SUMMED
+from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
 from matchers.runs.finding import Check, listed
@@ -48,7 +49,7 @@ def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
     """
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
-    return _without_buffers(_virtual_log(ranks, other, Wholes(other, parts)))
+    return _with_unsummed(_without_buffers(_virtual_log(ranks, other, Wholes(other, parts))))
 
 
 def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:
@@ -73,6 +74,15 @@ def _without_buffers(log: OpLog) -> OpLog:
     """The log without the content of flat buffers, which is cut otherwise for each number of ranks."""
     rows = np.flatnonzero(filling(log)).tolist()
     return replace(log, extra={**log.extra, "Mutated": log.texts("Mutated").changed(dict.fromkeys(rows, b""))})
+
+
+def _with_unsummed(log: OpLog) -> OpLog:
+    """The log with what its ranks read as whole, though each has a term of it."""
+    texts = log.texts(MERGED)
+    keys = dict.fromkeys(log.keys[row] for row in texts if texts[row].endswith(NOT_SUMMED))
+    told = [f"{key}: a term on each rank, read though no collective adds them up" for key in keys]
+    run = {**log.header.run, MERGED_FINDINGS: [*contradictions(log.header.run), *told]} if told else log.header.run
+    return replace(log, header=replace(log.header, run=run))
 
 
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:

@@ -6,14 +6,21 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+import numpy as np
+
+from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
+from matchers.ops.module_path import canonical
 from matchers.ops.outputs import further_output
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards
+from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Wholes", "whole_of"]
 
 Shape = tuple[int, ...]
+_SAME = 1e-4
+"""Relative deviation of sketches that add up."""
 
 
 class Wholes:
@@ -28,6 +35,11 @@ class Wholes:
         """The shapes of the first output."""
         return self._first[op]
 
+    def has_sum(self, module: str, op: str, sketch: Float64) -> bool:
+        """True if a result of an operation in a module has this sketch, which is a sum of several: they round."""
+        near = np.linalg.norm(self._sketches[canonical(module), op] - sketch, axis=1)
+        return bool((near <= _SAME * np.linalg.norm(sketch)).any())
+
     def of_further(self, op: str, number: int) -> set[Shape]:
         """The shapes of an output after the first."""
         if (op, number) not in self._further:
@@ -38,6 +50,17 @@ class Wholes:
                     found |= self._possible(result.shape if result.part is None else result.part.whole)
             self._further[op, number] = found
         return self._further[op, number]
+
+    @cached_property
+    def _sketches(self) -> dict[tuple[str, str], Float64]:
+        """float64[k, 16], the sketches of an operation in a module."""
+        log, rows = self._log, defaultdict[tuple[str, str], list[bytes]](list)
+        texts = log.texts("Sketch")
+        for row in texts:
+            rows[canonical(log.module_name(row)), log.op_name(row)].append(texts.raw(row))
+        found = defaultdict[tuple[str, str], Float64](lambda: np.empty((0, PROJECTIONS)))
+        found.update({kind: decode_sketches(of) for kind, of in rows.items()})
+        return found
 
     @cached_property
     def _first(self) -> dict[str, set[Shape]]:

@@ -9,6 +9,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import LogError
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import OF_PARTS, OpLog
 from matchers.logs.raw_record import raw_record
 from matchers.ops.collectives import filling
@@ -69,6 +70,14 @@ def test_a_bug_of_the_ranks_is_the_first_cause(runs_bed: Path, pair: tuple[Case,
     row = c.consequences.causes[0].rows[0]
     log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
     assert log.module_name(record).startswith(pair[1].module)
+
+
+@pytest.mark.parametrize("bug", ["partial-as-replicated", "not-reduced"])
+def test_a_sum_that_no_collective_makes_is_the_cause_and_said_so(runs_bed: Path, bug: str) -> None:
+    c = compared(runs_bed, *next(pair for pair in LAYOUTS if pair[1].name == f"layout-tp-{bug}"))
+    (cause,) = c.consequences.causes
+    assert headline(c, cause.rows[0]).startswith("FIRST CAUSE: each rank of b has a term")
+    assert "contradiction" in failed_conditions(c)
 
 
 def test_what_ranks_contradict_each_other_in_is_noted(runs_bed: Path) -> None:

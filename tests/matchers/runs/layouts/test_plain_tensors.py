@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare
 from matchers.ops.placement import MERGED
+from matchers.ops.run_info import contradictions
 from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import find_run
 from matchers.verdict.expectation import Expect, Expectation
@@ -35,7 +36,7 @@ def step(x: Array, w: Array, total: Array | None, factor: float = 1.0) -> list[S
     return out
 
 
-def compared(folder: Path, factor: float) -> Comparison:
+def compared(folder: Path, factor: float, summed: bool = True) -> Comparison:
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
     parts = [(x[:, :8], w[:, :8], factor), (x[:, 8:], w[:, 8:], 1.0)]
@@ -47,7 +48,9 @@ def compared(folder: Path, factor: float) -> Comparison:
     for rank, (a, b, c) in enumerate(parts):
         placed = {"mesh": {"tp": 2}, "placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * rank]}
         info = {"world_size": 2, "rank": rank, "parameter_placements": {"layers.0.down.weight": placed}, **digests}
-        write_captured(folder / "run" / f"rank_{rank}_activations.log", step(a, b, one + other, c), **info)
+        write_captured(
+            folder / "run" / f"rank_{rank}_activations.log", step(a, b, one + other if summed else None, c), **info
+        )
     assert layouts_differ(*(find_run(str(folder / name)) for name in ("one", "run")))
     paths = str(folder / "one" / "rank_0_activations.log"), str(folder / "run")
     return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
@@ -63,3 +66,11 @@ def test_what_ranks_sum_up_are_terms(tmp_path: Path) -> None:
 def test_a_wrong_term_is_red_where_it_is_made(tmp_path: Path) -> None:
     c = compared(tmp_path, 1.01)
     assert [c.a.keys[int(c.row_a[cause.rows[0]])] for cause in c.consequences.causes] == ["layers.0.down/op_0_mm"]
+
+
+def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
+    c = compared(tmp_path, 1.0, summed=False)
+    assert c.b.texts(MERGED)[0] == "2 ranks, partial by its values, not summed"
+    (told,) = contradictions(c.b.header.run)
+    assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
+    assert not contradictions(compared(tmp_path / "summed", 1.0).b.header.run)
