@@ -21,6 +21,7 @@ from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import default_tolerance
 
 __all__ = ["of_other_sizes", "partial_sums"]
 
@@ -59,7 +60,26 @@ def partial_sums(
         for pair in pairs:
             left = np.flatnonzero((pair >= 0) & ~found)
             found[left] = sums.may_read(leads[pair[left]], leads[red[left]])
+    found |= _crossed(a, b, pairing, red, totals_a, totals_b)
     return red[found]
+
+
+def _crossed(
+    a: OpLog, b: OpLog, pairing: Pairing, red: Int64, totals_a: Sequence[Int64], totals_b: Sequence[Int64]
+) -> Bool:
+    """Mask of red pairs in which the total of one run is paired with a part of it in the other; the totals agree."""
+    found = np.zeros(len(red), bool)
+    i, j = pairing.lead_a[red].tolist(), pairing.lead_b[red].tolist()
+    place = {record: k for k, record in enumerate(i)}
+    for k, record in enumerate(j):
+        for total in (int(chain[k]) for chain in totals_a):
+            other = place.get(total, -1)
+            if other < 0 or record not in (int(chain[other]) for chain in totals_b):
+                continue
+            change = relative(a.outputs.first(np.array([total])), b.outputs.first(np.array([record])))
+            if change[0] <= default_tolerance(a.dtype_text(total)):
+                found[[k, other]] = True
+    return found
 
 
 def of_other_sizes(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:

@@ -264,11 +264,11 @@ def test_red_rows_that_explain_each_other_in_a_circle_still_have_a_first() -> No
     """Two pairs that cross, by a rule: each reads, on one side, what the other made."""
     log = made_up_log(
         [
-            op("m/op_0_add", 1.0, inputs=[2.0], producers=[""]),
-            op("m/op_1_add", 2.0, inputs=[3.0], producers=["m/op_0_add"]),
+            op("m/op_0_mul", 1.0, inputs=[2.0], producers=[""]),
+            op("m/op_1_mul", 2.0, inputs=[3.0], producers=["m/op_0_mul"]),
         ]
     )
-    c = compare(log, log, RuleSet((PairRule(a=("m/op_0_add",), b=("m/op_1_add",)),)))
+    c = compare(log, log, RuleSet((PairRule(a=("m/op_0_mul",), b=("m/op_1_mul",)),)))
     assert len(c.pairing) == 2
     assert c.red.all()
     assert c.cause.any()

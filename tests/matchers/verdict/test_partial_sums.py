@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.comparison import Comparison, compare
+from matchers.rules.model import PairRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
 from tests.captured import Step as Captured
@@ -38,8 +39,8 @@ def summed(order: str, *, total: float = X + G + H, cast: str = "", more: tuple[
     return [*out, op("m/op_6_mm", total * 3, inputs=[out[-1].outputs[0]], producers=["m/op_5_add"]), *more]
 
 
-def compared(a: list[Op], b: list[Op]) -> Comparison:
-    return compare(made_up_log(a), made_up_log(b))
+def compared(a: list[Op], b: list[Op], *pairs: PairRule) -> Comparison:
+    return compare(made_up_log(a), made_up_log(b), RuleSet(pairs))
 
 
 def status(c: Comparison, key: str) -> Status:
@@ -58,6 +59,14 @@ def test_nor_where_a_cast_came_between() -> None:
     for cast in ("_to_copy", "view"):
         assert status(compared(summed("left"), summed("right", cast=cast)), "m/op_3_add") == Status.PARTIAL
         assert status(compared(summed("left", cast=cast), summed("right")), "m/op_3_add") == Status.PARTIAL
+
+
+def test_nor_where_the_total_of_each_is_paired_with_a_part_of_the_other() -> None:
+    crossed = PairRule(a=("m/op_3_add",), b=("m/op_5_add",)), PairRule(a=("m/op_5_add",), b=("m/op_3_add",))
+    c = compared(summed("left"), summed("right"), *crossed)
+    assert {status(c, key) for key in ("m/op_3_add", "m/op_5_add")} == {Status.PARTIAL}
+    c = compared(summed("left"), summed("right", total=2.0), *crossed)
+    assert Status.DIVERGED in {status(c, key) for key in ("m/op_3_add", "m/op_5_add")}
 
 
 def test_it_is_red_where_the_total_is() -> None:
