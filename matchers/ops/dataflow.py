@@ -17,7 +17,7 @@ from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.collectives import awaiting, unfinished
 
-__all__ = ["DataFlow", "Readers", "consumers", "sources"]
+__all__ = ["DataFlow", "Readers", "consumers", "sources", "upstream"]
 
 
 def sources(log: OpLog) -> Ragged:
@@ -111,6 +111,22 @@ def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:
     """The records that read the outputs of `record`, in order."""
     flow = flow if flow is not None else sources(log)
     return sorted(set(flow.row[flow.value == record].tolist()))
+
+
+def upstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
+    """bool[n]: the records of a set, and those whose results reach one of them.
+
+    Args:
+        start: bool[n], the set.
+        through: bool[n], records that hand on what they read, those of the set included.
+    """
+    inside = np.flatnonzero(flow.value >= 0)
+    inside = inside[through[flow.row[inside]]]
+    found = start.copy()
+    for maker, reader in zip(flow.value[inside[::-1]].tolist(), flow.row[inside[::-1]].tolist(), strict=True):
+        if found[reader]:
+            found[maker] = True
+    return found
 
 
 class DataFlow:

@@ -9,6 +9,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import upstream
 
 __all__ = ["broken", "broken_kind", "broken_text", "counted_text", "reads_broken", "where_broken_begins"]
 
@@ -51,17 +52,13 @@ def where_broken_begins(flow: Ragged, ends: Int64, among: Bool) -> Int64:
         ends: records in `among`.
         among: bool[n], the set.
     """
-    inside = (flow.value >= 0) & among[flow.row]
-    inside[inside] = among[flow.value[inside]]
-    maker, reader = flow.value[inside], flow.row[inside]
-    upstream = np.zeros(len(among), bool)
-    upstream[ends] = True
-    latest_first = np.argsort(-reader, kind="stable")
-    for made, read in zip(maker[latest_first].tolist(), reader[latest_first].tolist(), strict=True):
-        if upstream[read]:
-            upstream[made] = True
-    upstream[reader] = False
-    return np.flatnonzero(upstream)
+    start = np.zeros(len(among), bool)
+    start[ends] = True
+    begins = upstream(flow, start, among) & among
+    read = (flow.value >= 0) & among[flow.row]
+    read[read] = among[flow.value[read]]
+    begins[flow.row[read]] = False
+    return np.flatnonzero(begins)
 
 
 def broken_kind(log: OpLog, row: int) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-__all__ = ["apart", "names_of", "norm_of_norms", "power_of_norms"]
+__all__ = ["adds_up", "apart", "names_of", "norm_of_norms", "power_of_norms"]
 
+_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
 _NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
 
 
@@ -25,12 +26,8 @@ def apart(placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping
     for rank, (placement, at) in enumerate(zip(placements, coordinates, strict=True)):
         mesh = placement.get("mesh")
         dimensions = [str(name) for name in mesh] if isinstance(mesh, dict) else []
-        summed = [
-            name
-            for name, how in zip(chain(dimensions, repeat("")), names_of(placement), strict=False)
-            if "artial" in how
-        ]
-        terms = [at.get(name, rank) for name in summed]
+        placed = zip(chain(dimensions, repeat("")), names_of(placement), strict=False)
+        terms = [at.get(name, rank) for name, how in placed if "artial" in how]
         found.setdefault((str(placement.get("offsets")), *terms), rank)
     return list(found.values())
 
@@ -41,8 +38,13 @@ def names_of(placement: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
+def adds_up(partial: Sequence[str]) -> bool:
+    """True for placements of terms of a sum, not of norms or extremes."""
+    return all(map(_ADDS_UP.match, partial))
+
+
 def power_of_norms(names: Sequence[str]) -> float | None:
-    """P if a tensor so placed has p-norms of parts, whose p-th powers add up; None for others."""
+    """The p of a tensor that is so placed: p-norms of parts, whose p-th powers add up. None for other tensors."""
     found = [_NORM.fullmatch(name) for name in names if "artial" in name]
     powers = {float(match[1] or 2) for match in found if match}
     return powers.pop() if all(found) and len(powers) == 1 and min(powers) > 0 else None

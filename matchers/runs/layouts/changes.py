@@ -14,7 +14,7 @@ from matchers.arrays import Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.json_values import integers, number, parsed
-from matchers.runs.layouts.apart import names_of, norm_of_norms, power_of_norms
+from matchers.runs.layouts.apart import apart, names_of, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.verdict.sketches import decode_sketches
@@ -29,11 +29,14 @@ _NO_SKETCH = b64encode(bytes(16 * 8)).decode()
 Entry = Mapping[str, Any]
 
 
-def merged_changes(logs: Sequence[OpLog], rows: Int64, declared: Declared) -> dict[int, bytes]:
+def merged_changes(
+    logs: Sequence[OpLog], rows: Int64, declared: Declared, coordinates: Sequence[Mapping[str, int]]
+) -> dict[int, bytes]:
     """The text of the field by row of the first log; empty where not all ranks have the record.
 
     Args:
         rows: int64[ranks, n], the record of each rank for each of the first.
+        coordinates: of each rank in the mesh.
     """
     of_first: set[int] = set()
     for log, at in zip(logs, rows, strict=True):
@@ -43,7 +46,7 @@ def merged_changes(logs: Sequence[OpLog], rows: Int64, declared: Declared) -> di
         records = rows[:, row].tolist()
         changed = [_by_slot(log, at) for log, at in zip(logs, records, strict=True)] if min(records) >= 0 else []
         slots = sorted({slot for each in changed for slot in each})
-        entries = [merged_entry(_at_slot(logs, records, changed, slot), declared) for slot in slots]
+        entries = [merged_entry(_at_slot(logs, records, changed, slot), declared, coordinates) for slot in slots]
         out[row] = json.dumps(entries).encode() if entries else b""
     return out
 
@@ -78,10 +81,16 @@ def _unchanged(like: Entry, norm: float, rank: int) -> Entry:
     return {name: value for name, value in entry.items() if name != "counts"}
 
 
-def merged_entry(parts: Sequence[Entry], declared: Declared, shape: Sequence[int] | None = None) -> Entry:
+def merged_entry(
+    parts: Sequence[Entry],
+    declared: Declared,
+    coordinates: Sequence[Mapping[str, int]],
+    shape: Sequence[int] | None = None,
+) -> Entry:
     """The entry of a whole tensor: of an input after an operation, or of an output after the first.
 
     Args:
+        parts, coordinates: of each rank.
         shape: of the whole, if the parts have no placement and are shards; None where this is not known.
     """
     one = parts[0]
@@ -89,13 +98,20 @@ def merged_entry(parts: Sequence[Entry], declared: Declared, shape: Sequence[int
     names = names_of(placement)
     if isinstance(placement.get("shape"), list):
         shape = placement["shape"]
+    partial = any("artial" in name for name in names)
     sharded = any("Shard" in name for name in names) or (shape is not None and not placement)
     digests = [str(each.get("digest")) for each in parts]
     whole = {name: value for name, value in one.items() if name != "placement"}
-    if not sharded and len(set(digests)) == 1:
-        return whole | ({} if shape is None else {"shape": list(shape)})
-    if declared.holds(str(one.get("name"))) == Holds.REPLICA:
+    known = whole | ({} if shape is None else {"shape": list(shape)})
+    parted = sharded or partial
+    if not parted and len(set(digests)) == 1:
+        return known
+    if (placement and not parted) or declared.holds(str(one.get("name"))) == Holds.REPLICA:
         return parts[stand_in(digests)]
+    if placement:
+        parts = [parts[k] for k in apart([each.get("placement") or {} for each in parts], coordinates)]
+        if len(parts) == 1:
+            return known
     whole = {name: value for name, value in whole.items() if name not in (*_OF_PARTS, "counts", "shape")}
     if shape is not None:
         whole["shape"] = list(shape)
@@ -103,11 +119,9 @@ def merged_entry(parts: Sequence[Entry], declared: Declared, shape: Sequence[int
     if power is not None and shape is not None and not len(shape):
         norm = norm_of_norms([number(each.get("l1")) for each in parts], power)
         return whole | dict.fromkeys(_STATISTICS, norm)
-    if placement and sharded:
-        parts = list({str((each.get("placement") or {}).get("offsets")): each for each in parts}.values())
     if placement:
         whole["sketch"] = encoded_sum([str(each.get("sketch") or "") for each in parts]).decode()
-    return whole if any("artial" in name for name in names) or not sharded else {**whole, **_folded(parts)}
+    return whole if partial or not sharded else {**whole, **_folded(parts)}
 
 
 def _folded(shards: Sequence[Entry]) -> Entry:

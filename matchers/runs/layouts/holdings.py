@@ -1,4 +1,4 @@
-"""What each rank holds of every tensor: the same, a part, a term of a sum; and where that is known from.
+"""The share of every tensor that each rank holds: the same, a part, a term of a sum; and what tells it.
 
 The placement is logged (`Placement`), or declared of a parameter and its states (`declared.py`), or follows from equal
 bits, from the data flow (`matchers.ops.shards`), or from the shape of the whole in the other run.
@@ -6,7 +6,6 @@ bits, from the data flow (`matchers.ops.shards`), or from the shape of the whole
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import communicating, filling, is_collective
-from matchers.ops.dataflow import sources
+from matchers.ops.dataflow import sources, upstream
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
 from matchers.ops.placement import NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
-from matchers.runs.layouts.apart import apart, norm_of_norms, power_of_norms
+from matchers.runs.layouts.apart import adds_up, apart, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.runs.layouts.wholes import Wholes, whole_of
@@ -30,8 +29,6 @@ from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Holdings", "agree"]
 
-_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
-"""Placements whose terms add up, as those of norms and of extremes do not."""
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 _BY_VALUES = " by its values"
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
@@ -79,7 +76,7 @@ class Holdings:
 
     def norm(self, row: int) -> float:
         """The norm of a tensor of whose shards the ranks have the norms."""
-        norms = [float(self._logs[rank].outputs.first()[self._rows[rank][row]]) for rank in self.distinct(row)]
+        norms = [float(self._logs[rank].outputs[int(self._rows[rank][row])][0]) for rank in self.distinct(row)]
         return norm_of_norms(norms, self._powers[row])
 
     def records(self) -> list[tuple[OpLog, Int64]]:
@@ -128,8 +125,8 @@ class Holdings:
             elif placed >= 0:
                 part = info.parts[placed]
                 if part.partial:
-                    adds_up, power = all(map(_ADDS_UP.match, part.partial)), power_of_norms(part.partial)
-                    holds[row] = Holds.PARTIAL if adds_up else Holds.UNKNOWN
+                    power = power_of_norms(part.partial)
+                    holds[row] = Holds.PARTIAL if adds_up(part.partial) else Holds.UNKNOWN
                     if power is not None:
                         of_norms.add(row)
                         self._powers[row] = power
@@ -163,7 +160,7 @@ class Holdings:
         return holds, wholes
 
     def _adds_up(self, row: int) -> bool:
-        """True if what the ranks have adds up to a result of the other run."""
+        """True if the ranks' parts add up to a result of the other run."""
         log = self._first
         texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
         total = decode_sketches(texts).sum(axis=0) if all(texts) else np.full(PROJECTIONS, np.nan)
@@ -184,7 +181,7 @@ class Holdings:
             if len(summed) != 1 or any(part is None or part.partial for part in read):
                 continue
             (partial,) = summed
-            if all(map(_ADDS_UP.match, partial)):
+            if adds_up(partial):
                 out[row] = Holds.PARTIAL
             elif (power := power_of_norms(partial)) is not None and log.counts[0, row] == 1:
                 out[row], self._powers[row] = Holds.NORM, power
@@ -214,16 +211,12 @@ class Holdings:
         log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
         out = np.zeros(len(log), bool)
         texts, flow = log.texts("Group"), sources(log)
-        hands_on = rows_named(log, ADDITIONS | _ARRANGES)
-        for row in np.flatnonzero(~log.updates)[::-1].tolist():
-            group = (parsed_object(texts[row]) or {}) if row in texts and "reduce" in log.op_name(row) else {}
+        for row in (row for row in texts if not log.updates[row] and "reduce" in log.op_name(row)):
+            group = parsed_object(texts[row]) or {}
             if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
                 # what it writes to comes first, what it gives last
-                makers = flow[row].tolist()[-1:]
-            else:
-                makers = flow[row].tolist() if out[row] and hands_on[row] else []
-            out[[maker for maker in makers if maker >= 0]] = True
-        return out
+                out[[maker for maker in flow[row].tolist()[-1:] if maker >= 0]] = True
+        return upstream(flow, out, rows_named(log, ADDITIONS | _ARRANGES) & ~log.updates)
 
     def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
@@ -258,14 +251,7 @@ def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
     flow = sources(log)
     reduces = np.array(["reduce" in name and is_collective(name) for name in log.ops] + [False])[log.op]
     linear = rows_named(log, ADDITIONS | _ARRANGES | _SCALES) | filling(log)
-    hands_on = np.where(placed, partial, linear)
-    fills = rows_named(log, {"copy_"})
-    read, summed = np.zeros(len(log), bool), reduces.copy()
-    for row in range(len(log) - 1, -1, -1):
-        makers = flow[row]
-        makers = makers[makers >= 0]
-        read[makers] = True
-        # a buffer that nothing reads is perhaps read under another name
-        if reduces[row] or (hands_on[row] and summed[row]) or (fills[row] and not read[row]):
-            summed[makers] = True
-    return summed | ~read
+    unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
+    # a buffer that nothing reads is perhaps read under another name
+    ends = reduces | (unread & rows_named(log, {"copy_"}))
+    return upstream(flow, ends, ends | np.where(placed, partial, linear)) | unread

@@ -8,7 +8,6 @@ sketches add, and norms are unknown. Norms of shards add in their powers. What r
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ from matchers.ops.json_values import integers, number, parsed_object
 from matchers.ops.placement import MERGED
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
-from matchers.runs.layouts.apart import apart
 from matchers.runs.layouts.changes import encoded_sum, merged_changes, merged_entry
 from matchers.runs.layouts.declared import stand_in
 from matchers.runs.layouts.holdings import Holdings, agree
@@ -35,10 +33,9 @@ from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["merged"]
 
-_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
-"""Placements whose terms add up, as those of norms and of extremes do not."""
+_Further = Mapping[tuple[int, int], Mapping[str, Any] | None]
+"""By record and number, the outputs after the first that differ between ranks, merged; None where unknown."""
 _WITHOUT_NORMS = (Holds.PARTIAL, Holds.UNKNOWN)
-_ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 
 
 def merged(logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> OpLog:
@@ -95,8 +92,8 @@ class _Merge:
         stats[:, lost], present[lost] = np.nan, 0
         for row in np.flatnonzero(holds == Holds.NORM).tolist():
             stats[:, row] = self._held.norm(row)
-        for row, number_ in self._held.odd.items():
-            odd, its = self._logs[number_], int(self._rows[number_][row])
+        for row, nth in self._held.odd.items():
+            odd, its = self._logs[nth], int(self._rows[nth][row])
             stats[:, row], counts[:, row], present[row] = odd.stats[:, its], odd.counts[:, its], odd.present[its]
         changed = np.flatnonzero(holds != Holds.REPLICA).tolist()
         sketches = self._sketches(changed)
@@ -115,7 +112,7 @@ class _Merge:
             **_texts(further),
             "Placement": dict.fromkeys(log.texts("Placement"), b""),
             "User hash": dict.fromkeys(changed, b""),
-            "Mutated": merged_changes(self._logs, self._rows, self._held.declared),
+            "Mutated": merged_changes(self._logs, self._rows, self._held.declared, self._held.coordinates),
             MERGED: self._told(),
         }
         return replace(
@@ -146,19 +143,17 @@ class _Merge:
     def _column(self, name: str, rank: Int64, at: Int64) -> NDArray[np.float64]:
         """float64[k, m], a column of some records of some ranks."""
         parts: list[NDArray[np.float64]] = []
-        for number_, log in enumerate(self._logs):
+        for nth, log in enumerate(self._logs):
             column = numel(log)[log.shape][None] if name == "size" else getattr(log, name)
-            parts.append(column[:, at[rank == number_]].astype(np.float64))
+            parts.append(column[:, at[rank == nth]].astype(np.float64))
         out = np.empty((parts[0].shape[0], len(at)))
-        for number_, part in enumerate(parts):
-            out[:, rank == number_] = part
+        for nth, part in enumerate(parts):
+            out[:, rank == nth] = part
         return out
 
     # -- numbers
 
-    def _outputs(
-        self, sketched: Bool, further: Mapping[tuple[int, int], Mapping[str, Any] | None]
-    ) -> tuple[Ragged, Ragged]:
+    def _outputs(self, sketched: Bool, further: _Further) -> tuple[Ragged, Ragged]:
         """L1 norms and digests of all outputs: added where ranks differ; what is not known is NaN.
 
         Args:
@@ -269,30 +264,30 @@ class _Merge:
         texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in self._held.distinct(row)]
         return encoded_sum(texts)
 
-    def _further_outputs(self) -> dict[tuple[int, int], Mapping[str, Any] | None]:
-        """By record and number, the outputs after the first that differ between ranks, merged; None where unknown."""
+    def _further_outputs(self) -> _Further:
+        """The outputs after the first that differ between ranks."""
         found: dict[tuple[int, int], Mapping[str, Any] | None] = {}
         for name in (name for name in self._first.extra if name.startswith("Output ")):
-            number_ = int(name.removeprefix("Output "))
+            nth = int(name.removeprefix("Output "))
             for row in self._first.texts(name):
                 raw = [log.texts(name).raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
                 if len(set(raw)) > 1:
                     parts = [parsed_object(text) for text in raw]
                     known = [part for part in parts if part is not None]
-                    found[row, number_] = self._further(row, number_, known) if len(known) == len(parts) else None
+                    found[row, nth] = self._further(row, nth, known) if len(known) == len(parts) else None
         return found
 
-    def _further(self, row: int, number_: int, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    def _further(self, row: int, nth: int, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
         """An output after the first, of its parts: where nothing is placed, shards of what the other log has."""
         placements = [placement if isinstance(placement := part.get("placement"), dict) else {} for part in parts]
         if all(placements):
-            return merged_entry([parts[k] for k in apart(placements, self._held.coordinates)], self._held.declared)
+            return merged_entry(parts, self._held.declared, self._held.coordinates)
         shapes = [integers(part.get("shape")) or () for part in parts]
-        whole = whole_of(shapes, self._wholes.of_further(self._first.op_name(row), number_))
-        return None if whole is None else merged_entry(parts, self._held.declared, whole)
+        whole = whole_of(shapes, self._wholes.of_further(self._first.op_name(row), nth))
+        return None if whole is None else merged_entry(parts, self._held.declared, self._held.coordinates, whole)
 
     def _told(self) -> dict[int, bytes]:
-        """What is said of each merged record: `4 ranks, Shard(1) on tp`, `4 ranks, shard by its shape`."""
+        """The members of each merged record: `4 ranks, Shard(1) on tp`, `4 ranks, shard by its shape`."""
         held, out = self._held, {}
         for row in held.here.tolist():
             if self._first.shape[row] >= 0:
@@ -301,11 +296,11 @@ class _Merge:
         return out
 
 
-def _texts(further: Mapping[tuple[int, int], Mapping[str, Any] | None]) -> dict[str, dict[int, bytes]]:
+def _texts(further: _Further) -> dict[str, dict[int, bytes]]:
     """The fields of merged outputs after the first; empty where nothing is known."""
     out: dict[str, dict[int, bytes]] = defaultdict(dict)
-    for (row, number_), entry in further.items():
-        out[f"Output {number_}"][row] = b"" if entry is None else json.dumps(entry).encode()
+    for (row, nth), entry in further.items():
+        out[f"Output {nth}"][row] = b"" if entry is None else json.dumps(entry).encode()
     return out
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison
 from matchers.ops.placement import MERGED
 from matchers.ops.run_info import contradictions
-from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.layouts.read import layouts_differ
 from matchers.runs.run import find_run
-from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, write_captured
+from tests.captured import Step
+from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
 GROUP = {"ranks": [0, 1], "nth": 0, "op": "sum"}
@@ -36,41 +36,35 @@ def step(x: Array, w: Array, total: Array | None, factor: float = 1.0) -> list[S
     return out
 
 
-def compared(folder: Path, factor: float, summed: bool = True) -> Comparison:
+def one_and_two(folder: Path, factor: float, summed: bool = True) -> Comparison:
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
     parts = [(x[:, :8], w[:, :8], factor), (x[:, 8:], w[:, 8:], 1.0)]
     one, other = ((a @ b.T * c).astype(np.float32) for a, b, c in parts)
-    (folder / "one").mkdir(parents=True)
-    (folder / "run").mkdir()
-    digests = {"parameter_digests": {"layers.0.down.weight": "00"}, "batch": [{"digest": "00"}]}
-    write_captured(folder / "one" / "rank_0_activations.log", step(x, w, None), **digests)
-    for rank, (a, b, c) in enumerate(parts):
-        placed = {"mesh": {"tp": 2}, "placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * rank]}
-        info = {"world_size": 2, "rank": rank, "parameter_placements": {"layers.0.down.weight": placed}, **digests}
-        write_captured(
-            folder / "run" / f"rank_{rank}_activations.log", step(a, b, one + other if summed else None, c), **info
-        )
-    assert layouts_differ(*(find_run(str(folder / name)) for name in ("one", "run")))
-    paths = str(folder / "one" / "rank_0_activations.log"), str(folder / "run")
-    return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+    where = [{"placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * rank]} for rank in (0, 1)]
+    placed = {"layers.0.down.weight": where}
+    alone = write_ranks(folder / "one", [step(x, w, None)], placed)
+    steps = [step(a, b, one + other if summed else None, c) for a, b, c in parts]
+    run = write_ranks(folder / "run", steps, placed)
+    assert layouts_differ(find_run(str(folder / "one")), find_run(run))
+    return compared(alone, run)
 
 
 def test_what_ranks_sum_up_are_terms(tmp_path: Path) -> None:
-    c = compared(tmp_path, 1.0)
+    c = one_and_two(tmp_path, 1.0)
     assert not c.red.any()
     assert c.coverage.a.compared == c.coverage.a.operations
     assert c.b.texts(MERGED)[0] == "2 ranks, partial, summed up later"
 
 
 def test_a_wrong_term_is_red_where_it_is_made(tmp_path: Path) -> None:
-    c = compared(tmp_path, 1.01)
+    c = one_and_two(tmp_path, 1.01)
     assert [c.a.keys[int(c.row_a[cause.rows[0]])] for cause in c.consequences.causes] == ["layers.0.down/op_0_mm"]
 
 
 def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
-    c = compared(tmp_path, 1.0, summed=False)
+    c = one_and_two(tmp_path, 1.0, summed=False)
     assert c.b.texts(MERGED)[0] == "2 ranks, partial by its values, not summed"
     (told,) = contradictions(c.b.header.run)
     assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
-    assert not contradictions(compared(tmp_path / "summed", 1.0).b.header.run)
+    assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison
 from matchers.ops.outputs import further_output
 from matchers.runs.layouts.apart import apart, power_of_norms
-from matchers.runs.layouts.read import read_both
-from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, summary, write_captured
+from matchers.runs.layouts.changes import merged_entry
+from matchers.runs.layouts.declared import Declared
+from matchers.verdict.sketches import PROJECTIONS, decode_sketches
+from tests.captured import Step, summary
+from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
 RNG = np.random.default_rng(1)
@@ -42,17 +45,10 @@ def norms(placed: list[Array], shards: bool) -> list[Step]:
     return [*out, Step(key="clip/op_0__foreach_norm", reads=placed, gives=made, made=keys, fields=CLIP)]
 
 
-def compared(folder: Path, one: list[Step], ranks: list[list[Step]]) -> Comparison:
-    (folder / "run").mkdir(parents=True)
-    common = {"parameter_digests": {"h.0.attn.k.bias": "00"}, "batch": [{"digest": "00"}]}
-    write_captured(folder / "one.log", one, **common)
-    placed = {"h.0.attn.k.bias": {**MESH, "placements": ["Shard(0)"], "shape": [8], "offsets": [0]}}
-    for rank, steps in enumerate(ranks):
-        info = {"world_size": 2, "rank": rank, "mesh": {"tp": 2}, "mesh_coordinates": {"tp": rank}, **common}
-        path = folder / "run" / f"rank_{rank}_activations.log"
-        write_captured(path, steps, parameter_placements=placed, **info)
-    paths = str(folder / "one.log"), str(folder / "run")
-    return compare(*read_both(paths), expectation=Expectation(Expect.REDUCTION_ORDER))
+def one_and_two(folder: Path, one: list[Step], ranks: list[list[Step]]) -> Comparison:
+    """Compare one process with two ranks."""
+    halves = {"h.0.attn.k.bias": [{"placements": ["Shard(0)"], "shape": [8], "offsets": [4 * rank]} for rank in (0, 1)]}
+    return compared(write_ranks(folder / "one", [one], halves), write_ranks(folder / "run", ranks, halves))
 
 
 def heads(rank: int, tensor: Array) -> Array:
@@ -64,7 +60,7 @@ def heads(rank: int, tensor: Array) -> Array:
 def test_outputs_after_the_first_are_merged(tmp_path: Path, factor: float) -> None:
     noise = [1e-9 * RNG.normal(size=size).astype(np.float32) for size in (8, 4, 4)]
     parts = [attention(heads(rank, Q), heads(rank, K), heads(rank, V) * factor, noise[1 + rank]) for rank in (0, 1)]
-    c = compared(tmp_path, attention(Q, K, V, noise[0]), parts)
+    c = one_and_two(tmp_path, attention(Q, K, V, noise[0]), parts)
     found = further_output(c.b, int(c.at_b[1]), 2)
     assert found is not None
     assert found.shape == V.shape
@@ -78,7 +74,7 @@ def test_norms_of_shards_are_merged(tmp_path: Path, factor: float) -> None:
     parts = [
         [np.float32(factor if k else 1.0) * heads(rank, tensor) for k, tensor in enumerate((Q, K))] for rank in (0, 1)
     ]
-    c = compared(tmp_path, norms([Q, K], shards=False), [norms(part, shards=True) for part in parts])
+    c = one_and_two(tmp_path, norms([Q, K], shards=False), [norms(part, shards=True) for part in parts])
     (row,) = (k for k in range(len(c)) if c.a.op_name(int(c.row_a[k])) == "_foreach_norm")
     merged = c.b.outputs[int(c.row_b[row])].tolist()
     assert merged == pytest.approx([np.linalg.norm(Q), factor * np.linalg.norm(K)])
@@ -94,6 +90,23 @@ def test_ranks_apart() -> None:
     assert apart([placed("Partial(sum)", "Replicate")] * 4, at) == [0, 2]
     assert apart([placed("Replicate", "Shard(0)", offsets=rank % 2) for rank in range(4)], at) == [0, 1]
     assert apart([placed("Partial(sum)", "Partial(sum)")] * 4, [{}] * 4) == [0, 1, 2, 3], "no place is known"
+
+
+def test_terms_of_shards_are_all_counted() -> None:
+    """One dimension of the mesh has terms, the other shards: all four parts are needed, and replicas only once."""
+
+    def total(*names: str) -> list[float]:
+        def part(rank: int) -> dict[str, Any]:
+            placed = {"mesh": {"dp": 2, "tp": 2}, "placements": list(names), "shape": [2], "offsets": [rank % 2]}
+            ones = b64encode(np.full(PROJECTIONS, 2.0**rank).astype("<f8").tobytes()).decode()
+            return {"digest": str(rank), "placement": placed, "sketch": ones}
+
+        at = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
+        found = merged_entry([part(rank) for rank in range(4)], Declared([{}]), at)
+        return [float(value) for value in set(decode_sketches([str(found["sketch"])])[0])]
+
+    assert total("Partial(sum)", "Shard(0)") == [1 + 2 + 4 + 8]
+    assert total("Replicate", "Shard(0)") == [1 + 2]
 
 
 def test_powers_of_norms() -> None:

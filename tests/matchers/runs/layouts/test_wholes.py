@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.comparison import Comparison, compare
-from matchers.runs.layouts.read import read_both
+from matchers.comparison import Comparison
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.status import Status
-from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, captured_log, summary, write_captured
+from tests.captured import Step, captured_log, summary
+from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
 RNG = np.random.default_rng(3)
@@ -35,25 +34,12 @@ def rank(number: int, size: int, factor: float) -> list[Step]:
     ]
 
 
-def compared(folder: Path, factor: float = 1.0) -> Comparison:
+def two_and_four(folder: Path, factor: float = 1.0) -> Comparison:
     """Two ranks against four, in one of which the heads are wrong."""
-    for size in (2, 4):
-        (folder / str(size)).mkdir()
-        for number in range(size):
-            info = {
-                "world_size": size,
-                "rank": number,
-                "mesh": {"tp": size},
-                "mesh_coordinates": {"tp": number},
-                "batch": [{"digest": "00"}],
-                "parameter_digests": {"out.bias": "00"},
-                "parameter_placements": {
-                    "out.bias": {"placements": ["Replicate"], "shape": [6], "offsets": [0], "mesh": {"tp": size}}
-                },
-            }
-            steps = rank(number, size, factor if (number, size) == (1, 4) else 1.0)
-            write_captured(folder / str(size) / f"rank_{number}_activations.log", steps, **info)
-    return compare(*read_both((str(folder / "2"), str(folder / "4"))), expectation=Expectation(Expect.REDUCTION_ORDER))
+    placed = {"out.bias": [{"placements": ["Replicate"], "shape": [6], "offsets": [0]}] * 4}
+    two = [rank(number, 2, 1.0) for number in range(2)]
+    four = [rank(number, 4, factor if number == 1 else 1.0) for number in range(4)]
+    return compared(write_ranks(folder / "2", two, placed), write_ranks(folder / "4", four, placed))
 
 
 def test_the_whole_is_what_the_parts_of_both_can_make() -> None:
@@ -66,7 +52,7 @@ def test_the_whole_is_what_the_parts_of_both_can_make() -> None:
 
 
 def test_two_and_four_ranks_agree(tmp_path: Path) -> None:
-    c = compared(tmp_path)
+    c = two_and_four(tmp_path)
     assert not c.red.any()
     status = {c.a.op_name(int(c.row_a[row])): Status(int(c.status[row])) for row in range(len(c))}
     assert status["softmax"] in (Status.SAME_PRINT, Status.CLOSE)
@@ -74,5 +60,5 @@ def test_two_and_four_ranks_agree(tmp_path: Path) -> None:
 
 
 def test_a_wrong_part_is_red(tmp_path: Path) -> None:
-    c = compared(tmp_path, 1.01)
+    c = two_and_four(tmp_path, 1.01)
     assert [c.a.op_name(int(c.row_a[row])) for row in np.flatnonzero(c.red)] == ["softmax"]
