@@ -21,7 +21,7 @@ __all__ = ["TypedSpec", "typed_spec"]
 
 _SAME, _TERMS, _OTHER = ("R", "I"), "P", "V"
 _OF_GROUP = "mesh_"
-"""What torch puts before the name of a mesh dimension to name its group."""
+"""Prefix of the name of a group: the name of the mesh dimension follows."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from matchers.rows import Rows
 from matchers.rules.model import RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
-from matchers.status import AGREE, Status
+from matchers.status import Status
 from matchers.verdict.comparability import Comparability, comparability
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
@@ -221,9 +221,9 @@ def _compare(
     verdicts = without_terms(a, b, pairing, verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
-    for of_total, of_part in ((AGREE, Status.PARTIAL), ((Status.NOT_JUDGED,), Status.NOT_JUDGED)):
-        visible = np.where(excluded, np.int8(Status.IGNORED), verdict)
-        verdict[partial_sums(a, b, pairing, visible, flow, of_total)] = of_part
+    visible = np.where(excluded, np.int8(Status.IGNORED), verdict)
+    of_agreeing, of_unjudged = partial_sums(a, b, pairing, visible, flow)
+    verdict[of_agreeing], verdict[of_unjudged] = Status.PARTIAL, Status.NOT_JUDGED
     verdicts = replace(verdicts, status=verdict)
     contents = kept.contents
     if contents is None or (contents[0].modules, contents[1].modules) != (resolved.modules_a, resolved.modules_b):

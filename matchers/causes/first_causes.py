@@ -26,17 +26,15 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.causes.handed_on import Causes, acquit_copies
-from matchers.causes.red_inputs import Inputs, inputs_of_pairs, is_alone, marked, marked_at
+from matchers.causes.red_inputs import Inputs, inputs_of_pairs, is_alone, marked, marked_at, of_red_tensors
 from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.module_path import canonical
 from matchers.ops.nonfinite import broken, where_broken_begins
-from matchers.ops.op_names import on_lists, rows_named
-from matchers.ops.outputs import parameter_name
+from matchers.ops.op_names import rows_named
 from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -80,7 +78,7 @@ def find_origins(
         none = np.zeros(len(a), np.int8), np.zeros(len(b), np.int8)
         return Origins(role, cause, *none, np.zeros(len(a), bool), np.zeros(len(b), bool))
     flow_a, flow_b = (
-        _of_red_tensors(log, of, lead, verdicts)
+        of_red_tensors(log, of, lead, verdicts)
         for log, of, lead in ((a, flow.a, pairing.lead_a), (b, flow.b, pairing.lead_b))
     )
     one = _Half.of("a", a, pairing.of_a, flow_a, verdicts, unpaired[0])
@@ -106,27 +104,6 @@ def find_origins(
         for half, roles in ((one, role_a), (other, role_b)):
             half.cause[np.flatnonzero(roles)[:1]] = True
     return Origins(role, cause, role_a, role_b, one.cause, other.cause, found)
-
-
-def _of_red_tensors(log: OpLog, flow: Ragged, lead: Int32, verdicts: Verdicts) -> Ragged:
-    """The data flow, of a red operation on lists only that of the tensor which differs most.
-
-    Args:
-        lead: int32[p], the record of each pair.
-    """
-    lists, makers = on_lists(log), flow.value.copy()
-    for k, slot in verdicts.slots.items():
-        row = int(lead[k])
-        if not lists[row] or verdicts.status[k] < Status.SHAPE:
-            continue
-        start, end = flow.start[row : row + 2].tolist()
-        names = [canonical(parameter_name(log, row, place)) for place in range(end - start)]
-        _, _, number = slot.name.partition("output ")
-        which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
-        if which:
-            tensors = max(int(log.outputs.count[row]), 1)
-            makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
-    return Ragged(flow.start, makers)
 
 
 def _begin_of_gradient(one: _Half, other: _Half, gradients: Sequence[tuple[int, int]]) -> list[tuple[_Half, int]]:

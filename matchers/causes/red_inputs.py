@@ -9,13 +9,37 @@ import numpy as np
 from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.module_path import canonical
+from matchers.ops.op_names import on_lists
+from matchers.ops.outputs import parameter_names
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative
 
-__all__ = ["Inputs", "inputs_of_pairs", "is_alone", "marked", "marked_at"]
+__all__ = ["Inputs", "inputs_of_pairs", "is_alone", "marked", "marked_at", "of_red_tensors"]
+
+
+def of_red_tensors(log: OpLog, flow: Ragged, lead: Int32, verdicts: Verdicts) -> Ragged:
+    """The data flow, of a red operation on lists only that of the tensor which differs most.
+
+    Args:
+        lead: int32[p], the record of each pair.
+    """
+    lists, makers = on_lists(log), flow.value.copy()
+    for k, slot in verdicts.slots.items():
+        row = int(lead[k])
+        if not lists[row] or verdicts.status[k] < Status.SHAPE:
+            continue
+        start, end = flow.start[row : row + 2].tolist()
+        names = list(map(canonical, parameter_names(log, row, end - start)))
+        _, _, number = slot.name.partition("output ")
+        which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
+        if which:
+            tensors = max(int(log.outputs.count[row]), 1)
+            makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
+    return Ragged(flow.start, makers)
 
 
 @columns

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from matchers.causes.consequences import reached
-from matchers.logs.op_log import OpLog
-from matchers.ops.placement import MERGED, NOT_SUMMED
+from matchers.ops.placement import MERGED, is_unsummed
 from matchers.rows import Rows
 from matchers.status import AGREE, Role
 
@@ -29,7 +28,7 @@ def blame_unsummed(c: Rows) -> Rows:
         int(at[record])
         for log, at in ((c.a, c.at_a), (c.b, c.at_b))
         for record in log.texts(MERGED)
-        if _is_unsummed(log, record)
+        if is_unsummed(log, record)
     )
     rows = [row for row in rows if c.status[row] in AGREE][:_MAX_SUMS]
     if c.flow is None or not rows or not c.cause.any():
@@ -49,8 +48,4 @@ def blame_unsummed(c: Rows) -> Rows:
 def unsummed_side(c: Rows, row: int) -> str:
     """The run whose ranks have such terms in a row, `a` or `b`; empty for neither."""
     records = (c.a, int(c.row_a[row]), "a"), (c.b, int(c.row_b[row]), "b")
-    return next((side for log, record, side in records if record >= 0 and _is_unsummed(log, record)), "")
-
-
-def _is_unsummed(log: OpLog, record: int) -> bool:
-    return log.texts(MERGED).get(record, "").endswith(NOT_SUMMED)
+    return next((side for log, record, side in records if record >= 0 and is_unsummed(log, record)), "")

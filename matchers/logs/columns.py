@@ -21,7 +21,7 @@ def decode(raw: bytes) -> str:
 
 
 def _starts(blob: bytes) -> Int64:
-    """Where texts that end in a newline each begin, and the end."""
+    """The starts of texts that end in a newline each, and the end."""
     return np.concatenate(([0], np.flatnonzero(np.frombuffer(blob, np.uint8) == 0x0A) + 1))
 
 

@@ -26,6 +26,7 @@ from matchers.status import LabelledEnum
 __all__ = [
     "COUNTS",
     "NO_DIGEST",
+    "MARKS",
     "OF_PARTS",
     "OTHER_PARTS",
     "STATISTICS",
@@ -52,6 +53,8 @@ OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
 """Digest of a tensor of which only the parts were read, and the sketch is known: no other has its equal."""
 OTHER_PARTS = np.uint64(NO_DIGEST + np.uint64(3))
 """The same in the second of two logs of which both are merged: two tensors must not look equal for being of parts."""
+MARKS = (NO_DIGEST, OF_PARTS, OTHER_PARTS)
+"""The placeholders of a digest."""
 
 
 class Phase(LabelledEnum):

@@ -1,4 +1,4 @@
-"""What a reader of records gives, and what it is asked for: the interface of the plain and of the compiled reader."""
+"""Request and result of a reader of records: the interface of the plain and of the compiled reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PROBLEMS = 1000
 
 
 class Start(NamedTuple):
-    """What a reader must know of the header.
+    """The part of the header that a reader must know.
 
     Attributes:
         lines: number of lines before the first record.

@@ -93,7 +93,7 @@ def _mutated(raw: bytes, parameters: str) -> dict[int, Result]:
         slot = entry.get("input") if isinstance(entry, dict) else None
         if type(slot) is int and slot >= 0:
             name = entry.get("name")
-            found = _result(entry, name if isinstance(name, str) and name else _name_of(parameters, slot))
+            found = _result(entry, name if isinstance(name, str) and name else _name_of(parameters.split(";"), slot))
             if found is not None:
                 out[slot] = found
     return out
@@ -134,11 +134,16 @@ def results(log: OpLog, row: int) -> list[Result]:
 
 def parameter_name(log: OpLog, row: int, slot: int) -> str:
     """The parameter's name in an input slot; `input 3` if the log names none."""
-    return _name_of(log.texts("Parameter").get(row, ""), slot)
+    return _name_of(log.texts("Parameter").get(row, "").split(";"), slot)
 
 
-def _name_of(parameters: str, slot: int) -> str:
-    names = parameters.split(";")
+def parameter_names(log: OpLog, row: int, count: int) -> list[str]:
+    """The names in so many input slots, as of `parameter_name`."""
+    names = log.texts("Parameter").get(row, "").split(";")
+    return [_name_of(names, slot) for slot in range(count)]
+
+
+def _name_of(names: list[str], slot: int) -> str:
     return (names[slot] if slot < len(names) else "") or f"input {slot}"
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["MERGED", "NOT_SUMMED", "Part", "describe_placement", "part_of", "same_part"]
+from matchers.logs.op_log import OpLog
+
+__all__ = ["MERGED", "NOT_SUMMED", "Part", "describe_placement", "is_unsummed", "part_of", "same_part"]
 
 MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
@@ -60,6 +62,11 @@ def _size(shape: tuple[int, ...]) -> int:
     for length in shape:
         n *= length
     return n
+
+
+def is_unsummed(log: OpLog, record: int) -> bool:
+    """True if merged ranks read a term each as if it were the sum."""
+    return log.texts(MERGED).get(record, "").endswith(NOT_SUMMED)
 
 
 def describe_placement(placement: Mapping[str, Any] | None) -> str:

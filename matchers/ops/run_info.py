@@ -18,7 +18,6 @@ from matchers.status import LabelledEnum
 __all__ = [
     "LEFT_OUT",
     "MERGED_FINDINGS",
-    "contradictions",
     "MERGED_RANKS",
     "DividedBatch",
     "Note",
@@ -26,12 +25,12 @@ __all__ = [
     "Start",
     "captured",
     "compare_run_info",
+    "contradictions",
     "cut_gradients",
     "differing_start",
     "divided_batch",
     "tells_start",
 ]
-
 
 MERGED_FINDINGS = "merged_findings"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
@@ -158,7 +157,7 @@ def tells_start(run: Mapping[str, Any]) -> bool:
 
 
 def captured(run: Mapping[str, Any]) -> str:
-    """What a log covers of its step, as its header says; "" if it does not. Untrusted text."""
+    """The part of the step that a log covers, by its header; "" if it does not say. Untrusted text."""
     return coverage_sentence(run.get("step"), told) if (told := _table(run, "coverage")) else ""
 
 
@@ -450,7 +449,7 @@ def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def contradictions(run: Mapping[str, Any]) -> list[str]:
-    """What the merged ranks of a run contradict each other in, though they must agree; empty for the log of one."""
+    """Contradictions between the merged ranks of a run, which must agree; empty for the log of one."""
     return [str(text) for text in _list(run, MERGED_FINDINGS)]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Hash, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OTHER_PARTS, OpLog, Phase
+from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
@@ -153,11 +153,8 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    updates_a = _updates_by_noise(a, concerned[pairing.of_a])
-    updates_b = _updates_by_noise(b, concerned[pairing.of_b])
-    for log, noise, updates, of in ((a, noise_a, updates_a, pairing.of_a), (b, noise_b, updates_b, pairing.of_b)):
-        for row, slots in _named_after(log, noise, concerned[of]).items():
-            updates.setdefault(row, set()).update(slots)
+    updates_a = _updates_of_noise(a, noise_a, concerned[pairing.of_a])
+    updates_b = _updates_of_noise(b, noise_b, concerned[pairing.of_b])
     further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
     if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
         return None
@@ -173,17 +170,26 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
 
 
-def _updates_by_noise(log: OpLog, concerned: Bool) -> dict[int, set[int]]:
+def _updates_of_noise(log: OpLog, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
+    """By record (of those concerned), the slots of what follows from noise, though not by equal bits."""
+    contents = LastContents(log, tuple(log.modules))
+    updates = _updates_by_noise(contents, concerned)
+    for row, slots in _named_after(contents, sums, concerned).items():
+        updates.setdefault(row, set()).update(slots)
+    return updates
+
+
+def _updates_by_noise(contents: LastContents, concerned: Bool) -> dict[int, set[int]]:
     """By record (of those concerned), the slots of parameters that an optimizer updates by rounding over rounding.
 
     A part of their gradient is a sum that cancels, such as the keys' part of one bias for queries, keys and values. The
     mean squares of the gradient tell: the least is above zero, and less by far than of so many numbers by chance.
     """
-    contents = LastContents(log, tuple(log.modules))
+    log = contents.log
     rows = contents.rows[(log.phase[contents.rows] == Phase.OPTIMIZER) & concerned[contents.rows]]
     states = contents.rows[_far_apart(*log.stats[2:4, contents.rows]) | on_lists(log)[contents.rows]].tolist()
     names = {
-        contents.names(row)[slot].rpartition(".")[0]
+        _owner(contents.names(row)[slot])
         for row in states
         for slot, state in contents.changes(row).items()
         if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
@@ -191,22 +197,21 @@ def _updates_by_noise(log: OpLog, concerned: Bool) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for row in rows.tolist() if names else ():
         read = contents.names(row)
-        bases = {name.rpartition(".")[0] for name in read}
+        bases = {_owner(name) for name in read}
         slots = {slot for slot, name in enumerate(read) if name in names and name in bases}
         if slots:
             found[row] = slots
     return found
 
 
-def _named_after(log: OpLog, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
+def _named_after(contents: LastContents, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
     """By record (of those concerned), the slots of what is named after the bias whose gradient is one of these sums.
 
     Ranks that reduce gradients in flat buffers read the sum, and the updates read what comes out of the buffer.
     """
-    biases = {f"{canonical(log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
+    biases = {f"{canonical(contents.log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
     if not biases:
         return {}
-    contents = LastContents(log, tuple(log.modules))
     rows = contents.rows[concerned[contents.rows]].tolist()
     found = {
         row: {slot for slot, name in enumerate(contents.names(row)) if not biases.isdisjoint((name, _owner(name)))}
@@ -306,7 +311,7 @@ class _Noise:
 
     def _bits(self, digests: Hash, norms: Float64) -> Hash:
         """The bits by which some tensors are known: the digest, else those of the norm; NO_DIGEST for zeros."""
-        known = ~np.isin(digests, (NO_DIGEST, OF_PARTS, OTHER_PARTS)) & self._digests
+        known = ~np.isin(digests, MARKS) & self._digests
         bits = np.where(known, digests, float_bits(norms))
         return np.where((norms == 0) | (np.isnan(norms) & ~known), NO_DIGEST, bits)
 

@@ -71,7 +71,7 @@ def _all_read(log: OpLog, row: int) -> Result:
 
 
 def _unordered(tensor: Result) -> Result:
-    """What is known of a tensor whatever its layout: a weight may be stored transposed."""
+    """The facts about a tensor whatever its layout: a weight may be stored transposed."""
     return replace(tensor, sketch="", shape=None if tensor.shape is None else tuple(sorted(tensor.shape)))
 
 
@@ -134,7 +134,7 @@ def _rank(tensor: Result) -> tuple[int, float]:
 
 
 def _together(tensors: list[Result]) -> Result:
-    """What is known of tensors side by side."""
+    """The facts about tensors side by side."""
     name = f"{tensors[0].name} (with {len(tensors) - 1} more)" if tensors[1:] else tensors[0].name
     counts = [[getattr(tensor, count) for tensor in tensors] for count in ("nan", "inf")]
     return Result(

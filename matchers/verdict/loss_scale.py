@@ -15,7 +15,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OTHER_PARTS, OpLog, Phase
+from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.micro_batches import own_micro_batches
@@ -158,6 +158,4 @@ def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple
     norms = Ragged(values.start, np.where(which, values.value * factor, values.value))
     if not np.array_equal(values.start, digests.start):
         return norms, digests
-    return norms, Ragged(
-        digests.start, np.where(which & ~np.isin(digests.value, (OF_PARTS, OTHER_PARTS)), NO_DIGEST, digests.value)
-    )
+    return norms, Ragged(digests.start, np.where(which & ~np.isin(digests.value, MARKS), NO_DIGEST, digests.value))

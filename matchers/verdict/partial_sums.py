@@ -32,36 +32,51 @@ _CAST = 2.0**-8
 """Maximum relative change of a norm by a cast to bfloat16."""
 
 
-def partial_sums(
-    a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow, totals: Sequence[Status] = AGREE
-) -> Int64:
-    """Red pairs that are intermediate results of a sum whose total is not red, and that nothing else reads.
+def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> tuple[Int64, Int64]:
+    """Red pairs that are intermediate results of a sum, and that nothing else reads: by a total that is not red.
+
+    Returns:
+        those whose total agrees, and those whose total is not judged.
 
     Args:
         status: int8[p], the verdict of each pair.
-        totals: verdicts of the total.
         flow: used only if an addition is red.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
     red = red[additions(a)[pairing.lead_a[red]] & additions(b)[pairing.lead_b[red]]]
     if not len(red):
-        return red
-    sum_a, sum_b = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
-    judged = np.append(np.isin(status, totals), False)
-    totals_a, totals_b = sum_a.totals(pairing.lead_a[red]), sum_b.totals(pairing.lead_b[red])
-    # the pair of each total, -1 if it is red
-    pairs_a = [np.where(judged[pairing.of_a[total]] & (total >= 0), pairing.of_a[total], -1) for total in totals_a]
-    pairs_b = [np.where(judged[pairing.of_b[total]] & (total >= 0), pairing.of_b[total], -1) for total in totals_b]
+        return red, red
+    sums = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
+    totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
+    agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
+    agree |= _crossed(a, b, pairing, red, totals_a, totals_b)
+    unjudged = _by_total(sums, pairing, red, (totals_a, totals_b), status == Status.NOT_JUDGED)
+    return red[agree], red[unjudged & ~agree]
+
+
+def _by_total(
+    sums: tuple[_Sums, _Sums],
+    pairing: Pairing,
+    red: Int64,
+    totals: tuple[Sequence[Int64], Sequence[Int64]],
+    judged: Bool,
+) -> Bool:
+    """Mask of red pairs whose total is one of the pairs `judged` (bool[p])."""
+    judged = np.append(judged, False)
+    # the pair of each total, -1 if it is none of them
+    pairs_a, pairs_b = (
+        [np.where(judged[of[total]] & (total >= 0), of[total], -1) for total in chain]
+        for of, chain in zip((pairing.of_a, pairing.of_b), totals, strict=True)
+    )
     found = np.zeros(len(red), bool)
     for pair in pairs_a:
         for other in pairs_b:
             found |= (pair >= 0) & (pair == other)
-    for pairs, sums, leads in ((pairs_a, sum_b, pairing.lead_b), (pairs_b, sum_a, pairing.lead_a)):
+    for pairs, of_other, leads in ((pairs_a, sums[1], pairing.lead_b), (pairs_b, sums[0], pairing.lead_a)):
         for pair in pairs:
             left = np.flatnonzero((pair >= 0) & ~found)
-            found[left] = sums.may_read(leads[pair[left]], leads[red[left]])
-    found |= _crossed(a, b, pairing, red, totals_a, totals_b)
-    return red[found]
+            found[left] = of_other.may_read(leads[pair[left]], leads[red[left]])
+    return found
 
 
 def _crossed(

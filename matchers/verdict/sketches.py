@@ -44,8 +44,9 @@ def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float6
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         apart = np.sqrt(np.mean((x - y) ** 2, axis=1))
         size = np.fmax(size_x, size_y)  # of a partial sum, only the other side's is known; of two, that of the sketches
-        own = np.sqrt(np.mean(np.fmax(x**2, y**2), axis=1))
-        size = np.where(np.isnan(size) & (own > 0), own, size)  # those of no finite number are zero
+        if (unknown := np.flatnonzero(np.isnan(size))).size:
+            own = np.sqrt(np.mean(np.fmax(x[unknown] ** 2, y[unknown] ** 2), axis=1))
+            size[unknown] = np.where(own > 0, own, np.nan)  # those of no finite number are zero
         out = np.where(apart == 0, 0.0, apart / size)
     return np.where(np.isfinite(apart) & np.isfinite(size) & np.isfinite(out), out, np.nan)
 

@@ -32,7 +32,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process compared.
+    """The comparisons of one process.
 
     Attributes:
         runs: the two runs as they were named.

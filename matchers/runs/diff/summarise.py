@@ -114,7 +114,7 @@ def summary_of(
 
 
 def _notes(c: Comparison) -> Iterator[tuple[str, str]]:
-    """What weakens the comparison, or explains it."""
+    """Facts that weaken the comparison, or explain it."""
     if c.coverage.parts:
         yield "coverage", c.coverage.sentence[:_MAX_TEXT]
     for note in c.comparability.notes:
@@ -123,7 +123,7 @@ def _notes(c: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _about(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run infos say of the rank."""
+    """Facts about the rank from the run infos."""
     host = next((info["host"] for info in (a, b) if isinstance(info.get("host"), str)), "")
     return {
         "host": host[:_MAX_NAME],

@@ -15,7 +15,7 @@ _STATUS: Final = {status.label: status for status in Status}
 
 
 class Outcome(LabelledEnum):
-    """How far the comparison of a rank went.
+    """The extent of the comparison of a rank.
 
     EQUAL: the footers of both logs say that all records are equal; they were not read. COMPARED: both logs were read.
     ABSENT: one run has no log of the rank. FAILED: a log cannot be read, or the process that compared it ended.

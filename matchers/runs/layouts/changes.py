@@ -1,4 +1,4 @@
-"""What operations left in their inputs, merged from all ranks: the entries of `Mutated`."""
+"""The entries of `Mutated` merged from all ranks: contents that operations left in their inputs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _by_slot(log: OpLog, record: int) -> dict[int, Entry]:
 def _at_slot(
     logs: Sequence[OpLog], records: Sequence[int], changed: Sequence[Mapping[int, Entry]], slot: int
 ) -> list[Entry]:
-    """What each rank has in an input afterwards. A rank that does not list it left it as it was."""
+    """The content of an input afterwards, on each rank. A rank that does not list it left it as it was."""
     like = next(each[slot] for each in changed if slot in each)
     parts = []
     for rank, (log, record, each) in enumerate(zip(logs, records, changed, strict=True)):

@@ -20,7 +20,7 @@ _COUNTERS = frozenset({"step"})
 
 
 class Declared:
-    """What some ranks hold of named tensors."""
+    """The shares that some ranks hold of named tensors."""
 
     def __init__(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """`infos`: the run info of each rank."""
@@ -47,7 +47,7 @@ class Declared:
                 self._holds[canonical(name)] = Holds.REPLICA
 
     def holds(self, name: str) -> Holds:
-        """What the ranks hold of a parameter, a gradient (`….grad`) or a state (`….exp_avg`); UNKNOWN if not said."""
+        """The share in a parameter, a gradient (`….grad`) or a state (`….exp_avg`); UNKNOWN if not said."""
         return self._holds.get(self._owner(name), Holds.UNKNOWN)
 
     def distinct(self, name: str) -> tuple[int, ...]:

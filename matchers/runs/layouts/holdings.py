@@ -59,6 +59,8 @@ class Holdings:
         """By record with norms of parts, the power in which they add up."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
+        self._unsummed: set[int] = set()
+        """Records with terms that are read though no collective adds them up."""
         self.holds, self.whole = self._found()
 
     def distinct(self, row: int) -> list[int]:
@@ -88,13 +90,11 @@ class Holdings:
         return bool(self._info.placed[row] >= 0)
 
     def told(self, row: int) -> str:
-        """What ranks hold, and what tells it: `Shard(1) on tp` where it is logged, else `shard by its shape`."""
+        """The share of the ranks, and what tells it: `Shard(1) on tp` where it is logged, else `shard by its shape`."""
         texts = self._first.texts("Placement")
         placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
-        known_by = self._known_by.get(row, "")
-        if placed := placement.partition(" of [")[0]:
-            return placed + (NOT_SUMMED if known_by.endswith(NOT_SUMMED) else "")
-        return f"{Holds(self.holds[row]).label}{known_by}"
+        share = placement.partition(" of [")[0] or f"{Holds(self.holds[row]).label}{self._known_by.get(row, '')}"
+        return share + (NOT_SUMMED if row in self._unsummed else "")
 
     def _found(self) -> tuple[NDArray[np.int8], dict[int, tuple[int, ...]]]:
         """int8[n] of `Holds`, and the shape of the whole of each shard."""
@@ -153,10 +153,9 @@ class Holdings:
                 holds[row] = Holds.PARTIAL
                 self._known_by[row] = _BY_VALUES
         summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
-        for row in np.flatnonzero((holds == Holds.PARTIAL) & ~summed).tolist():
-            # of other terms it is only inferred that they are some
-            if info.placed[row] >= 0 or self._known_by[row] == _BY_VALUES:
-                self._known_by[row] = self._known_by.get(row, "") + NOT_SUMMED
+        # of other terms it is only inferred that they are some
+        read_as_whole = np.flatnonzero((holds == Holds.PARTIAL) & ~summed).tolist()
+        self._unsummed = {row for row in read_as_whole if info.placed[row] >= 0 or self._known_by[row] == _BY_VALUES}
         return holds, wholes
 
     def _adds_up(self, row: int) -> bool:

@@ -228,7 +228,7 @@ class _Merge:
         return Ragged(listed.of.start, total), Ragged(listed.marks.start, mark)
 
     def _held_by_input(self, at: Int64) -> NDArray[np.int8]:
-        """What the ranks hold of some inputs (places among all), by the records that made them; SHARD for no record."""
+        """The share of the ranks in some inputs (places among all), by their makers; SHARD for no maker."""
         log = self._first
         out = np.full(len(at), Holds.SHARD, np.int8)
         if np.array_equal(log.inputs.start, log.producers.start):

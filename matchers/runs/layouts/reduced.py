@@ -160,7 +160,7 @@ class ReducedGradients:
         return replace(log, shapes=shapes, shape=shape, dtypes=dtypes, dtype=dtype)
 
     def _with_contents(self, log: OpLog, terms: Int64, sums: Int64, ranks: int) -> OpLog:
-        """What the sums come to: the last ones as they are read, the others by the sketches of their terms."""
+        """The totals of the sums: the last ones as they are read, the others by the sketches of their terms."""
         stats, present, counts = log.stats.copy(), log.present.copy(), log.counts.copy()
         every = sums[1:].reshape(-1)
         stats[:, every], present[every] = np.nan, 0

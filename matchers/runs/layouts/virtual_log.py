@@ -19,7 +19,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.collectives import communicating, filling
 from matchers.ops.micro_batches import micro_batch_numbers
-from matchers.ops.placement import MERGED, NOT_SUMMED
+from matchers.ops.placement import MERGED, is_unsummed
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
@@ -78,8 +78,7 @@ def _without_buffers(log: OpLog) -> OpLog:
 
 def _with_unsummed(log: OpLog) -> OpLog:
     """The log with what its ranks read as whole, though each has a term of it."""
-    texts = log.texts(MERGED)
-    keys = dict.fromkeys(log.keys[row] for row in texts if texts[row].endswith(NOT_SUMMED))
+    keys = dict.fromkeys(log.keys[row] for row in log.texts(MERGED) if is_unsummed(log, row))
     told = [f"{key}: a term on each rank, read though no collective adds them up" for key in keys]
     run = {**log.header.run, MERGED_FINDINGS: [*contradictions(log.header.run), *told]} if told else log.header.run
     return replace(log, header=replace(log.header, run=run))
