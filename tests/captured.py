@@ -10,17 +10,19 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capture.log_writer import Mutation, Record, TensorSummary, write_log
-from matchers.logs.op_log import OpLog
+from matchers.arrays import Bool
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.logs.parser import read_log
 
-__all__ = ["Step", "captured_log", "summary", "write_captured"]
+__all__ = ["Step", "as_parts", "captured_log", "summary", "write_captured"]
 
 Array = NDArray[Any]
 
@@ -116,3 +118,22 @@ def captured_log(steps: Sequence[Step], **run: Any) -> OpLog:
         path = os.path.join(folder, "made-up.log")
         write_captured(path, steps, **run)
         return read_log(path)
+
+
+def as_parts(log: OpLog, rows: Bool) -> OpLog:
+    """The log with results of which only the sketches are known, such as the sums of terms that several ranks made."""
+    stats, present = log.stats.copy(), log.present.copy()
+    outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
+    inputs, input_digests = log.inputs.value.copy(), log.input_digests.value.copy()
+    stats[:, rows], present[rows] = np.nan, 0
+    lost, read = rows[log.outputs.row], np.append(rows, False)[log.producers.value]
+    outputs[lost], digests[lost], inputs[read], input_digests[read] = np.nan, OF_PARTS, np.nan, NO_DIGEST
+    return replace(
+        log,
+        stats=stats,
+        present=present,
+        outputs=Ragged(log.outputs.start, outputs),
+        digests=Ragged(log.digests.start, digests),
+        inputs=Ragged(log.inputs.start, inputs),
+        input_digests=Ragged(log.input_digests.start, input_digests),
+    )

@@ -10,6 +10,7 @@ from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import upstream
+from matchers.ops.placement import MERGED
 
 __all__ = ["broken", "broken_kind", "broken_text", "counted_text", "reads_broken", "where_broken_begins"]
 
@@ -24,6 +25,9 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
         inf |= said & np.isinf(column)
     values, owner = log.outputs.value.copy(), log.outputs.row
     values[log.outputs.start[:-1][counted & (log.outputs.count > 0)]] = 0  # without a finite number the norm is NaN
+    merged = list(log.texts(MERGED))
+    if merged:
+        values[np.isin(owner, merged) & counted[owner]] = 0  # that of terms is unknown
     nan[owner[np.isnan(values)]] = True
     inf[owner[np.isinf(values)]] = True
     return nan, inf
@@ -65,8 +69,10 @@ def broken_kind(log: OpLog, row: int) -> str:
     """`NaN` or `Inf` in the output of a record; empty if it is finite."""
     if log.counts[0, row] >= 0 and log.counts[1, row] + log.counts[2, row] > 0:
         return "NaN" if log.counts[1, row] > 0 else "Inf"
-    values = log.outputs[row].tolist()
-    if log.counts[0, row] < 0:
+    counted, values = log.counts[0, row] >= 0, log.outputs[row].tolist()
+    if counted:
+        values = [] if row in log.texts(MERGED) else values[1:]
+    else:
         values += [x for k, x in enumerate(log.stats[:, row].tolist()) if log.present[row] >> k & 1]
     return "NaN" if any(map(math.isnan, values)) else "Inf" if any(map(math.isinf, values)) else ""
 

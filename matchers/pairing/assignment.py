@@ -9,11 +9,22 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import Phase
 from matchers.ops.collectives import collective
+from matchers.ops.copies import copies
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, in_both_runs
 from matchers.pairing.pairing import Method
 
-__all__ = ["NEAREST", "UNPAIRED", "WINDOW", "State", "chances", "compete", "leftovers", "nearest_of_kind"]
+__all__ = [
+    "NEAREST",
+    "UNPAIRED",
+    "WINDOW",
+    "State",
+    "chances",
+    "compete",
+    "leftovers",
+    "nearest_of_kind",
+    "other_copies",
+]
 
 NEAREST = 5
 """Candidates of a row: this many of its kind on either side of its expected place."""
@@ -193,4 +204,12 @@ def leftovers(f: Features, state: State, order: Order, rows_a: Int64, rows_b: In
     # of several tensors at once: another number of them is another operation, but for lists of parameters
     many = (f.a.arity[i] == f.b.arity[j]) | (f.a.log.outputs.count[i] != 1) | (f.b.log.outputs.count[j] != 1)
     only = many & (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
+    only &= ~other_copies(f, state, i, j)
     return i[only], j[only]
+
+
+def other_copies(f: Features, state: State, i: Int64, j: Int64) -> Bool:
+    """bool: two records only hand on what two others made, each of which has another partner."""
+    p, q = f.a.producers[0, i], f.b.producers[0, j]
+    known = copies(f.a.log)[i] & copies(f.b.log)[j] & (p >= 0) & (q >= 0)
+    return np.asarray(known & (state.of_a[p] >= 0) & (state.of_b[q] >= 0) & (state.of_a[p] != q))

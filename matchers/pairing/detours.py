@@ -5,6 +5,8 @@ products are of one kind, in one module and in order, but they are no partners. 
 another tensor, whose producers are no partners; the result is another one, too; something that reads it agrees again,
 and nothing that reads it differs. Sums in another order are another matter (verdict/partial_sums.py).
 
+Copies need less: two that hand on other values, each from a record with a partner of its own, are no partners.
+
 Several such pairs in a row are one detour: one run takes the mean of all, the other adds the sums of two halves and
 divides later. Each of them reads other tensors, and all that they lead to agrees.
 """
@@ -17,7 +19,7 @@ from matchers.arrays import Bool, Int64, distinct
 from matchers.ops.collectives import collective
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
-from matchers.pairing.assignment import State
+from matchers.pairing.assignment import State, other_copies
 from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.pairing.twins import tolerance
@@ -43,6 +45,7 @@ def detours(f: Features, state: State) -> Int64:
     unlike[i] = True
     sums = additions(f.a.log)
     i, change = i[~sums[i]], change[~sums[i]]
+    apart = i[other_copies(f, state, i, state.of_a[i])]
     forks = _forks(f, state, i, within)
     state.confidence[i[forks]] = np.minimum(state.confidence[i[forks]], _FORKED)
     differs = unlike & ~sums
@@ -59,7 +62,7 @@ def detours(f: Features, state: State) -> Int64:
     found = found[(agrees_a[found] | agrees_b[j]) & rejoins_a[found] & rejoins_b[j]]
     weak = unlike & (state.confidence <= _FORKED) & (size_a == size_b[state.of_a])
     weak &= (np.abs(f.a.inputs - f.b.inputs[:, state.of_a]) > within).any(axis=0)
-    return distinct(np.concatenate((found, _in_a_row(f, state, weak, unlike, forks))))
+    return distinct(np.concatenate((apart, found, _in_a_row(f, state, weak, unlike, forks))))
 
 
 def _in_a_row(f: Features, state: State, weak: Bool, unlike: Bool, forks: Int64) -> Int64:

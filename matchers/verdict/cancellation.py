@@ -290,7 +290,7 @@ class _Noise:
         first = np.append(first, list(self.results)).astype(np.int64)
         seen = owner <= first.min(initial=len(log))  # what was read before has the same bits by chance
         for _ in range(_STEPS):
-            hit = np.flatnonzero(np.isin(read, noise) & ~seen)
+            hit = np.flatnonzero(np.isin(read, noise[noise != NO_DIGEST]) & ~seen)
             if not len(hit):
                 break
             seen[hit] = True
@@ -300,7 +300,6 @@ class _Noise:
                 rows.setdefault(row, set()).add(at)
                 self.inputs.setdefault(row, set()).add(at)
             noise = np.array([key for row, places in rows.items() for key in self._follow(row, places)], np.uint64)
-            noise = noise[noise != NO_DIGEST]
 
     def names(self) -> Iterator[str]:
         """The names of the tensors that are noise, canonical."""

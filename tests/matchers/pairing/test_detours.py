@@ -160,3 +160,22 @@ def of_ranks(many: int) -> OpLog:
 
 def test_a_term_that_ranks_add_up_is_no_detour() -> None:
     assert pairs(compare(of_ranks(1), of_ranks(2)))["op_2_addmm"] == "op_3_addmm"
+
+
+def transposed(before: bool) -> OpLog:
+    """A copy of what is read, or of what comes out."""
+    run = Run()
+    run.add("m/op_0_exp", X)
+    if before:
+        run.add("m/op_1_clone", X, "op_0_exp")
+    run.add("m/op_2_cos", 1.05 * X, "op_1_clone" if before else "op_0_exp")
+    if not before:
+        run.add("m/op_3_clone", 1.05 * X, "op_2_cos")
+    run.add("m/op_4_tanh", np.tanh(1.05 * X), "op_2_cos" if before else "op_3_clone")
+    return run.log
+
+
+def test_copies_of_what_has_other_partners_are_no_partners() -> None:
+    c = compare(transposed(True), transposed(False))
+    assert pairs(c) == {"op_0_exp": "op_0_exp", "op_1_clone": "", "op_2_cos": "op_2_cos", "op_4_tanh": "op_4_tanh"}
+    assert not c.red.any()

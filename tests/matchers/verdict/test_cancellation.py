@@ -7,7 +7,8 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
-from tests.captured import Step, captured_log
+from matchers.ops.op_names import rows_named
+from tests.captured import Step, as_parts, captured_log
 
 RNG = np.random.default_rng(4)
 TERMS = RNG.normal(size=(64, 8)).astype(np.float32)
@@ -55,3 +56,29 @@ def keys_gradient(bias: np.ndarray) -> OpLog:
 def test_the_sum_of_a_further_output_that_cancels_is_not_judged(size: float, red: bool) -> None:
     one, other = (np.float32(size) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
     assert compare(keys_gradient(one), keys_gradient(other)).red.any() == red
+
+
+def test_an_unknown_norm_is_no_noise() -> None:
+    """A sum of terms of ranks that cancels has no norm; nor have others, which do not read it."""
+
+    def ranks(factor: float) -> OpLog:
+        bias = np.float32(1e-8 * factor) * RNG.normal(size=8).astype(np.float32)
+        back, maker = {"phase": "backward"}, "proj/op_0_mm"
+        return captured_log(
+            [
+                Step(key=maker, gives=[TERMS], fields=back),
+                Step(key="attn.k/op_1_sum", reads=[TERMS], gives=[bias], made=[maker], fields=back),
+                Step(key="attn.v/op_2_mm", reads=[TERMS], gives=[GRADIENT], made=[maker], fields=back),
+                Step(
+                    key="attn.v/op_3_mul",
+                    reads=[GRADIENT],
+                    gives=[np.float32(factor) * GRADIENT],
+                    made=["attn.v/op_2_mm"],
+                    fields=back,
+                ),
+            ]
+        )
+
+    b = ranks(1.01)
+    c = compare(ranks(1.0), as_parts(b, rows_named(b, {"mm", "sum"})))
+    assert [c.a.op_name(int(c.row_a[row])) for row in np.flatnonzero(c.red)] == ["mul"]
