@@ -63,6 +63,7 @@ class Attribution:
     Attributes:
         stage: phase of what is neither differentiated nor part of an optimizer's step: `prepare` until a forward pass
             begins, `after` once an optimizer has stepped.
+        backward_seen: a backward pass has run, and since then neither a forward pass nor a step of an optimizer.
     """
 
     def __init__(self, names: ModuleNames, modules: ModuleStack) -> None:
@@ -84,7 +85,7 @@ class Attribution:
         self._nested: dict[int, tuple[int, Place]] = {}
         self._sites: dict[Any, dict[str, None]] = {}
         self._replays: dict[int, Replayed | None] = {}
-        self._backward_seen = False
+        self.backward_seen = False
 
     def begin_step(self) -> None:
         """Forget the autograd nodes made before this step."""
@@ -106,7 +107,7 @@ class Attribution:
         self.forward_pass = len(self._passes)
         self._passes.append(id(root))
         self._open.add(id(root))
-        self._backward_seen = False
+        self.backward_seen = False
         if self.optimizer_depth:
             self.closure = True
 
@@ -117,17 +118,17 @@ class Attribution:
         """
         if id(root) in self._called:
             self.forward_pass = max(number for number, of in enumerate(self._passes) if of == id(root))
-            self._backward_seen = False
+            self.backward_seen = False
         elif id(root) not in self._open and self.stage != PREPARE:
             self._begin_pass(root)
 
     def entered_closure(self) -> None:
         """Expect a forward pass inside an optimizer's step."""
-        self.closure, self._backward_seen = True, False
+        self.closure, self.backward_seen = True, False
 
     def optimizer_stepped(self) -> None:
         """Enter the stage between an optimizer's step and the next forward or backward pass."""
-        self.stage, self._backward_seen, self.closure = AFTER, False, False
+        self.stage, self.backward_seen, self.closure = AFTER, False, False
         self._open.clear()
         self._called.clear()
 
@@ -159,7 +160,7 @@ class Attribution:
             within = phase == OPTIMIZER and self.optimizer_depth > 0
             place = Place(running, phase, number, self.forward_pass, running=running, in_optimizer=within)
         else:
-            self._backward_seen, self.stage = True, PREPARE
+            self.backward_seen, self.stage = True, PREPARE
             self._open.clear()
             place = self._in_backward(number, stack, task)
         if replayed is not None:
@@ -176,12 +177,12 @@ class Attribution:
 
     def _phase(self, running: str | None) -> str:
         if not self.optimizer_depth:
-            if self._backward_seen and running is None and not torch.is_grad_enabled():
+            if self.backward_seen and running is None and not torch.is_grad_enabled():
                 return GRADIENTS
             # a loss may be computed without any module
             differentiated = torch._C._autograd._get_sequence_nr() != self._next_node
             return FORWARD if differentiated else self.stage
-        if self.closure and self._backward_seen:
+        if self.closure and self.backward_seen:
             self.closure = False
         return FORWARD if self.closure else OPTIMIZER
 
@@ -246,7 +247,7 @@ class Attribution:
             place.module = self.names.within(replayed.module, place.running)
         if replayed.backward:
             if recorded:
-                self._backward_seen, self.stage = True, PREPARE
+                self.backward_seen, self.stage = True, PREPARE
                 self._open.clear()
             place.phase = BACKWARD
         if replayed.frames is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .attribution import GRADIENTS, OPTIMIZER
+from .attribution import BACKWARD, GRADIENTS, OPTIMIZER, PREPARE
 from .event import Event
 from .modules import ModuleNames
 
@@ -86,12 +86,27 @@ class OptimizerNames:
             if identity is not None:
                 self._known[identity] = f"{name}.{part}" if part else name
 
+    def _find_clipping(self, events: Sequence[Event]) -> None:
+        """Give what a loop computes of gradients, and for them, its phase: it looks like preparing the next pass."""
+        gradients = {identity for identity, name in self._known.items() if name.endswith(".grad")}
+        last = max((at for at, event in enumerate(events) if event.place.phase == BACKWARD), default=len(events))
+        after = [event for event in events[last:] if event.place.phase == PREPARE]
+        computed: set[int] = set()
+        for event in after:
+            if any(given.identity in gradients or id(given.producer) in computed for given in event.inputs):
+                computed.add(id(event))
+        for event in reversed(after):
+            if id(event) in computed:
+                event.place.phase = GRADIENTS
+                computed.update(id(given.producer) for given in event.inputs)
+
     def name_inputs(self, events: Sequence[Event]) -> None:
         """Name the inputs of the operations of one optimizer step and of the clipping before it.
 
         Operations of the step belong to the module of their parameters where there is only one.
         """
         self._learn()
+        self._find_clipping(events)
         for event in events:
             if event.place.phase not in {OPTIMIZER, GRADIENTS}:
                 continue

@@ -19,7 +19,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, Attribution, Place
+from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, PREPARE, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input, Slot
@@ -242,7 +242,8 @@ class StepTracer(DebugMode):
                 pieces = measuring.measure_pieces(tensor, state, part)
         # fresh memory is no parameter, buffer or copy of one
         written = position in call.written and not state.uninitialised
-        named = written or event.place.phase in _NAMED
+        phase = event.place.phase
+        named = written or phase in _NAMED or (phase == PREPARE and self.attribution.backward_seen)
         identity = (state.number, plain(tensor).storage_offset()) if named else None
         return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written, part, pieces)
 

@@ -277,6 +277,31 @@ def test_eight_nothing_is_called_none(record: Record) -> None:
     }
 
 
+def test_a_loop_that_clips_is_of_the_phase_gradients(record: Record) -> None:
+    """Without `no_grad` it looks like what prepares a pass; what does prepare one keeps its phase."""
+    model, x = Net(), values(4, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step() -> None:
+        for _ in range(2):
+            model(-x).sum().backward()
+        squares = torch.zeros(())
+        for parameter in model.parameters():
+            squares = squares + parameter.grad.norm() ** 2
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.5 / squares.sqrt())
+        optimizer.step()
+
+    log = record(model, step)
+    phases = {
+        op: {row.phase for row in log if row.op == op} for op in ("zeros", "linalg_vector_norm", "pow", "sqrt", "mul_")
+    }
+    assert set.union(*phases.values()) == {"gradients"}
+    assert {row.phase for row in log if row.op == "neg"} == {"prepare"}
+    named = [row.fields.get("Parameter", "") for row in log if row.op == "linalg_vector_norm"]
+    assert "outer.weight.grad" in named
+
+
 def test_nine_the_location_is_a_line_of_the_user(record: Record) -> None:
     """Backward operations have the line of their forward operation; frames of torch are left out."""
     model, x = Net(), values(4, 8)
