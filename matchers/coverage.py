@@ -1,10 +1,11 @@
 """The coverage of two logs: compared and covered operations, and the parts of a log that nothing vouches for.
 
-An operation is *compared* if what it returned or wrote was. Any other is *covered* if one that agrees reads its results
-or reads what such an operation makes of them, and no red one does, or if the named tensors that it wrote agree at the
-end of the step: then an error in it would have shown. This does not hold for a half of a log or a phase that the other
-log does not have. Copies that activation checkpointing computes again are not counted, nor are micro-batches that other
-ranks of the other run have.
+An operation is *compared* if what it returned or wrote was, or if it is a covered copy of that: with the bits of its
+input and the norm of what agrees (one layout copies to transpose where another need not). Any other is *covered* if one
+that agrees reads its results or reads what such an operation makes of them, and no red one does, or if the named
+tensors that it wrote agree at the end of the step: then an error in it would have shown. This does not hold for a half
+of a log or a phase that the other log does not have. Copies that activation checkpointing computes again are not
+counted, nor are micro-batches that other ranks of the other run have.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective, communicating
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.ops.op_names import rows_named
+from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
+from matchers.verdict.relative_error import relative
 
 __all__ = ["Cover", "Coverage", "Part", "Side", "coverage"]
 
@@ -70,6 +73,11 @@ _CONSTANTS_AND_COPIES: Final = frozenset(
     }
 )
 """Made for a log or a metric as a rule, where nothing reads them."""
+
+
+_COPIES: Final = frozenset({"alias", "clone", "contiguous", "detach"})
+_ROUNDING: Final = 1e-12
+"""Relative difference of the norms of the same numbers in another order, in double precision."""
 
 
 _FILLS: Final = frozenset({"copy_", "div", "div_", "mul", "mul_"})
@@ -136,6 +144,7 @@ class Coverage:
         left: why operations of the log with more of them are neither compared nor covered: (for one, for several,
             number).
         fewer: pairs that agree in fewer kinds of values than one of their records has: a line of the other is missing.
+        unmerged: `a` or `b` if it alone is the log of one process, and the other one is merged of ranks; else empty.
     """
 
     cover: NDArray[np.int8]
@@ -144,6 +153,7 @@ class Coverage:
     parts: tuple[Part, ...]
     left: tuple[tuple[str, str, int], ...]
     fewer: int = 0
+    unmerged: str = ""
 
     @property
     def nothing(self) -> bool:
@@ -170,6 +180,11 @@ class Coverage:
         """The number of compared operations, and the part or the reasons of those that were not."""
         side = self.larger
         told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
+        if self.unmerged and side is not (one := self.a if self.unmerged == "a" else self.b):
+            # what only communicates or arranges parts has no counterpart in one process
+            other = "b" if one is self.a else "a"
+            told = f"{one.compared:,} of {one.operations:,} operations of {self.unmerged} compared, "
+            told += f"{side.compared:,} of {side.operations:,} of {other}"
         if self.fewer:
             told += f" ({self.fewer:,} by fewer values than one log has)"
         if side.covered and self.left:
@@ -208,6 +223,8 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
             holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote)
             vouched[at[~holds]] = False
         cover[left & vouched & ~_absent(c, cover)] = Cover.COVERED
+        for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
+            cover[at[_exact_copies(log, flow, cover[at] == Cover.COVERED, agrees[at])]] = Cover.COMPARED
     if allowed is not None:
         cover[(cover == Cover.UNCOVERED) & allowed] = Cover.IGNORED
     why = _REASON_OF[c.verdict]
@@ -228,7 +245,13 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
         left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
         fewer=_by_fewer_values(c),
+        unmerged=_unmerged(c),
     )
+
+
+def _unmerged(c: Rows) -> str:
+    of_ranks = [MERGED_RANKS in log.header.run for log in (c.a, c.b)]
+    return "" if of_ranks[0] == of_ranks[1] else "b" if of_ranks[0] else "a"
 
 
 def _by_fewer_values(c: Rows) -> int:
@@ -312,6 +335,25 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
     simple = rows_named(log, _CONSTANTS_AND_COPIES)
     return vouched | (unknown & simple & ~read & ~doubted)
+
+
+def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
+    """The records, of those asked for, that copy the whole of what agrees, bit by bit, perhaps in another order.
+
+    Args:
+        flow: the record that made each input of each record.
+        asked, agrees: by record.
+    """
+    rows = np.flatnonzero(asked & rows_named(log, _COPIES) & (log.inputs.count == 1) & (log.input_digests.count == 1))
+    maker, made = flow.first(rows, -1), log.digests.first(rows, NO_DIGEST)
+    known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~np.isin(made, MARKS) & (maker >= 0)
+    rows, maker = rows[known], maker[known]
+    off = relative(log.outputs.first(rows), log.outputs.first(maker))
+    rows, maker = rows[off <= _ROUNDING], maker[off <= _ROUNDING]
+    found = agrees.copy()
+    for row, source in zip(rows.tolist(), maker.tolist(), strict=True):  # of a copy of a copy, too
+        found[row] |= found[source]
+    return rows[found[rows]]
 
 
 def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterator[Part]:

@@ -100,6 +100,19 @@ def test_an_operation_is_covered_by_what_reads_it() -> None:
     assert known.enough
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_copy_of_what_agrees_is_compared(whole: bool) -> None:
+    """One run copies to transpose; a copy of a part is only covered."""
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    turned = np.ascontiguousarray(x.T if whole else x[:3].T)
+    last = turned.sum(axis=0)
+    mm = Step(key="m/op_0_mm", gives=[x])
+    clone = Step(key="m/op_1_clone", reads=[turned], gives=[turned], made=["m/op_0_mm"])
+    end = Step(key="m/op_2_sum", reads=[turned], gives=[last], made=["m/op_1_clone"])
+    known = compare(captured_log([mm, clone, end]), captured_log([mm, replace(end, made=["m/op_0_mm"])])).coverage
+    assert known.a == (Side(3, 0, 0, 0) if whole else Side(2, 1, 0, 0))
+
+
 def test_an_operation_that_nothing_reads_is_not_covered() -> None:
     a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
     b.append(op("m/op_9_tanh", 77.0, inputs=b[0].outputs, producers=[b[0].key]))
